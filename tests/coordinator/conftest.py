@@ -11,8 +11,14 @@ from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import Team, team
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.zookeeper import ZooKeeperProxy
+
+
+@pytest.fixture(autouse=True)
+def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients wait for a Redis that a busy machine keeps silent."""
+    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", str(REDIS_TIMEOUT))
 
 
 @pytest.fixture

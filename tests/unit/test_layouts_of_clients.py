@@ -17,9 +17,10 @@ from delayq.store.keys import LOOK_EVERY, Layout, queue_keys
 from delayq.testing import ManualClock
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT
 
 HOUR = 3_600_000
-PATIENT = Settings(redis_timeout=20_000)  # no test of these is about a slow Redis
+PATIENT = Settings(redis_timeout=REDIS_TIMEOUT)
 
 
 def list_64(store: Store) -> tuple[Layout, Layout]:

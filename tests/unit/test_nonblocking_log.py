@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayq.telemetry.nonblocking_log import NonblockingHandler
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 
 FULL = Path("/dev/full")
@@ -23,7 +24,7 @@ def test_lines_arrive_in_order(tmp_path: Path) -> None:
         handler = NonblockingHandler(file.fileno())
         for number in range(1_000):
             say(handler, str(number))
-        handler.drain(10)
+        handler.drain(PATIENCE)
     assert (tmp_path / "log").read_text().split() == [str(number) for number in range(1_000)]
 
 
@@ -33,7 +34,7 @@ def test_a_full_disk_costs_the_lines_and_nothing_else() -> None:
         handler = NonblockingHandler(file.fileno())
         for _ in range(10):
             say(handler, "x")
-        handler.drain(10)
+        handler.drain(PATIENCE)
     assert handler.dropped == 10
 
 
@@ -46,4 +47,4 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         handler.drain(0.01)
         assert handler.dropped > 0
         eventually(lambda: reader.read1(65_536) and handler._waiting.empty(), "what is read makes room")
-        handler.drain(10)
+        handler.drain(PATIENCE)

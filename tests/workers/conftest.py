@@ -9,12 +9,18 @@ import pytest
 
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.workers.desk import Desk
 from tests.workers.one_queue import OneQueue
 
 Worlds = Callable[..., OneQueue]
 Desks = Callable[..., Desk]
+
+
+@pytest.fixture(autouse=True)
+def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients wait for a Redis that a busy machine keeps silent."""
+    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", str(REDIS_TIMEOUT))
 
 
 @pytest.fixture

@@ -465,7 +465,7 @@ def test_a_thread_that_could_not_be_started_is_started_later(worlds: Worlds, mon
     before = thread._thread
     thread.stop()  # so that it does not wait
     thread.start_if_hurried()
-    thread.join(10_000)
+    thread.join(60_000)
     assert (before, thread._thread is None) == (None, False)
 
 

@@ -145,7 +145,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     ),
     "followers that wait for nothing held": (HeldSets, "holds_lane", lambda self, route, lane, place: False, (2, 1, 5)),
     "holding without a note of the lane": (HeldSets, "remember", lambda self, name, message: None, (2, 13, 21)),
-    "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (120,)),
+    "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (43, 92, 120)),
 }
 
 

@@ -16,6 +16,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from workers.node.ownership import STUCK, Ownership
 from workers.queue.pull_job import PullJob
 
@@ -313,7 +314,7 @@ class SideBySide:
 
 
 def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an_owner(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     pair = SideBySide(store)
     pair.join()
     pair.step()

@@ -14,6 +14,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from workers.node.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
 
 EVERY = 1_000
@@ -106,7 +107,7 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(redis_clock: Re
 
 
 def test_what_the_script_says(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     assert store.run(commands.glance(now=7)) == Glance(7, (), ""), "nobody has used it yet"
     store.run(commands.layout(16))
     store.run(commands.set_layouts(LISTED[:1], LISTED))
