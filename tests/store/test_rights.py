@@ -57,15 +57,3 @@ def test_dead_letters_are_put_back_and_deleted_if_their_topic_is_the_one_named(q
         "not_dead",
         "scheduled",
     ]
-
-
-def test_messages_with_a_business_key_are_counted_until_they_end(q: Queue) -> None:
-    q.given(*(row(name, at=20_000, keys=("k", "kk")) for name in "abcd"))
-    assert q.run(commands.count_key(q.keys, "k")) == 4
-    q.cancel("a", now=NOW)
-    one, two, three = q.take(now=20_000)
-    q.ack(one)
-    q.bury(two)
-    q.retry((three, 30_000))
-    assert q.run(commands.count_key(q.keys, "k")) == 2  # dead letters are still there
-    assert q.run(commands.count_key(q.keys, "nobody's")) == 0
