@@ -18,9 +18,6 @@ def filled(dues: list[int]) -> DueHistogram:
 
 def test_dues_of_some_seconds_are_counted_by_the_second() -> None:
     assert filled([10_000, 10_999, 12_000]).rows() == [(10_000, 2), (11_000, 0), (12_000, 1)]
-
-
-def test_nothing_has_no_rows() -> None:
     assert DueHistogram().rows() == []
 
 

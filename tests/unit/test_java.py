@@ -35,45 +35,29 @@ def complaint() -> str:
     return text
 
 
-def test_spark_says_which_java_it_needs() -> None:
+def test_a_new_java_is_good_and_another_or_none_is_refused_in_one_sentence(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert needed_java() in (8, 11, 17, 21)
-
-
-@pytest.mark.parametrize("version", ['openjdk version "17.0.15" 2025-04-15', 'java version "25" 2025-09-16'])
-def test_a_new_java_is_good(java: Path, version: str) -> None:
-    says(java, version)
-    check_java()
-
-
-def test_no_java_is_told(java: Path) -> None:
     assert complaint().startswith("there is no java on PATH, and JAVA_HOME is not set;")
-
-
-def test_an_old_java_is_told(java: Path) -> None:
+    for version in ('openjdk version "17.0.15" 2025-04-15', 'java version "25" 2025-09-16'):
+        says(java, version)
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    assert f"JAVA_HOME is {tmp_path / 'nothing'}, which has no bin/java" in complaint()
+    monkeypatch.delenv("JAVA_HOME")
     says(java, 'openjdk version "1.8.0_392"')
     assert f"{java} is Java 8, and pyspark " in complaint()
-
-
-def test_a_java_that_does_not_work_is_told(java: Path) -> None:
+    home = tmp_path / "home" / "bin"
+    home.mkdir(parents=True)
+    says(home / "java", 'openjdk version "21.0.1"')
+    with monkeypatch.context() as patch:
+        patch.setenv("JAVA_HOME", os.fspath(home.parent))
+        check_java()
     says(java, "No runtime present", 1)
     assert "does not say its version (No runtime present)" in complaint()
     java.write_bytes(b"\x7fELF nothing")
     assert "does not start" in complaint()
-
-
-def test_a_wrong_java_home_is_told(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(java, 'openjdk version "17.0.15"')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    assert f"JAVA_HOME is {tmp_path / 'nothing'}, which has no bin/java" in complaint()
-
-
-def test_the_java_of_java_home_comes_first(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(java, 'openjdk version "1.8.0"')
-    home = tmp_path / "home" / "bin"
-    home.mkdir(parents=True)
-    says(home / "java", 'openjdk version "21.0.1"')
-    monkeypatch.setenv("JAVA_HOME", os.fspath(home.parent))
-    check_java()
 
 
 @pytest.mark.parametrize(

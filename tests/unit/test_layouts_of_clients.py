@@ -83,22 +83,29 @@ CALLS: dict[str, Callable[[Client], object]] = {
 }
 
 
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A number for each round trip."""
+    made: list[int] = []
+    run_many = Store.run_many
+
+    def counting(store: Store, wanted: Any) -> Any:
+        made.append(1)
+        return run_many(store, wanted)
+
+    monkeypatch.setattr(Store, "run_many", counting)
+    return made
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
-    call: str, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+    call: str, valkey: ServerUnderTest, trips: list[int]
 ) -> None:
     with Client(valkey.url, settings=PATIENT) as client:
         client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
         if call in ("redrive", "discard"):
             bury(client, "mine")
-        trips = []
-        run_many = client.store.run_many
-
-        def counting(wanted: Any) -> Any:
-            trips.append(1)
-            return run_many(wanted)
-
-        monkeypatch.setattr(client.store, "run_many", counting)
+        trips.clear()
         CALLS[call](client)
         assert len(trips) == 1
         list_64(client.store)
@@ -110,7 +117,7 @@ def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
 
 
 def test_an_id_made_here_goes_to_the_new_queue_at_once_when_the_old_one_is_known_to_be_closed(
-    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+    valkey: ServerUnderTest, trips: list[int]
 ) -> None:
     with Client(valkey.url, settings=PATIENT) as client:
         client.context()
@@ -118,14 +125,7 @@ def test_an_id_made_here_goes_to_the_new_queue_at_once_when_the_old_one_is_known
         for number in range(200):  # so that every old queue has said it
             client.schedule(Message(topic="t", body="x", delay_time=HOUR, id=f"m{number}"))
         assert client.context().layouts.shut == set(range(16))
-        trips = []
-        run_many = client.store.run_many
-
-        def counting(wanted: Any) -> Any:
-            trips.append(1)
-            return run_many(wanted)
-
-        monkeypatch.setattr(client.store, "run_many", counting)
+        trips.clear()
         made = client.schedule_many([Message(topic="t", body="x", delay_time=HOUR) for _ in range(1_200)])
         assert len(trips) == 1
         assert {isinstance(one, Scheduled) and one.queue >= 16 for one in made} == {True}
