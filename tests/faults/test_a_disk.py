@@ -269,9 +269,10 @@ def file_of(small: Path) -> Path:
 
 async def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file_was_rewritten(small: Path) -> None:
     target = MemoryTarget()
-    with EmbeddedServer(data_dir=small / "valkey") as redis, client_of(redis) as client:
-        settings = settings_for(redis.url, target, queues=client.context().layout.queues)
+    with EmbeddedServer(data_dir=small / "valkey") as redis:
+        settings = settings_for(redis.url, target)
         async with in_process(settings) as api:
+            client = Client(settings=settings)
             assert (await api.get("/readyz")).status_code == 200
             filler = fill(small)
             until_refused(client, "full")
@@ -290,6 +291,7 @@ async def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file
                 message = {"topic": "m.t", "id": "during", "delayTime": 0}
                 assert (await api.post("/v1/messages", json=message)).status_code in (200, 201)
                 target.wait_for_ids(["during"], PATIENCE)
+            client.close()
         redis.kill()
         redis.start()
         assert still_there(redis, ids) == set(ids)

@@ -35,8 +35,9 @@ class Bent:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.redis, self.node = BentClock(folder, "redis"), BentClock(folder, "node")
         self.server = stack.enter_context(real_server("valkey", binary=self.redis.wrap(EmbeddedServer().binary)))
-        settings = {"routes": ROUTES, "queues": "4", "retry_base": "50", "redis_timeout": str(REDIS_TIMEOUT)}
-        self.service = Service(folder, self.server.url, **settings)
+        self.service = Service(
+            folder, self.server.url, routes=ROUTES, queues="4", retry_base="50", redis_timeout=str(REDIS_TIMEOUT)
+        )
         for process in self.service.processes:
             process.environment = dict(self.node.environment)
         self.worker.settings["worker_port"] = str(free_port())
@@ -178,7 +179,7 @@ def test_f14_producers_with_wrong_clocks_get_the_dues_that_they_asked_for(bent: 
         clock.set(wrong)
         producer, env = [sys.executable, "-c", SCHEDULE, bent.server.url, name], {"PYTHONPATH": str(ROOT)}
         before = redis_now()
-        ran = subprocess.run(producer, env=env | clock.environment, capture_output=True, text=True, check=False)
+        ran = subprocess.run(producer, env=env | dict(clock.environment), capture_output=True, text=True, check=False)
         after = redis_now()
         assert ran.returncode == 0, ran.stderr
         dues = [int(line) for line in ran.stdout.split()]

@@ -109,17 +109,9 @@ def test_h7_no_secret_is_ever_said(
     def look(when: str) -> None:
         """Ask for everything."""
         for path in (
-            "/metrics",
-            "/readyz",
-            "/v1/queues",
-            "/v1/nodes",
-            "/v1/stats",
-            "/openapi.json",
-            "/docs",
-            "/v1/dead-letters",
-            "/v1/messages/refused",
-            "/v1/messages/a%20b",
-        ):
+            "/metrics", "/readyz", "/v1/queues", "/v1/nodes", "/v1/stats", "/openapi.json", "/docs",
+            "/v1/dead-letters", "/v1/messages/refused", "/v1/messages/a%20b",
+        ):  # fmt: skip
             reply = service.http.get(path)
             heard.add(f"{when}: GET {path}", f"{reply.headers} {reply.text}")
         for bad in (f"Bearer {key}x", f"Basic {key}", key):
@@ -128,18 +120,10 @@ def test_h7_no_secret_is_ever_said(
         for path in ("/metrics", "/readyz", "/livez"):
             heard.add(f"{when}: worker {path}", httpx2.get(f"http://{LOCALHOST}:{worker_port}{path}").text)
         for command in (
-            ("stats",),
-            ("queues",),
-            ("nodes",),
-            ("doctor",),
-            ("doctor", "--json"),
-            ("dead-letters", "list"),
-            ("get", "refused"),
-            ("era", "show"),
-            ("api-keys", "list"),
-            ("api-keys", "list", "--json"),
+            ("stats",), ("queues",), ("nodes",), ("doctor",), ("doctor", "--json"), ("dead-letters", "list"),
+            ("get", "refused"), ("era", "show"), ("api-keys", "list"), ("api-keys", "list", "--json"),
             ("schedule", "nowhere", "x", "--delay", "x"),
-        ):
+        ):  # fmt: skip
             main(command)
             heard.add(f"{when}: delayq {command[0]}", "".join(capfd.readouterr()))
 
