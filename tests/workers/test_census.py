@@ -12,7 +12,6 @@ from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.conftest import Worlds
 from workers.queue import census
@@ -47,7 +46,7 @@ def test_an_owner_counts_its_queue_and_keeps_what_it_has_counted(worlds: Worlds)
 
 def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "EVERY", 10)
-    settings = settings_for(valkey.url, MemoryTarget(), redis_timeout=int(PATIENCE * 1000))
+    settings = settings_for(valkey.url, MemoryTarget())
     with Client(settings=settings) as client:
         client.schedule_many([Message(topic=f"t{number % 2}", delay_time=60_000) for number in range(40)])
         assert client.count(Filter(topic="t0")).messages is None

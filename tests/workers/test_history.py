@@ -17,11 +17,6 @@ from workers.queue.symptoms import History
 HOUR = 3_600_000
 
 
-@pytest.fixture
-def world(valkey: ServerUnderTest, worlds: Callable[..., OneQueue]) -> OneQueue:
-    return worlds()
-
-
 class Backup:
     """All keys of a server, as they were."""
 
@@ -72,17 +67,13 @@ def test_what_was_lost_is_told_once_by_the_next_answer(world: OneQueue, valkey: 
     assert told(hand) == []
 
 
-def test_what_only_grows_is_not_told() -> None:
+def test_a_loss_is_counted_for_each_queue_and_each_time_and_nothing_that_only_grows() -> None:
     history = History()
     with structlog.testing.capture_logs() as logs:
         for counted in ((0, 0, 0), (5, 0, 0), (5, 3, 1), (5, 3, 1), (6, 3, 1)):
             history.see(3, counted)
             history.see(4, (1, 1, 1))
     assert (logs, history.went_back) == ([], 0)
-
-
-def test_it_is_counted_for_each_queue_and_each_time() -> None:
-    history = History()
     for queue in (1, 2):
         history.see(queue, (9, 9, 9))
         history.see(queue, (8, 9, 9))

@@ -27,17 +27,6 @@ def opened(world: OneQueue, hand: Hand, count: int = 6) -> None:
     hand.run(300, lambda held: AWAY)  # the back-off of those that failed before it opened
 
 
-def test_beside_a_send_that_hangs_the_next_message_is_forwarded_at_once(world: OneQueue) -> None:
-    hand = world.take_over()
-    world.add("hung")
-    assert hand.settle() == ["hung"]
-    world.advance(5_000)
-    hand.settle()
-    world.add("next", at=5_000)
-    assert hand.tick() >= 0
-    assert hand.sending == ["hung", "next"]
-
-
 def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(world: OneQueue) -> None:
     hand = world.take_over()
     for i in range(250):
@@ -52,6 +41,8 @@ def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(worl
     hand.settle()
     assert sorted(hand.forwarders["other"].ids) == sorted(f"other{i}" for i in range(30))
     assert len(world.stream("s.t")) == 30
+    hand.run(5_000, lambda held: OK)
+    assert sorted(hand.sent) == sorted([*(f"hung{i:03}" for i in range(250)), *(f"other{i}" for i in range(30))])
 
 
 def test_a_target_that_hangs_on_many_ordering_keys_leaves_others_untouched(world: OneQueue) -> None:
@@ -88,9 +79,7 @@ KB = 1_000
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "keyed"),
-    [(50 * KB, 800, False), (990 * KB, 60, False), (50 * KB, 800, True), (990 * KB, 60, True)],
-    ids=["50-kb", "1-mb", "50-kb-keyed", "1-mb-keyed"],
+    ("size", "count", "keyed"), [(990 * KB, 60, False), (50 * KB, 800, True)], ids=["1-mb", "50-kb-keyed"]
 )
 def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_the_windows_bytes(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, size: int, count: int, keyed: bool
@@ -144,17 +133,6 @@ def test_a_message_that_is_larger_than_a_routes_share_goes_alone(worlds: Worlds)
     hand.settle()
     assert hand.sending == ["m0"]
     assert hand.run(5_000, lambda held: OK) == ["m1", "m2", "m3", "m4"]
-
-
-def test_messages_that_were_parked_for_lack_of_room_all_come_back_once(world: OneQueue) -> None:
-    hand = world.take_over()
-    for i in range(100):
-        world.add(f"m{i:03}", at=i)
-    world.advance(100)
-    hand.run(150)
-    assert world.stats().parked == 60
-    hand.run(3_000, lambda held: OK)
-    assert sorted(hand.sent) == [f"m{i:03}" for i in range(100)]
 
 
 def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world: OneQueue) -> None:

@@ -1,4 +1,4 @@
-"""`python -m workers` as a process: stopped by a signal that it inherited as ignored, started wrongly."""
+"""`python -m workers` as a process: a signal that it inherited as ignored stops it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from delayq.client.client import Client
 from delayq.config import load_settings
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
 
 WORKER = [sys.executable, "-m", "workers"]
 #: As a shell without job control does for what runs in the background.
@@ -30,13 +34,3 @@ def test_sigint_stops_a_worker_that_inherited_it_as_ignored(valkey: ServerUnderT
             assert client.nodes() == {}
     finally:
         process.kill()
-
-
-def test_a_wrong_setting_is_answered_with_one_sentence_and_exit_2(tmp_path: Path) -> None:
-    process = OneProcess("w", WORKER, {"redis_url": "redis://127.0.0.1:1", "max_attempts": "0"}, tmp_path / "log")
-    process.start()
-    eventually(lambda: not process.alive, "it has ended")
-    (sentence,) = [line for line in process.said().splitlines() if line.startswith("delayq worker: ")]
-    assert process.returncode == 2
-    assert "DELAYQ_MAX_ATTEMPTS" in sentence
-    assert "Traceback" not in process.said()

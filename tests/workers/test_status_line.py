@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -54,11 +54,11 @@ def clock(store: Store) -> ManualClock:
     return ManualClock(store.run(commands.redis_now()))
 
 
-def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder) -> StatusLine:
+def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder, **more: Any) -> StatusLine:
     settings = load_settings(redis_url=store.url, node=name)
     routes = Routes([one.route for one in forwarders] or None)
     by_name = {one.route.name: one for one in forwarders}
-    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name, book=Book())
+    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name, book=Book(), **more)
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
@@ -72,24 +72,27 @@ def names(store: Store) -> set[str]:
     return set(lines)
 
 
+def route_of(store: Store, clock: ManualClock) -> RouteLine:
+    """What the line of `one` says of its only route."""
+    (found,) = read_nodes(store.run(commands.nodes()), clock.now())["one"].routes
+    return found
+
+
 def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_ago(
     store: Store, clock: ManualClock
 ) -> None:
     for number in range(20):
         killed(store, clock, f"killed-{number}", 2 * SILENT)
     killed(store, clock, "killed-lately", SILENT // 2)
-    line(store, clock, "one").publish(NOTHING, changed=True)
-    assert names(store) == {"one", "killed-lately"}
-
-
-def test_it_looks_again_once_a_minute(store: Store, clock: ManualClock) -> None:
     one = line(store, clock, "one")
     one.publish(NOTHING, changed=True)
-    killed(store, clock, "killed", 2 * SILENT)
+    assert names(store) == {"one", "killed-lately"}
+    for name in ("one", "killed-lately"):  # it looks again once a minute; a node that lives writes its line again
+        killed(store, clock, name, 2 * SILENT)
     for _ in range(TIDY // EVERY - 1):
         clock.advance(EVERY)
         one.publish(NOTHING, changed=False)
-        assert names(store) == {"one", "killed"}
+        assert names(store) == {"one", "killed-lately"}
     clock.advance(EVERY)
     one.publish(NOTHING, changed=False)
     assert names(store) == {"one"}
@@ -148,9 +151,7 @@ def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redi
 
     def told() -> RouteLine:
         one.publish(NOTHING, changed=True)
-        lines = store.run(commands.nodes())
-        (found,) = read_nodes(lines, clock.now())["one"].routes
-        return found
+        return route_of(store, clock)
 
     assert told() == RouteLine("hooks", "h.*", "https://hooks.example", max_attempts=16)
     clock.advance(10)
@@ -172,8 +173,7 @@ def test_it_tells_at_once_that_a_circuit_has_opened_or_closed(store: Store, cloc
 
     def told() -> str | None:
         one.publish(NOTHING, changed=False)
-        lines = store.run(commands.nodes())
-        (found,) = read_nodes(lines, clock.now())["one"].routes
+        found = route_of(store, clock)
         return found.circuit.reason if found.circuit is not None else None
 
     assert told() is None
@@ -187,19 +187,7 @@ def test_it_tells_at_once_that_a_circuit_has_opened_or_closed(store: Store, cloc
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
     histogram = Histogram(LATENESS)
-    settings = load_settings(redis_url=store.url, node="one")
-    recent = RecentCounts(histogram)
-    one = StatusLine(
-        store,
-        settings,
-        Skew(clock),
-        clock,
-        routes=Routes(None),
-        forwarders={},
-        book=Book(),
-        complaints=lambda: ["queue 3 is stuck"] * 30,
-        recent=recent,
-    )
+    one = line(store, clock, "one", complaints=lambda: ["queue 3 is stuck"] * 30, recent=RecentCounts(histogram))
     one.publish(NOTHING, changed=True)
     histogram.add(0.0005, 7)
     last = clock.now() // RECENT_STEP
@@ -213,7 +201,7 @@ def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, cl
 def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: ServerUnderTest) -> None:
     target = MemoryTarget()
     target.answer("unavailable", reason="closed for today")
-    settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
+    settings = settings_for(valkey.url, target)
     with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic="m.t", id="m", delay_time=0))
         eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told")
