@@ -111,7 +111,7 @@ def test_a_queue_that_zookeeper_did_not_take_back_is_worked_on_under_its_epoch_u
     ensemble.kill(0, 1)  # not noticed yet
     one.drop()
     eventually(lambda: one.coordinator.assigned() >= before.keys(), "they are its own again")
-    one.round()
+    go_round(one)
     assert one.epochs == before
     assert owns(store, one)
     back(ensemble, one, other)

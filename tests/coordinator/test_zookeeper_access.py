@@ -171,16 +171,17 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
         "zookeeper_certificate": access.certificate, "zookeeper_key": access.key,
         "zookeeper_key_password": f"file:{tmp_path}/key-password", "session_timeout": str(SESSION_TIMEOUT),
     }  # fmt: skip
+    refused = settings | {"session_timeout": "2s"}  # a start waits for so long, and is repeated
     command = [sys.executable, "-m", "workers"]
     stranger = Authority(tmp_path / "else")
     good = OneProcess("good", command, settings | {"node": "good"}, tmp_path / "good.log")
     wrong = OneProcess(
-        "wrong", command, settings | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
+        "wrong", command, refused | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
     )
     untrusting = OneProcess(
         "untrusting",
         command,
-        settings | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
+        refused | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
         tmp_path / "untrusting.log",
     )
     all_of_them = (good, wrong, untrusting)
