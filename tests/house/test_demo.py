@@ -10,13 +10,13 @@ from devtools.demo import MOST_A_SECOND, Shop
 
 def test_traffic_is_bounded_and_no_id_comes_twice() -> None:
     shop = Shop()
-    hour = [list(shop.opening()), *(list(shop.second(second)) for second in range(1, 3_600))]
+    seconds = [list(shop.opening()), *(list(shop.second(second)) for second in range(1, 1_000))]
     scheduled = [
         [message for call in calls if call.path == "/v1/messages:batch" for message in call.body["messages"]]
-        for calls in hour
+        for calls in seconds
     ]
     campaigns = [second for second, messages in enumerate(scheduled) if len(messages) > MOST_A_SECOND]
-    assert campaigns == [0, 900, 1_800, 2_700]
+    assert campaigns == [0, 900]
     ids = Counter(message["id"] for message in chain(*scheduled))
     assert max(ids.values()) == 1
     assert len(ids) == shop.scheduled

@@ -13,8 +13,9 @@ import pytest
 
 from delayq import Client, ConfigError, InvalidMessage, Message
 from delayq.config import load_settings
+from delayq.errors import MissingExtra
 from delayq.routes import Route, Routes
-from delayq.targets import Target, register_target
+from delayq.targets import Target, open_target, register_target
 from delayq.testing import MemoryTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.nodes import RunningNode
@@ -128,6 +129,26 @@ def test_it_needs_no_package_of_a_target() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [
+        ("kafka://h:1", "confluent_kafka", "kafka"),
+        ("rocketmq://h:1", "grpc", "rocketmq"),
+        ("rabbitmq://h", "pika", "rabbitmq"),
+        ("https://h.example/", "httpcore2", "webhook"),
+    ],
+)
+def test_a_target_without_its_package_names_the_extra(
+    url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.startswith(f"delayq.targets.{extra}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'delayq\[{extra}\]'"):
+        open_target(Route(name="r", target=url), "")
 
 
 def test_a_target_of_one_s_own_brings_its_check() -> None:

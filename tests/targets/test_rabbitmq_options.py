@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,17 +88,3 @@ def test_the_key_of_a_certificate_may_have_a_password_and_nobody_is_asked_for_it
         with pytest.raises(ConfigError, match="route r: RabbitMQ cannot be used") as caught:
             opened("rabbitmqs://h", **given, **wrong)
         assert "canary" not in str(caught.value)
-
-
-def test_without_its_extra_the_target_says_what_to_install() -> None:
-    code = """
-import sys
-sys.modules["pika"] = None
-from delayq.errors import MissingExtra
-try:
-    import delayq.targets.rabbitmq.target
-except MissingExtra as error:
-    print(error)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "a RabbitMQ target needs the extra [rabbitmq]: pip install 'delayq[rabbitmq]'\n"

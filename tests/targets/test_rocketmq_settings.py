@@ -6,13 +6,12 @@ import itertools
 import logging
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delayq import ConfigError, MissingExtra
+from delayq import ConfigError
 from delayq.routes import Route
 from delayq.targets.rocketmq.client import MessageIds, grpc
 from delayq.targets.rocketmq.target import Options, RocketMQTarget
@@ -54,14 +53,6 @@ def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Pa
             assert outcomes(target.send([delivery("a")], 10)) == [outcome]
             target.close()
     assert len(proxy.messages) == 1
-
-
-def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq.")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'delayq\[rocketmq\]'"):
-        import_module("delayq.targets.rocketmq.target")
 
 
 def test_the_page_names_every_option() -> None:

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import re
-import sys
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,10 +16,10 @@ import h11
 import pytest
 from hypothesis import given, settings
 
-from delayq.errors import ConfigError, MissingExtra
+from delayq.errors import ConfigError
 from delayq.message import Message
 from delayq.routes import Route
-from delayq.targets import Delivery, open_target
+from delayq.targets import Delivery
 from delayq.targets.webhook.target import WebhookTarget
 from delayq.testing import ManualClock
 from tests.support.amounts import amount
@@ -258,11 +257,3 @@ def test_secrets_are_not_in_what_is_shown_of_a_route_or_a_target() -> None:
 def test_other_targets_have_no_options() -> None:
     with pytest.raises(ConfigError, match="no options"):
         Route(name="r", target="log:", options={"a": 1}).check()
-
-
-def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delayq.targets.webhook.target", "delayq.targets.webhook.connections"):
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "httpcore2", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'delayq\[webhook\]'"):
-        open_target(Route(name="hook", target="https://hooks.example/"), "")
