@@ -19,9 +19,10 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
+from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
+from tests.support.timeouts import HTTP_TIMEOUT, PATIENCE, REDIS_TIMEOUT
 
 HOUR = 3_600_000
 LIMIT = 10_000
@@ -63,7 +64,7 @@ async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
         await asyncio.sleep(0)
     url = f"http://{LOCALHOST}:{settings.api_port}"
     try:
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as api:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=HTTP_TIMEOUT) as api:
             yield api
     finally:
         server.stop()
@@ -143,6 +144,24 @@ def worker(valkey: ServerUnderTest) -> Iterator[Worker]:
     made = Worker(valkey.url)
     yield made
     made.store.close()
+
+
+class Tenants:
+    """An API, and those who use it, each by the key of a name."""
+
+    def __init__(self, api: httpx2.AsyncClient, keys: KeyFile) -> None:
+        self.api = api
+        self.keys = keys
+
+    async def ask(self, name: str, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        known = {"authorization": f"Bearer {self.keys.texts[name]}"} | headers
+        return await self.api.request(method, path, json=body, headers=known)
+
+    async def schedule(self, name: str, topic: str, **fields: Any) -> str:
+        answer = await self.ask(name, "POST", "/v1/messages", {"topic": topic, "delayTime": HOUR} | fields)
+        assert answer.status_code == 201, answer.text
+        id: str = answer.json()["id"]
+        return id
 
 
 async def until_status(status: int, api: httpx2.AsyncClient, headers: dict[str, str] | None = None) -> None:

@@ -23,14 +23,13 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("name", [b"x-large", b"cookie"])
-@pytest.mark.parametrize("count", [1, 500])
-async def test_a_head_that_is_too_large_is_refused(small: httpx2.AsyncClient, name: bytes, count: int) -> None:
+async def test_a_head_that_is_too_large_is_refused(small: httpx2.AsyncClient) -> None:
     size = 2 * api.server.HEAD_BYTES
-    headers = (name + b": " + b"a" * (size // count) + b"\r\n") * count
-    answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
-    assert answer.startswith("HTTP/1.1 431 ")
-    assert "application/problem+json" in answer
+    for name, count in ((b"x-large", 1), (b"x-large", 500), (b"cookie", 1), (b"cookie", 500)):
+        headers = (name + b": " + b"a" * (size // count) + b"\r\n") * count
+        answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
+        assert answer.startswith("HTTP/1.1 431 ")
+        assert "application/problem+json" in answer
 
 
 async def test_a_head_without_an_end_is_refused_while_it_comes(small: httpx2.AsyncClient) -> None:
@@ -47,7 +46,7 @@ async def test_a_head_that_does_not_come_closes_its_connection(
 ) -> None:
     async with socket(settings) as client:
         with monkeypatch.context() as quick:
-            quick.setattr(api.server, "HEAD_SECONDS", 0.05)
+            quick.setattr(api.server, "HEAD_SECONDS", 0.05)  # short, since no head comes
             for sent in (b"", b"GET /livez HTTP/1.1\r\nhost:"):
                 reader, writer = await connect(client)
                 writer.write(sent)

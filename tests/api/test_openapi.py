@@ -21,11 +21,6 @@ from tests.support.timeouts import REDIS_TIMEOUT
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
-def test_the_document_is_the_same_each_time() -> None:
-    first, second = (json.dumps(document(OPERATIONS)) for _ in range(2))
-    assert first == second
-
-
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in document(OPERATIONS)["paths"].items():
         for method, operation in methods.items():

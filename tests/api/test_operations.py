@@ -81,9 +81,3 @@ async def test_metrics_count_what_became_of_messages_and_requests(api: httpx2.As
     assert found["delayq_api_request_seconds_count{'route': '/v1/messages'}"] == 4
     assert found["delayq_api_flush_messages_count{}"] == 3  # what is invalid never goes
     assert found["delayq_api_waiting{}"] == 0
-
-
-async def test_the_documentation_is_there(api: httpx2.AsyncClient) -> None:
-    assert "swagger" in (await api.get("/docs")).text
-    document = (await api.get("/openapi.json")).json()
-    assert "/v1/messages:batch" in document["paths"]

@@ -55,7 +55,7 @@ def said(one: Door, scope: dict[str, Any]) -> str:
     return "in"
 
 
-def test_a_session_stands_for_its_key_in_every_process_that_has_it(keys: KeyFile) -> None:
+def test_a_session_stands_for_its_key_in_every_process_that_has_it_until_its_time(keys: KeyFile) -> None:
     clock = ManualClock()
     one, other = door(keys, clock), door(keys, clock)
     cookie = begin(one, keys.texts["shop"])
@@ -64,12 +64,7 @@ def test_a_session_stands_for_its_key_in_every_process_that_has_it(keys: KeyFile
         assert (caller.key, caller.session) == (keys.keys[0], True)
     elsewhere = door(keys, clock, redis_url="redis://elsewhere:6379")
     assert said(elsewhere, scope(cookie)) == ENDED
-
-
-def test_a_session_ends_with_its_time(keys: KeyFile) -> None:
-    clock = ManualClock()
-    one = door(keys, clock)
-    cookie = begin(one, keys.texts["shop"])
+    assert said(door(keys, clock, console="no"), scope(cookie)).startswith("unauthorized")
     clock.advance(LASTS - 1)
     assert said(one, scope(cookie)) == "in"
     clock.advance(1)
@@ -114,42 +109,41 @@ def test_a_cookie_that_was_tampered_with_is_none(keys: KeyFile) -> None:
     assert not len(one.attempts)  # one that ended is no attempt
 
 
-def test_a_header_counts_more_than_a_session(keys: KeyFile) -> None:
-    one = door(keys, ManualClock())
-    both = scope(begin(one, keys.texts["shop"]))
-    both["headers"].append((b"authorization", b"Bearer wrong"))
-    assert said(one, both).startswith("unauthorized: Nobody has this key")
-
-
-def test_a_password_for_a_proxy_leaves_the_session_as_it_is(keys: KeyFile) -> None:
+def test_a_key_in_a_header_counts_more_and_a_password_for_a_proxy_does_not(keys: KeyFile) -> None:
     """nginx passes on what its auth_basic has asked for."""
     one = door(keys, ManualClock())
+    cookie = begin(one, keys.texts["shop"])
+
+    def both(given: bytes) -> dict[str, Any]:
+        asked = scope(cookie)
+        return {**asked, "headers": [*asked["headers"], (b"authorization", given)]}
+
     for given in (b"Basic c2hvcDpwYXNz", b"", b"Negotiate YII=", b"dq_1234"):
-        both = scope(begin(one, keys.texts["shop"]))
-        both["headers"].append((b"authorization", given))
         for _ in range(Attempts.MOST + 1):
-            assert said(one, both) == "in"
-            assert said(one, {**both, "headers": both["headers"][2:]}).startswith("unauthorized: Send a key")
+            assert said(one, both(given)) == "in"
+            assert said(one, {**both(given), "headers": both(given)["headers"][2:]}).startswith(
+                "unauthorized: Send a key"
+            )
         assert not len(one.attempts)
+    assert said(one, both(b"Bearer wrong")).startswith("unauthorized: Nobody has this key")
 
 
-@pytest.mark.parametrize("redis_url", ["redis://localhost:6379", "redis://localhost:6380"])
 def test_installations_on_other_ports_of_a_host_leave_each_other_s_sessions_alone(
-    keys: KeyFile, tmp_path: Path, redis_url: str
+    keys: KeyFile, tmp_path: Path
 ) -> None:
     """Browsers know no ports in cookies: two tunnels to 127.0.0.1 get what either has set."""
-    clock = ManualClock()
     there = KeyFile(tmp_path / "there.yaml")
     there.add("shop")
-    one, other = door(keys, clock), door(there, clock, redis_url=redis_url)
-    cookies = [begin(one, keys.texts["shop"]), begin(other, there.texts["shop"])]
-    assert len({cookie.split("=")[0] for cookie in cookies}) == 2
-    for both in ("; ".join(cookies), "; ".join(reversed(cookies))):
-        for each, key in ((one, keys.keys[0]), (other, there.keys[0])):
-            assert each.enter(scope(both), "/v1/stats").key == key
-    assert [cookie.name.decode() for cookie in one.sessions_begun(scope("; ".join(cookies)))] == [
-        cookies[0].split("=")[0]
-    ]
+    for redis_url in ("redis://localhost:6379", "redis://localhost:6380"):
+        clock = ManualClock()
+        one, other = door(keys, clock), door(there, clock, redis_url=redis_url)
+        cookies = [begin(one, keys.texts["shop"]), begin(other, there.texts["shop"])]
+        names = [cookie.split("=")[0] for cookie in cookies]
+        assert len(set(names)) == 2
+        for both in ("; ".join(cookies), "; ".join(reversed(cookies))):
+            for each, key in ((one, keys.keys[0]), (other, there.keys[0])):
+                assert each.enter(scope(both), "/v1/stats").key == key
+        assert [cookie.name.decode() for cookie in one.sessions_begun(scope("; ".join(cookies)))] == names[:1]
 
 
 def test_wrong_keys_lock_out_as_in_headers(keys: KeyFile) -> None:
@@ -198,18 +192,7 @@ def test_a_read_only_console_lets_sessions_look_and_keys_do(keys: KeyFile) -> No
     )
 
 
-def test_without_a_console_there_are_no_sessions(keys: KeyFile) -> None:
-    clock = ManualClock()
-    cookie = begin(door(keys, clock), keys.texts["shop"])
-    assert said(door(keys, clock, console="no"), scope(cookie)).startswith("unauthorized")
-
-
 # -- where there are no keys -----------------------------------------------------------------------------------------------
-
-
-def test_loopback_has_these_names() -> None:
-    for host in ("localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.8.8", "[::1]", "[::1]:8080"):
-        assert names_loopback(host.encode()), host
 
 
 async def test_a_page_of_elsewhere_cannot_come_in_by_a_name_that_leads_here(
@@ -233,7 +216,9 @@ async def test_with_keys_the_name_does_not_matter(settings: Settings, keys: KeyF
         assert (await api.get("/v1/me", headers=headers)).status_code == 200
 
 
-def test_names_are_remembered_and_not_without_bound() -> None:
+def test_loopback_has_names_which_are_remembered_and_not_without_bound() -> None:
+    for host in ("localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.8.8", "[::1]", "[::1]:8080"):
+        assert names_loopback(host.encode()), host
     one = Door(load_settings(), ManualClock())
     for port in range(5_000):
         one.guest({"headers": [(b"host", b"localhost:%d" % port)]})
@@ -241,19 +226,8 @@ def test_names_are_remembered_and_not_without_bound() -> None:
     assert 0 < len(one._names) <= 1_000
 
 
-async def test_a_read_only_console_without_keys_changes_nothing(settings: Settings, asgi: Serving) -> None:
-    message = {"topic": "orders", "delayTime": 1_000}
-    async with asgi(settings.replace(console="read-only")) as api:
-        problem = assert_refused(await api.post("/v1/messages", json=message, headers=OWN), 403)
-        assert "read-only" in problem["detail"]
-        assert (await api.get("/v1/me", headers=OWN)).json()["console"] == "read-only"
-        assert (await api.post("/v1/messages", json=message)).status_code == 201
-
-
-async def test_a_read_only_console_changes_nothing_over_plain_http_either(
-    settings: Settings, keys: KeyFile, asgi: Serving
-) -> None:
-    """Browsers say nothing of sites to such origins, and name their own with all that may change something."""
+async def test_a_read_only_console_changes_nothing(settings: Settings, keys: KeyFile, asgi: Serving) -> None:
+    """Over plain HTTP browsers say nothing of sites, and name their own origin with all that may change something."""
     message = {"topic": "orders", "delayTime": 1_000}
     calls: tuple[tuple[str, str, Any], ...] = (
         ("POST", "/v1/messages", message),
@@ -265,12 +239,12 @@ async def test_a_read_only_console_changes_nothing_over_plain_http_either(
     for one in (settings.replace(api_open="yes-without-keys"), keys.settings(settings)):
         async with asgi(one.replace(console="read-only")) as api:
             api.headers["authorization"] = f"Bearer {keys.texts['shop']}"
-            for origin in ("http://delayq.internal:8080", "null"):
-                page = {"host": "delayq.internal:8080", "origin": origin}
+            for page in (OWN, {"origin": "http://delayq.internal:8080"}, {"origin": "null"}):
+                headers = page | {"host": "delayq.internal:8080"}
                 for method, path, body in calls:
-                    problem = assert_refused(await api.request(method, path, json=body, headers=page), 403)
+                    problem = assert_refused(await api.request(method, path, json=body, headers=headers), 403)
                     assert "read-only" in problem["detail"]
-                assert (await api.get("/v1/me", headers=page)).status_code == 200
+                assert (await api.get("/v1/me", headers=headers)).json()["console"] == "read-only"
             assert (await api.post("/v1/messages", json=message)).status_code == 201
 
 
@@ -364,14 +338,13 @@ async def test_what_is_no_key_is_refused(guarded: httpx2.AsyncClient) -> None:
     assert_refused(await guarded.post("/console/session", json={"key": "x" * 9_000, "path": "/"}), 413)
 
 
-async def test_where_there_are_no_keys_nobody_logs_in(api: httpx2.AsyncClient) -> None:
+async def test_without_keys_or_without_a_console_nobody_logs_in(
+    api: httpx2.AsyncClient, settings: Settings, keys: KeyFile, asgi: Serving
+) -> None:
     problem = assert_refused(await api.post("/console/session", json={"key": "x", "path": "/"}))
     assert "takes no keys" in problem["detail"]
-
-
-async def test_without_a_console_nobody_logs_in(settings: Settings, keys: KeyFile, asgi: Serving) -> None:
-    async with asgi(keys.settings(settings).replace(console="no")) as api:
-        assert_refused(await api.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)
+    async with asgi(keys.settings(settings).replace(console="no")) as closed:
+        assert_refused(await closed.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)
 
 
 async def test_a_revoked_key_ends_its_session(

@@ -13,6 +13,9 @@ from tests.cli.conftest import Cli, Given, answer
 from tests.support.operations import COMMANDS_ONLY, OPERATIONS, Operation, fill
 
 COMMANDS = [one for one in (*OPERATIONS, *COMMANDS_ONLY) if one.words]
+CHANGES = [
+    one for one in COMMANDS if one.method not in ("", "GET") or one.words in ("era bump --yes", "backfill undo r")
+]
 #: Tested with the files that they read, the servers that they reach, or nothing at all.
 ELSEWHERE = {"api-keys", "bridge", "export", "reconcile", "version"}
 
@@ -63,3 +66,21 @@ def test_a_redis_that_is_away_is_one_sentence_and_status_2(cli: Cli, json: tuple
         # From the start, `tail` waits for Redis.
         words = one.words.partition(" --from-start")[0]
         assert words == "me" or "Redis is away" in cli(*shlex.split(words), *json, "--redis-url", url).refused(), words
+
+
+def test_what_changes_something_refuses_a_redis_that_would_lose_messages(cli: Cli, given: Given) -> None:
+    given.admin.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        for one in CHANGES:
+            said = cli(*shlex.split(one.words)).refused()
+            assert "maxmemory-policy is allkeys-lru" in said, one.words
+        assert given.admin.dbsize() == 0
+    finally:
+        given.admin.config_set("maxmemory-policy", "noeviction")
+
+
+def test_what_only_reads_writes_nothing(cli: Cli, given: Given) -> None:
+    for one in COMMANDS:
+        if one not in CHANGES and not one.words.startswith("tail"):
+            cli(*shlex.split(one.words))
+            assert given.admin.dbsize() == 0, one.words

@@ -92,11 +92,6 @@ def test_ids_of_two_names_are_kept_apart(cli: Cli, file: Path) -> None:
         assert "begin with" in cli("api-keys", "new", "press", "--allow", "*=read", "--ids", ids).refused()
 
 
-def test_a_file_has_to_be_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DELAYQ_API_KEYS", raising=False)
-    assert "--file" in cli("api-keys", "list").refused()
-
-
 def test_toml_is_read_but_not_written(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     hash = hash_of("x")
@@ -105,7 +100,11 @@ def test_toml_is_read_but_not_written(cli: Cli, tmp_path: Path) -> None:
     assert "TOML" in cli("api-keys", "revoke", "abcd", "--file", str(path)).refused()
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_has_to_be_named_in_a_folder_that_can_be_written_to(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DELAYQ_API_KEYS", raising=False)
+    assert "--file" in cli("api-keys", "list").refused()
     path = tmp_path / "nowhere" / "keys.yaml"
     assert "cannot be" in cli("api-keys", "new", "shop", "--allow", "*=read", "--file", str(path)).refused()
 

@@ -9,21 +9,20 @@ from tests.cli.conftest import Cli, Given
 from tests.support.queues import NEW_EPOCH, OLD_EPOCH
 
 
-def test_stats_add_up_all_queues(cli: Cli, given: Given) -> None:
+def test_stats_add_up_all_queues_and_queues_are_one_line_each(cli: Cli, given: Given) -> None:
     for number in range(5):
         given.scheduled(f"id-{number}")
     given.dead_letter("dead")
     fields = dict(cli("stats").rows)
     assert (fields["queues"], fields["depth"], fields["dead"]) == ("16", "5", "1")
     assert (fields["scheduled"], fields["buried"]) == ("6", "1")
-
-
-def test_queues_are_one_line_each(cli: Cli, given: Given) -> None:
-    given.scheduled("a")
     given.owner("node-1", range(16))
-    ran = cli("queues")
-    assert [row[0] for row in ran.rows] == [str(queue) for queue in range(16)]
-    assert ran.rows[given.queue_of("a")][1:] == ["1", "0", "0", "0", "0", "node-1", "-"]
+    rows = cli("queues").rows
+    assert [row[0] for row in rows] == [str(queue) for queue in range(16)]
+    assert sum(int(row[1]) for row in rows) == 5
+    assert {tuple(row[2:4] + row[5:]) for row in rows if row[0] != str(given.queue_of("dead"))} == {
+        ("0", "0", "0", "node-1", "-")
+    }  # fmt: skip
 
 
 def test_a_queue_belongs_to_the_newest_live_node(cli: Cli, given: Given) -> None:
@@ -44,18 +43,16 @@ def test_queues_say_how_late_their_head_is(cli: Cli, given: Given) -> None:
     assert queue["headDueTime"] is not None
 
 
-def test_dead_letters_are_listed_with_their_reasons(cli: Cli, given: Given) -> None:
-    given.dead_letter("a", "the broker said no")
-    ((id, died, attempts, topic, reason),) = cli("dead-letters", "list").rows
-    assert (id, attempts, topic, reason) == ("a", "1", "demo", "the broker said no")
-    assert died.endswith("Z")
-
-
-def test_dead_letters_of_a_group_are_listed_by_the_reason_that_groups_print(cli: Cli, given: Given) -> None:
+def test_dead_letters_are_listed_with_their_reasons_and_by_group(cli: Cli, given: Given) -> None:
+    ran = cli("dead-letters", "list")
+    assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no dead letters.")
     for id, reason in (("a", "order 10001 is gone"), ("b", "order 20002 is gone"), ("c", "answered 404")):
         given.dead_letter(id, reason)
     group = cli("dead-letters", "groups").rows[0][4]
     assert sorted(row[0] for row in cli("dead-letters", "list", "--group", group).rows) == ["a", "b"]
+    ((id, died, attempts, topic, reason),) = cli("dead-letters", "list", "--reason", "404").rows
+    assert (id, attempts, topic, reason) == ("c", "1", "demo", "answered 404")
+    assert died.endswith("Z")
 
 
 def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
@@ -89,36 +86,24 @@ def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given:
     assert cli("dead-letters", "list", "--since", "soon").refused().startswith("--since: write a date like")
 
 
-def test_no_dead_letters_are_no_lines(cli: Cli, given: Given) -> None:
-    ran = cli("dead-letters", "list")
-    assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no dead letters.")
-
-
-def test_redrive_puts_dead_letters_back(cli: Cli, given: Given) -> None:
-    given.dead_letter("a")
-    ran = cli("dead-letters", "redrive", "a")
-    assert (ran.code, ran.rows) == (0, [["a", "scheduled"]])
-    assert dict(cli("stats").rows)["depth"] == "1"
-    ran = cli("dead-letters", "redrive", "a", "nobody")
-    assert (ran.code, ran.rows) == (1, [["a", "scheduled"], ["nobody", "not_dead"]])
-
-
-def test_redrive_all_takes_every_page(cli: Cli, given: Given) -> None:
+def test_redrive_puts_dead_letters_back(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         given.dead_letter(f"id-{number}")
-    ran = cli("dead-letters", "redrive", "--all")
-    assert (ran.code, len(ran.rows)) == (0, 60)
-    assert dict(cli("stats").rows)["dead"] == "0"
+    with monkeypatch.context() as patch:
+        patch.setenv("DELAYQ_ROUTES", '[{"name": "orders", "match": "orders.*"}]')
+        assert cli("dead-letters", "redrive", "id-0").rows == [["id-0", "no_route"]]
+    ran = cli("dead-letters", "redrive", "id-0")
+    assert (ran.code, ran.rows) == (0, [["id-0", "scheduled"]])
+    assert dict(cli("stats").rows)["depth"] == "1"
+    ran = cli("dead-letters", "redrive", "id-0", "nobody")
+    assert (ran.code, ran.rows) == (1, [["id-0", "scheduled"], ["nobody", "not_dead"]])
+    given.admin.hset(f"delayq:{{{given.queue_of('id-1')}}}:pool", "id-1", "garbled")
+    assert [row[3] for row in cli("dead-letters", "list").rows].count("-") == 1
+    ran = cli("dead-letters", "redrive", "--all", "--json")  # every page
+    results = {one["id"]: one["result"] for one in json.loads(ran.out)["results"]}
+    assert (ran.code, len(results), results.pop("id-1"), set(results.values())) == (1, 59, "corrupt", {"scheduled"})
+    cli("dead-letters", "discard", "id-1")
     assert cli("dead-letters", "redrive", "--all").sentence() == "there are no dead letters."
-
-
-def test_redrive_says_which_it_cannot_read(cli: Cli, given: Given) -> None:
-    given.dead_letter("a")
-    given.admin.hset(f"delayq:{{{given.queue_of('a')}}}:pool", "a", "garbled")
-    ran = cli("dead-letters", "redrive", "--all", "--json")
-    assert ran.code == 1
-    assert json.loads(ran.out) == {"results": [{"id": "a", "result": "corrupt"}]}
-    assert cli("dead-letters", "list").rows[0][3] == "-"
 
 
 def test_discard_deletes_a_dead_letter_for_good(cli: Cli, given: Given) -> None:
@@ -137,11 +122,3 @@ def test_version_says_which_delayq_it_is(cli: Cli) -> None:
         ran = cli(*words.split())
         assert ran.code == 0
         assert version("delayq") in ran.out
-
-
-def test_redrive_leaves_what_has_no_route_any_more(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
-    given.dead_letter("a")  # of the topic 'demo'
-    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "orders", "match": "orders.*"}]')
-    ran = cli("dead-letters", "redrive", "--all")
-    assert (ran.code, ran.rows) == (1, [["a", "no_route"]])
-    assert dict(cli("stats").rows)["dead"] == "1"

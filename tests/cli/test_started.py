@@ -20,25 +20,25 @@ def environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("DELAYQ_REDIS_URL", raising=False)
 
 
-def test_it_is_known_while_it_runs_and_not_longer(tmp_path: Path) -> None:
+def test_it_is_known_while_it_runs_and_not_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert noted_url() is None
     with noted(URL) as mine:
         assert mine and noted_url() == URL == settings_of(None).redis_url
         assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
     assert noted_url() is None
     assert settings_of(None).redis_url == "redis://127.0.0.1:6379/0"
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "nowhere"))  # where nothing can be written there is no note
+    with noted(URL) as mine:
+        assert not mine and noted_url() is None
 
 
-def test_what_is_named_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_named_counts_more_and_gets_no_password_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with noted(URL):
         assert settings_of("redis://named:1/0").redis_url == "redis://named:1/0"
-        monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://set:1/0")
-        assert settings_of(None).redis_url == "redis://set:1/0"
-
-
-def test_its_url_does_not_get_the_password_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "canary")
-    with noted(URL):
+        with monkeypatch.context() as patch:
+            patch.setenv("DELAYQ_REDIS_URL", "redis://set:1/0")
+            assert settings_of(None).redis_url == "redis://set:1/0"
+        monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "canary")
         assert settings_of(None).redis_url == URL
 
 
@@ -62,9 +62,3 @@ def test_a_note_whose_writer_was_killed_names_nobody(tmp_path: Path) -> None:
     assert noted_url() is None
     with noted(URL):
         assert noted_url() == URL
-
-
-def test_where_nothing_can_be_written_there_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "nowhere"))
-    with noted(URL) as mine:
-        assert not mine and noted_url() is None

@@ -57,7 +57,7 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
     ]
 
 
-def test_what_is_late_is_told_with_since_when(cli: Cli, given: Given) -> None:
+def test_what_is_late_is_reported_with_since_when(cli: Cli, given: Given) -> None:
     given.scheduled("a", expect_date=1_000)
     given.owner("node-1", ALL)
     keys = f"delayq:{{{given.queue_of('a')}}}:queue"
@@ -66,6 +66,7 @@ def test_what_is_late_is_told_with_since_when(cli: Cli, given: Given) -> None:
     (late,) = json.loads(cli("status", "--json").out)["findings"]
     assert (late["code"], late["severity"], late["queue"]) == ("late", "warning", given.queue_of("a"))
     assert late["since"] == "2023-11-14T22:13:20.000Z"
+    assert json.loads(cli("me", "--json").out)["name"].startswith("cli:")
 
 
 def test_the_overview_says_what_nobody_tells(cli: Cli, given: Given) -> None:
@@ -96,7 +97,3 @@ def test_only_so_many_dead_letters_are_looked_at(cli: Cli, given: Given, monkeyp
     ran = cli("dead-letters", "groups")
     assert ran.rows[0][:2] == ["4", "demo"]
     assert ran.sentence() == "these are the 4 newest; there are more."
-
-
-def test_me_is_who_gives_the_command(cli: Cli) -> None:
-    assert json.loads(cli("me", "--json").out)["name"].startswith("cli:")

@@ -24,7 +24,7 @@ def many(count: int, run: str, size: int = 10) -> Iterator[Message]:
         )
 
 
-def test_only_what_belongs_to_the_run_is_cancelled(cli: Cli, given: Given) -> None:
+def test_only_what_belongs_to_the_run_is_cancelled_and_again_there_is_nothing(cli: Cli, given: Given) -> None:
     given.client.schedule_many([*many(600, "r1"), *many(90, "r2")])
     given.scheduled("other")
     ran = cli("backfill", "undo", "r1")
@@ -32,11 +32,6 @@ def test_only_what_belongs_to_the_run_is_cancelled(cli: Cli, given: Given) -> No
     assert sum(one.scheduled for one in given.client.stats()) == 91
     found = given.client.get("r1-7")
     assert found is not None and found.state == "cancelled"
-
-
-def test_again_there_is_nothing_to_undo(cli: Cli, given: Given) -> None:
-    given.client.schedule_many(many(10, "r1"))
-    assert cli("backfill", "undo", "r1").code == 0
     again = cli("backfill", "undo", "r1", "--json")
     assert (again.code, json.loads(again.out)) == (1, {"run": "r1", "cancelled": 0, "tooLate": 0, "dead": 0})
     assert again.sentence() == "no message of the run r1 is pending."
