@@ -33,8 +33,7 @@ STREAMS: dict[str, Any] = {"name": "streams", "match": "s.*"}
 class Running:
     """A node, a client of the same Redis, and what a test looks at."""
 
-    def __init__(self, server: ServerUnderTest, client: Client, node: RunningNode, metrics: Metrics) -> None:
-        self.server = server
+    def __init__(self, client: Client, node: RunningNode, metrics: Metrics) -> None:
         self.client = client
         self.node = node.node
         self._metrics = metrics
@@ -61,10 +60,6 @@ class Running:
         """Until all have ended."""
         eventually(lambda: self.pending() == 0, "every message has ended")
 
-    def states(self, ids: list[str]) -> Counter[str]:
-        """The states of these messages."""
-        return Counter(found.state if found else "unknown" for found in self.client.get_many(ids))
-
     def attempts(self, ids: list[str]) -> Counter[int]:
         """How many attempts were burnt, by how many messages."""
         return Counter(found.attempts for found in self.client.get_many(ids) if found is not None)
@@ -86,7 +81,7 @@ def running(server: ServerUnderTest, *routes: Mapping[str, Any], **given: Any) -
     node.node._observer = metrics
     with node, Client(settings=settings) as client:
         metrics.watch(node.node)
-        yield Running(server, client, node, metrics)
+        yield Running(client, node, metrics)
 
 
 @pytest.fixture
