@@ -91,12 +91,9 @@ def pulls(store: Store, queue: int, epoch: str) -> bool:
     return answer is not None
 
 
-def test_a_node_alone_gets_every_queue(make: Make) -> None:
-    assert make().assigned() == frozenset(range(QUEUES))
-
-
-def test_a_claim_owns_its_queue_and_no_other(make: Make, store: Store) -> None:
+def test_a_node_alone_gets_every_queue_and_a_claim_owns_its_queue_and_no_other(make: Make, store: Store) -> None:
     one = make()
+    assert one.assigned() == frozenset(range(QUEUES))
     first, second = one.claim(0), one.claim(1)
     assert first is not None
     assert second is not None
@@ -251,18 +248,12 @@ def test_a_coordinator_that_missed_a_new_era_still_gets_above_what_redis_has(mak
     assert older.epoch > newer.epoch
 
 
-def test_a_node_that_reaches_redis_or_not_keeps_its_queues_while_it_is_alone(make: Make, clock: ManualClock) -> None:
+def test_a_node_that_does_not_reach_redis_or_whose_clock_is_behind_keeps_its_queues_while_it_is_alone(
+    make: Make, clock: ManualClock
+) -> None:
     one = make()
-    for reachable in (True, False, False, True):
-        one.redis_reachable(reachable)
-        clock.advance(6_000)
-        assert one.assigned() == frozenset(range(QUEUES))
-
-
-def test_a_node_whose_clock_is_behind_keeps_its_queues_while_it_is_alone(make: Make, clock: ManualClock) -> None:
-    one = make()
-    for behind in (False, True, True, False):
-        one.redis_reachable(True, behind=behind)
+    for reachable, behind in ((True, False), (False, False), (False, False), (True, True), (True, True), (True, False)):
+        one.redis_reachable(reachable, behind=behind)
         clock.advance(6_000)
         assert one.assigned() == frozenset(range(QUEUES))
 

@@ -121,12 +121,10 @@ async def test_another_trip_starts_when_one_has_waited_long(
     group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_client, "LONG", 0)
-    made = calls(group, "a", 1)
-    await settle()
-    made += calls(group, "b", 2)
-    await settle()
-    made += calls(group, "c", 2)
-    await settle()
+    made = []
+    for name, count in (("a", 1), ("b", 2), ("c", 2)):
+        made += calls(group, name, count)
+        await settle()
     assert redis.trips == [["a0"], ["b0", "b1"]]  # and no third: so many are under way at most
     await finish(redis, made)
 

@@ -124,18 +124,12 @@ def test_each_script_gets_messages_of_its_queue_only(numbers: list[int], queues:
         assert [queue_keys(queue).pool for queue in queue_of] == [command.keys[2]]
 
 
-def test_messages_without_id_and_key_share_scripts_of_five_hundred() -> None:
-    server = Server()
-    server.run(schedule_messages(CONTEXT, (Message(topic="t", delay_time=0) for _ in range(2 * CHUNK + 1)), NOW))
-    assert [len(rows(command)) for command in server.asked] == [CHUNK, CHUNK, 1]
-
-
-def test_scripts_are_bounded_in_bytes_too() -> None:
-    body = "x" * (CHUNK_BYTES // 4)
-    server = Server()
-    wanted = (Message(topic="t", delay_time=0, body=body) for _ in range(10))
-    server.run(schedule_messages(CONTEXT, wanted, NOW))
-    assert [len(rows(command)) for command in server.asked] == [4, 4, 2]
+def test_messages_without_id_and_key_share_scripts_that_are_bounded_in_number_and_bytes() -> None:
+    for body, count, sizes in (("", 2 * CHUNK + 1, [CHUNK, CHUNK, 1]), ("x" * (CHUNK_BYTES // 4), 10, [4, 4, 2])):
+        server = Server()
+        wanted = (Message(topic="t", delay_time=0, body=body) for _ in range(count))
+        server.run(schedule_messages(CONTEXT, wanted, NOW))
+        assert [len(rows(command)) for command in server.asked] == sizes
 
 
 def test_a_lazy_batch_is_read_only_as_far_as_its_scripts_are_asked_for() -> None:
@@ -198,13 +192,12 @@ def test_a_topic_without_a_route_is_refused_and_the_others_go_on() -> None:
     assert outcomes[1].field == "topic"
 
 
-@pytest.mark.parametrize(("level", "delay"), [(1, 100), (2, 200), (3, 300), (4, 300), (2**31, 300)])
-def test_a_level_above_the_last_is_the_last(level: int, delay: int) -> None:
+def test_a_level_above_the_last_is_the_last() -> None:
     context = replace(CONTEXT, limits=Limits(delay_levels=(100, 200, 300)))
-    server = Server()
-    (outcome,) = server.run(schedule_messages(context, [Message(topic="t", delay_level=level)], NOW))
-    assert outcome.due == SERVER_NOW + delay
-    assert operations.spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
+    for level, delay in {1: 100, 2: 200, 3: 300, 4: 300, 2**31: 300}.items():
+        (outcome,) = Server().run(schedule_messages(context, [Message(topic="t", delay_level=level)], NOW))
+        assert outcome.due == SERVER_NOW + delay
+        assert operations.spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
 
 
 def test_the_id_of_a_keyed_message_says_its_key() -> None:
@@ -243,26 +236,21 @@ def test_ids_are_asked_once_each_and_answered_in_order() -> None:
     assert all(len(command.args) <= CHUNK for command in looks)
 
 
-def test_a_wrong_id_is_refused_before_anything_is_sent() -> None:
+def test_a_wrong_id_or_key_is_refused_before_anything_is_sent() -> None:
     server = Server()
-    for plan in (
-        operations.cancel(CONTEXT, ["good", "not good"]),
-        operations.get(CONTEXT, ["not good"]),
-        operations.redrive(CONTEXT, ["not good"]),
-        operations.reschedule(CONTEXT, "not good", "r5"),
-        operations.discard(CONTEXT, ["not good"]),
-    ):
-        with pytest.raises(InvalidMessage):
-            server.run(plan)
-    assert server.asked == []
-
-
-def test_a_wrong_key_is_refused_before_anything_is_sent() -> None:
-    server = Server()
-    for plan in (operations.find(CONTEXT, "not good"), operations.cancel_by_key(CONTEXT, "")):
+    plans: list[tuple[str, Plan[Any]]] = [
+        ("id", operations.cancel(CONTEXT, ["good", "not good"])),
+        ("id", operations.get(CONTEXT, ["not good"])),
+        ("id", operations.redrive(CONTEXT, ["not good"])),
+        ("id", operations.reschedule(CONTEXT, "not good", "r5")),
+        ("id", operations.discard(CONTEXT, ["not good"])),
+        ("key", operations.find(CONTEXT, "not good")),
+        ("key", operations.cancel_by_key(CONTEXT, "")),
+    ]
+    for field, plan in plans:
         with pytest.raises(InvalidMessage) as caught:
             server.run(plan)
-        assert caught.value.field == "key"
+        assert caught.value.field == field
     assert server.asked == []
 
 

@@ -150,22 +150,16 @@ def made(*jobs: Job, hand_over: Callable[[PullJob], None] | None = None) -> tupl
     return puller, servers, clock
 
 
-def test_all_that_want_to_look_go_in_one_packet() -> None:
+def test_all_that_want_to_look_go_in_one_packet_and_each_gets_its_own_answers() -> None:
     jobs = [Job("a"), Job("b", 3), Job("later", looks_at=1.0), Job("c", 0), Job("d", 2)]
     puller, servers, clock = made(*jobs)
     puller.round()
     assert servers.packets == [["a-0", "b-0", "b-1", "b-2", "d-0", "d-1"]]
+    for job in (jobs[0], jobs[1], jobs[3], jobs[4]):
+        assert job.told == [[f"{job.name}-{number}" for number in range(job._commands)]], "it gets its own answers"
     clock.advance(1)
     puller.round()
     assert servers.packets[1:] == [["later-0"]]
-
-
-def test_each_job_gets_the_answers_to_its_own_commands() -> None:
-    jobs = [Job("a"), Job("b", 3), Job("none", 0), Job("c", 2)]
-    puller, *_ = made(*jobs)
-    puller.round()
-    for job in jobs:
-        assert job.told == [[f"{job.name}-{number}" for number in range(job._commands)]], job.name
 
 
 def test_backlogs_take_turns_and_few_at_a_time() -> None:
@@ -270,24 +264,16 @@ def test_what_may_wait_goes_along_and_sets_no_packet_off() -> None:
     assert servers.packets[1:] == [["patient-0", "backlog-0"]]
 
 
-def test_one_that_fails_fails_alone() -> None:
+@pytest.mark.parametrize("resets", [True, False])
+def test_one_that_fails_fails_alone_also_if_its_reset_fails(resets: bool) -> None:
     asks, takes, good = Job("asks", 2), Job("takes", 2), Job("good", 2)
     asks.breaks, takes.breaks = "ask", "take"
+    asks.resets = takes.resets = resets
     puller, servers, _ = made(asks, takes, good)
     puller.round()
     assert servers.packets == [["takes-0", "takes-1", "good-0", "good-1"]]
     assert good.told == [["good-0", "good-1"]]
     assert [job.failures for job in (asks, takes, good)] == [1, 1, 0]
-
-
-def test_one_whose_reset_fails_fails_alone() -> None:
-    for breaks in ("ask", "take"):
-        bad, good = Job("bad", 2), Job("good", 2)
-        bad.breaks, bad.resets = breaks, False
-        puller, *_ = made(bad, good)
-        puller.round()
-        assert good.told == [["good-0", "good-1"]], breaks
-        assert (bad.failures, good.failures) == (1, 0)
 
 
 def test_one_that_cannot_be_handed_over_stays_until_it_can() -> None:
