@@ -105,10 +105,11 @@ except Stopped:
 
 # Its clock moves only when the test makes the file "later": whether two signals count as one does not depend on CPU.
 CLOCK = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from devtools import supervise
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 later = Path(sys.argv[2]) / "later"
 supervise.time = SimpleNamespace(
     monotonic=lambda: 1.1 * supervise.SAME_WISH_SECONDS * later.exists(), sleep=time.sleep
@@ -122,7 +123,7 @@ def test_a_second_signal_hurries_a_slow_stop_and_a_doubled_one_does_not(tmp_path
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         part = int(process.stdout.readline())
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)  # the terminal is closed
         assert process.stdout.readline() == "stopping\n"
         process.send_signal(signal.SIGTERM)  # like tools that signal a process and then its group
         with pytest.raises(subprocess.TimeoutExpired):

@@ -78,7 +78,6 @@ def test_the_client_leaves_nothing_in_the_home_folder_and_says_nothing(tmp_path:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
     )
     assert list(tmp_path.iterdir()) == []
     assert ran.stderr == ""
