@@ -42,8 +42,8 @@ def lead_somewhere() -> Iterator[str]:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for found in _LINK.finditer(_prose(page)):  # its words may go over several lines
             if not re.match(r"https?://", found[1]) and (wrong := _wrong(page, found[1])):
-                line = _prose(page).count("\n", 0, found.start(1)) + 1
-                yield at(page, line, f"{wrong}: correct the link or write what it leads to")
+                number = _prose(page).count("\n", 0, found.start(1)) + 1
+                yield at(page, number, f"{wrong}: correct the link or write what it leads to")
         for number, line in enumerate(read(page).splitlines(), start=1):
             for name in _FILE.findall(line):
                 if not (ROOT / name).exists():
