@@ -16,9 +16,10 @@ import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from devtools import constraints
+from devtools.pages import ROOT
 from tests.deploy import building
 from tests.deploy.boxes import Box
-from tests.deploy.test_image import PROJECT, ROOT, SERVICES
+from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
