@@ -19,6 +19,7 @@ from delayq.targets.rocketmq.verdicts import ACCEPTABLE
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
 from tests.support.rocketmq_proxy import FakeProxy
+from tests.support.timeouts import SEND_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Pa
         for options, outcome in (({"ca": str(pem)}, "ok"), ({}, "unavailable")):
             route = Route(name="r", target=proxy.url, options={"tls": True, **options})
             target = RocketMQTarget(proxy.url, route, "")
-            assert outcomes(target.send([delivery("a")], 10)) == [outcome]
+            assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == [outcome]
             target.close()
     assert len(proxy.messages) == 1
 
