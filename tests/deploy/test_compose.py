@@ -19,8 +19,8 @@ from delayq.cli import main
 from delayq.config import Settings, variable
 from delayq.routes import load_routes
 from delayq.times import parse_duration
-from devtools.pages import blocks_of
-from tests.deploy.test_image import ROOT, stages
+from devtools.pages import ROOT, blocks_of
+from tests.deploy.test_image import stages
 from tests.support.servers import ServerUnderTest
 
 COMPOSE: Final = ROOT / "docker-compose.yml"
