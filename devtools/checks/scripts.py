@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from delayq.message import State
@@ -18,6 +19,8 @@ PROTOCOL: Final = DOCS / "protocol.md"
 REDIS: Final = DOCS / "redis.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
 NOT_OF_STATE: Final = {"layouts", "version", "era"}
+#: Fields that are found unless scripts write them in another way.
+SURELY: Final = {"epoch", "watermark", "sleep_until", "generation"}
 _WRITE: Final = re.compile(r"'(?:HSET|HINCRBY)', (?:state|KEYS\[1\]), '([a-z_]+)'")
 _FLAGS: Final = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
@@ -30,6 +33,10 @@ def complaints() -> Iterator[str]:
         if f"| `{name}` |" not in text:
             yield at(REDIS, 1, f"the key `{name}` has no row: add one")
     written = set(COUNTERS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
+    for name in sorted(SURELY - written):
+        yield at(
+            Path(__file__), 1, f"no script writes the field {name} of `state`: look here for how scripts write now"
+        )
     for name in sorted(written - NOT_OF_STATE):
         if f"`{name}`" not in text:
             yield at(REDIS, 1, f"the field `{name}` of `state` is not described: describe it")
