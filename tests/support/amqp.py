@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pika
 
 from testbed.rabbitmq import RabbitMQ
-from tests.support.running import running
 from tests.support.waiting import eventually
 
-__all__ = ["Amqp", "amqp", "real_rabbitmq"]
+__all__ = ["Amqp", "amqp"]
 
 Taken = tuple[pika.BasicProperties, bytes]
 
@@ -71,11 +70,6 @@ class Amqp:
     def ids(self, queue: str, count: int) -> list[str]:
         """The ids of so many messages of a queue."""
         return [properties.message_id for properties, _ in self.take(queue, count)]
-
-
-def real_rabbitmq(**options: Any) -> AbstractContextManager[RabbitMQ]:
-    """A running broker; skips where there is none, and says how to get it."""
-    return running(RabbitMQ(**options))
 
 
 @contextmanager

@@ -60,10 +60,6 @@ class AtTerminal:
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).split("\n")
         return "\n".join(line.rpartition("\r")[2] for line in lines)
 
-    def press_return(self) -> None:
-        """End a line of input."""
-        os.write(self._ours, b"\n")
-
     def hang_up(self) -> None:
         """The window is closed."""
         self._hung_up = True
