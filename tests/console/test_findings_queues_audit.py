@@ -1,20 +1,34 @@
-"""What is wrong, who owns what, and who changed what: the overview, the queues and the audit, as one reads them."""
+"""The overview with its findings, the queues, and the audit."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import pytest
+
+pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
+
 from playwright.sync_api import Locator, Page, Route, expect
 
 from delayq import Client
 from delayq.care.resharding import reshard
 from delayq.clock import SystemClock
-from tests.console.world import MARKUP, World
+from tests.console.world import MARKUP, PARKED, World
 from tests.support.browser import Pages, violations
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
+
+#: The figures of the overview, and their lists.
+FIGURES: Final = {
+    "Due": "messages",
+    "Scheduled": r"messages\?state=scheduled%2Cretrying$",
+    "Held": r"messages\?state=held$",
+    "Dead letters": "dead-letters$",
+    "Live nodes": r"queues\?see=nodes$",
+}
 
 
 def main(page: Page) -> Locator:
@@ -31,26 +45,19 @@ def test_a_finding_says_how_bad_it_is_and_since_when_and_where_to_read_on(pages:
     expect(page).to_have_url(f"{world.url}#/messages?state=parked")
 
 
-@pytest.mark.parametrize(
-    ("figure", "place"),
-    [
-        ("Scheduled", "messages?state=scheduled%2Cretrying"),
-        ("Held", "messages?state=held"),
-        ("Dead letters", "dead-letters"),
-        ("Live nodes", "queues?see=nodes"),
-    ],
-)
-def test_a_figure_of_the_overview_has_its_age_and_leads_to_its_list(
-    pages: Pages, world: World, figure: str, place: str
-) -> None:
+def test_a_figure_of_the_overview_has_its_age_and_leads_to_its_list(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/overview")
-    shown = page.locator(".figure").filter(has=page.get_by_text(figure, exact=True))
-    expect(shown).to_contain_text(re.compile(r"(now|\d+ sec ago)$"))
-    shown.get_by_role("link").click()
-    expect(page).to_have_url(f"{world.url}#/{place}")
+    for figure, place in FIGURES.items():
+        shown = page.locator(".figure").filter(has=page.get_by_text(figure, exact=True))
+        expect(shown).to_contain_text(re.compile(r"(now|\d+ sec ago)$"))
+        shown.get_by_role("link").click()
+        expect(page).to_have_url(re.compile(rf"{re.escape(world.url)}#/{place}"))
+        if figure == "Due":
+            expect(page.get_by_role("table")).to_contain_text("slow.reports-0")
+        page.goto(f"{world.url}#/overview")
 
 
-def test_all_is_well_and_nobody_knows_are_not_the_same(pages: Pages, own_world: World) -> None:
+def test_no_findings_and_no_answer_are_told_apart(pages: Pages, own_world: World) -> None:
     page = pages.open(f"{own_world.url}#/overview", accepts=["ERR_FAILED"])
     expect(main(page)).to_contain_text("All is well")
     page.route("**/v1/overview", lambda route: route.abort())
@@ -61,8 +68,8 @@ def test_all_is_well_and_nobody_knows_are_not_the_same(pages: Pages, own_world: 
     expect(main(page)).to_contain_text("All is well")
 
 
-def test_what_nobody_tells_is_no_zero_and_a_gap_in_the_charts(pages: Pages, world: World) -> None:
-    def untold(route: Route) -> None:
+def test_an_unknown_figure_is_a_dash_and_a_gap_in_the_charts(pages: Pages, world: World) -> None:
+    def unknown(route: Route) -> None:
         told = route.fetch().json()
         told["held"]["count"] = None
         told["traffic"]["complete"] = False
@@ -70,7 +77,7 @@ def test_what_nobody_tells_is_no_zero_and_a_gap_in_the_charts(pages: Pages, worl
         route.fulfill(json=told)
 
     page = pages.open(f"{world.url}#/no-such-page")
-    page.route("**/v1/overview", untold)
+    page.route("**/v1/overview", unknown)
     page.goto(f"{world.url}#/overview")
     held = page.locator(".figure").filter(has=page.get_by_text("Held", exact=True))
     expect(held.locator(".value")).to_have_text("–")
@@ -79,7 +86,7 @@ def test_what_nobody_tells_is_no_zero_and_a_gap_in_the_charts(pages: Pages, worl
     expect(page.get_by_role("region", name="Forwarded a second").get_by_role("cell").first).to_have_text("–")
 
 
-def test_whoever_stands_on_a_link_of_a_finding_stays_there_while_its_words_change(pages: Pages, world: World) -> None:
+def test_a_link_of_a_finding_keeps_the_focus_while_the_text_changes(pages: Pages, world: World) -> None:
     number = 0
 
     def counting(route: Route) -> None:
@@ -101,7 +108,7 @@ def test_whoever_stands_on_a_link_of_a_finding_stays_there_while_its_words_chang
     expect(link).to_be_focused()
 
 
-def test_queues_are_walked_by_keys_and_one_is_told_in_full(pages: Pages, world: World) -> None:
+def test_keys_walk_the_queues_and_links_lead_to_nodes_and_routes(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/queues")
     expect(page.get_by_role("region", name="Queues").get_by_role("row")).to_have_count(17)
     for key in "jjj":
@@ -117,21 +124,15 @@ def test_queues_are_walked_by_keys_and_one_is_told_in_full(pages: Pages, world: 
     expect(page.get_by_role("region", name="Nodes")).to_contain_text("0–15 (16)")
     page.goto(f"{world.url}#/queues?queue=99")
     expect(main(page)).to_contain_text("There is no queue 99.")
-
-
-def test_a_node_or_a_queue_that_is_not_there_is_said_to_be_so(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/queues?node=%3Cb%3E%2F%3F%23&see=nodes")
+    page.goto(f"{world.url}#/queues?node=%3Cb%3E%2F%3F%23&see=nodes")
     expect(main(page)).to_contain_text("No node <b>/?# has written its line within the last hour.")
     expect(main(page)).to_contain_text("No queue is like that.")
-
-
-def test_the_routes_say_what_their_targets_say(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/queues?see=routes")
+    page.goto(f"{world.url}#/queues?see=routes")
     expect(page.get_by_role("heading", name="Routes")).to_be_focused()
     row = page.get_by_role("region", name="Routes").get_by_role("row").filter(has_text="partners")
     expect(row).to_contain_text("open")
     expect(row).to_contain_text("we are closed")
-    expect(row.get_by_role("link", name="200")).to_have_attribute("href", "#/messages?state=parked")
+    expect(row.get_by_role("link", name=f"{PARKED}")).to_have_attribute("href", "#/messages?state=parked")
 
 
 def test_how_far_a_reshard_is_can_be_seen(pages: Pages, own_world: World) -> None:
@@ -183,9 +184,3 @@ def test_the_audit_goes_on_page_by_page_and_shows_names_as_they_are(pages: Pages
     page.get_by_role("link", name=MARKUP).click()
     expect(page.get_by_label("Who")).to_have_value(MARKUP)
     assert violations(page) == []
-
-
-def test_what_is_counted_as_due_is_what_its_link_lists(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/overview")
-    page.locator(".figure", has=page.get_by_text("Due", exact=True)).get_by_role("link").click()
-    expect(page.get_by_role("table")).to_contain_text("slow.reports-0")

@@ -1,24 +1,26 @@
-"""Without a mouse: everything is reached by keys, and one sees where one is."""
+"""Without a mouse: keys reach everything, and the focus is visible."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import pytest
+
+pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
+
 from playwright.sync_api import Page, expect
 
-from tests.console.test_pages import settle
 from tests.console.world import World
-from tests.support.browser import Pages
+from tests.support.browser import Pages, load, settle
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
-#: What g and a key lead to.
+#: The pages that g and a key open.
 GOES: Final = {
     "o": "Overview", "m": "Messages", "s": "Timeline", "t": "Topics", "q": "Queues and nodes", "d": "Dead letters",
     "a": "Audit",
 }  # fmt: skip
-#: What the element that has the focus is called, and whether one sees it.
+#: The tag of the element that has the focus, and whether its focus is visible.
 FOCUS: Final = """() => {
   const one = document.activeElement;
   const style = getComputedStyle(one);
@@ -29,20 +31,24 @@ FOCUS: Final = """() => {
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Go on by Tab until the button of this name has the focus; whatever has it on the way is seen to have it."""
+    """Press Tab until the button of this name has the focus, which is visible at each step."""
     button = page.get_by_role("button", name=name).first
     for _ in range(200):
-        page.keyboard.press("Tab")
-        tag, seen = page.evaluate(FOCUS)
-        assert seen or tag == "BODY", (tag, page.evaluate("document.activeElement.outerHTML"))
+        press_tab(page)
         if button.evaluate("(one) => one === document.activeElement"):
             return
     raise AssertionError(f"Tab does not lead to {name}")
 
 
+def press_tab(page: Page) -> None:
+    page.keyboard.press("Tab")
+    tag, seen = page.evaluate(FOCUS)
+    assert seen or tag == "BODY", (tag, page.evaluate("document.activeElement.outerHTML"))
+
+
 def test_a_message_is_found_opened_and_cancelled_by_keys(pages: Pages, world: World) -> None:
     (id,) = world.schedule("keys", keys=["by-keys-alone"])
-    # It may be an id, which is asked for first.
+    # The console first looks for an id.
     page = pages.open(f"{world.url}#/overview", accepts=["404 .*/v1/messages/by-keys-alone"])
     settle(page)
     page.keyboard.press("/")
@@ -71,7 +77,7 @@ def test_two_keys_lead_to_each_page_and_its_heading_is_read_out(pages: Pages, wo
     page = pages.open(f"{world.url}#/audit")
     settle(page)
     for key, title in GOES.items():
-        # The second counts for so long only: a busy machine may press it later.
+        # The second key must follow soon, and a busy machine may press it late: the clock stands still.
         page.evaluate("() => { const now = performance.now(); performance.now = () => now; }")
         page.keyboard.press("g")
         page.keyboard.press(key)
@@ -110,12 +116,10 @@ def test_the_first_tab_skips_the_menu(pages: Pages, world: World) -> None:
     expect(page.get_by_role("main")).to_be_focused()
 
 
-@pytest.mark.parametrize("place", ["overview", "messages", "timeline", "topics", "queues", "dead-letters", "audit"])
-def test_one_sees_where_the_focus_is(pages: Pages, world: World, place: str) -> None:
-    page = pages.open(f"{world.url}#/{place}", width=320)
-    settle(page)
-    tab_to(page, "Keys")
-    for _ in range(30):
-        page.keyboard.press("Tab")
-        tag, seen = page.evaluate(FOCUS)
-        assert seen or tag == "BODY", (tag, page.evaluate("document.activeElement.outerHTML"))
+def test_the_focus_is_visible_on_every_page(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/no-such-page", width=320)
+    for place in ("overview", "messages", "timeline", "topics?match=sms.*", "queues", "dead-letters", "audit"):
+        load(page, f"{world.url}#/{place}")
+        tab_to(page, "Keys")
+        for _ in range(30):
+            press_tab(page)

@@ -1,4 +1,4 @@
-"""Lists of a thousand rows: a first part is there at once, the rest soon after, and none of it goes away again."""
+"""Lists of a thousand rows: the page draws the first part at once, the rest soon after, and removes none of it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+
+pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
+
 from playwright.sync_api import Page, expect
 
-from tests.console.test_pages import settle
 from tests.console.world import AnotherApi, World
-from tests.support.browser import Pages
+from tests.support.browser import Pages, settle
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
 MANY: Final = 1_000
-#: An API whose searches may take long: else a busy one ends each answer after 200 ms, and a list comes in many.
+#: An API whose searches may take long: else it ends each answer after 200 ms, and a list comes in several.
 PATIENT: Final = """
 from api.__main__ import main
 from delayq.client import async_calls
@@ -24,9 +26,9 @@ from delayq.client import async_calls
 async_calls.SECONDS = 60
 raise SystemExit(main())
 """
-#: Rows that are drawn in the first frame.
+#: Rows of the first frame.
 FIRST: Final = 50
-#: Keeps in `seen` how many rows there are after each change of the page.
+#: Records in `seen` the number of rows after each change of the page.
 WATCH: Final = """() => {
   globalThis.seen = [];
   new MutationObserver(() => {
@@ -34,7 +36,7 @@ WATCH: Final = """() => {
     if (rows !== seen.at(-1)) seen.push(rows);
   }).observe(document.body, { subtree: true, childList: true });
 }"""
-#: No frame is drawn by the page's wish until `goOn` is called.
+#: Holds each frame that the page requests until the test calls `goOn`.
 HOLD: Final = """() => {
   const held = [];
   const real = requestAnimationFrame;
@@ -48,7 +50,7 @@ HOLD: Final = """() => {
 
 @pytest.fixture(scope="module")
 def api(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnotherApi]:
-    """One that tells of all that is found in one answer."""
+    """An API that returns all that it finds in one answer."""
     made = AnotherApi(world, tmp_path_factory.mktemp("patient"))
     made.service.api.command = [sys.executable, "-c", PATIENT]
     with made:
@@ -63,7 +65,7 @@ def list_of_many(world: World) -> str:
 
 
 def begin(pages: Pages, api: AnotherApi, script: str) -> Page:
-    """A page in which the script runs before there is any list."""
+    """A page that runs the script before it draws a list."""
     page = pages.open(f"{api.url}#/no-such-page")
     settle(page)
     page.evaluate(script)
@@ -74,7 +76,7 @@ def go(page: Page, place: str) -> None:
     page.evaluate("(place) => { location.hash = place; }", f"#/{place}")
 
 
-def test_a_long_list_comes_in_parts_and_the_browsers_search_finds_its_end(
+def test_a_long_list_comes_in_parts_and_a_refresh_moves_nothing(
     pages: Pages, api: AnotherApi, list_of_many: str
 ) -> None:
     page = begin(pages, api, WATCH)
@@ -88,6 +90,18 @@ def test_a_long_list_comes_in_parts_and_the_browsers_search_finds_its_end(
     last = rows.last.get_by_role("link").first.inner_text()
     assert page.evaluate("(text) => find(text, true)", last)
     expect(rows.last).to_be_in_viewport()
+    page.keyboard.press("j")
+    page.evaluate("() => scrollTo(0, document.body.scrollHeight / 2)")
+    place = page.evaluate("scrollY")
+    assert place > 0
+    page.evaluate(WATCH)
+    again = page.get_by_role("button", name="Refresh now")
+    with page.expect_response(lambda answer: "/v1/messages?" in answer.url):
+        again.dispatch_event("click")
+    expect(again).to_have_attribute("aria-busy", "false")
+    expect(rows.first).to_be_focused()
+    assert set(page.evaluate("seen")) <= {MANY}
+    assert page.evaluate("scrollY") == place
 
 
 def test_keys_and_selection_are_right_while_rows_are_still_to_come(
@@ -114,23 +128,3 @@ def test_keys_and_selection_are_right_while_rows_are_still_to_come(
     id = rows.nth(FIRST).get_by_role("link").first.inner_text()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text(id)
-
-
-def test_a_long_list_that_is_asked_for_again_stays_where_it_is(
-    pages: Pages, api: AnotherApi, list_of_many: str
-) -> None:
-    page = pages.open(f"{api.url}#/{list_of_many}")
-    rows = page.locator("main tbody tr")
-    expect(rows).to_have_count(MANY)
-    page.keyboard.press("j")
-    page.evaluate("() => scrollTo(0, document.body.scrollHeight / 2)")
-    place = page.evaluate("scrollY")
-    assert place > 0
-    page.evaluate(WATCH)
-    again = page.get_by_role("button", name="Refresh now")
-    with page.expect_response(lambda answer: "/v1/messages?" in answer.url):
-        again.dispatch_event("click")
-    expect(again).to_have_attribute("aria-busy", "false")
-    expect(rows.first).to_be_focused()
-    assert set(page.evaluate("seen")) <= {MANY}
-    assert page.evaluate("scrollY") == place

@@ -1,4 +1,4 @@
-"""What a page does by itself: it looks while somebody looks, keeps still under the hand, and gives texts to take along."""
+"""When a page asks the API again, and which texts it copies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import partial
 from typing import Final
 
 import pytest
+
+pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
+
 from playwright.sync_api import Page, expect
 
-from tests.console.test_pages import settle
 from tests.console.world import World
-from tests.support.browser import Pages
+from tests.support.browser import Pages, settle
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -23,7 +25,7 @@ HIDE: Final = """(state) => {
 
 
 class Watch:
-    """Lets the page's time pass, and sees what it asks for meanwhile."""
+    """Moves the page's clock, and records the requests of the page meanwhile."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -34,32 +36,28 @@ class Watch:
         settle(page)
 
     def asks(self, path: str) -> bool:
-        """Whether it asks for a path, once its time has passed."""
+        """Move the clock until the page asks for a path."""
         self._asked.clear()
-        eventually(partial(self._has_asked_in_a_second, path), f"it asks for {path}")
+        eventually(partial(self._asks_within, 1_000, path), f"it asks for {path}")
         return True
 
-    def _has_asked_in_a_second(self, path: str) -> bool:
-        self._page.clock.run_for(1_000)
-        return self._has_asked(path)
-
     def is_still(self, path: str) -> bool:
-        """Whether it never asks for a path, while half a minute passes for it."""
-        self._tell_all()
+        """Whether the page does not ask for a path within half a minute."""
+        self._flush()
         self._asked.clear()
-        self._page.clock.run_for(30_000)
-        self._tell_all()
-        return not self._has_asked(path)
+        return not self._asks_within(30_000, path)
 
-    def _has_asked(self, path: str) -> bool:
+    def _asks_within(self, ms: int, path: str) -> bool:
+        self._page.clock.run_for(ms)
+        self._flush()
         return any(path in url for url in self._asked)
 
-    def _tell_all(self) -> None:
-        """What it has asked for by now is told before this."""
+    def _flush(self) -> None:
+        """Playwright has reported all earlier requests when this one is answered."""
         self._page.evaluate("() => fetch('../livez')")
 
 
-def test_a_tab_that_nobody_sees_asks_nothing(pages: Pages, world: World) -> None:
+def test_a_hidden_tab_asks_nothing(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/queues")
     watch = Watch(page)
     assert watch.asks("/v1/overview")
@@ -70,7 +68,7 @@ def test_a_tab_that_nobody_sees_asks_nothing(pages: Pages, world: World) -> None
 
 
 def test_a_list_stands_still_while_rows_are_selected_or_a_dialog_is_open(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages?key=order-18")  # looked up: there is no next page
+    page = pages.open(f"{world.url}#/messages?key=order-18")  # the list has one page only
     watch = Watch(page)
     page.get_by_label("Refresh", exact=False).first.select_option("2")
     assert watch.asks("/v1/messages?")
@@ -83,23 +81,22 @@ def test_a_list_stands_still_while_rows_are_selected_or_a_dialog_is_open(pages: 
     assert watch.asks("/v1/messages?")
 
 
-@pytest.mark.parametrize("clipboard", [True, False])
-def test_an_id_is_copied_also_where_a_browser_has_no_clipboard_for_the_page(
-    pages: Pages, world: World, clipboard: bool
-) -> None:
+def test_an_id_is_copied_also_where_a_browser_has_no_clipboard_for_the_page(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/messages/partners.orders-1", permissions=["clipboard-write"])
-    settle(page)
-    if not clipboard:  # as it is without HTTPS
-        page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    page.evaluate("() => { globalThis.setTimeout = () => 0; }")  # the word stays until it is looked for
-    page.get_by_role("button", name="Copy partners.orders-1").click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    page.get_by_role("searchbox").focus()
-    page.keyboard.press("ControlOrMeta+V")
-    expect(page.get_by_role("searchbox")).to_have_value("partners.orders-1")
+    for clipboard in (True, False):
+        page.reload()
+        settle(page)
+        if not clipboard:  # as it is without HTTPS
+            page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        page.evaluate("() => { globalThis.setTimeout = () => 0; }")  # "Copied" stays until the test looks for it
+        page.get_by_role("button", name="Copy partners.orders-1").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        page.get_by_role("searchbox").focus()
+        page.keyboard.press("ControlOrMeta+V")
+        expect(page.get_by_role("searchbox")).to_have_value("partners.orders-1")
 
 
-def test_what_was_chosen_is_kept(pages: Pages, world: World) -> None:
+def test_chosen_colors_and_language_are_kept(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/audit")
     page.get_by_text("View", exact=True).click()
     page.get_by_label("Colours").select_option("dark")

@@ -1,4 +1,4 @@
-"""What operators come for, from the question to the answer."""
+"""What operators use the console for, from the question to the answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
+
 from playwright.sync_api import expect
 
 from testbed.zookeeper import ZooKeeperServer
-from tests.console.test_pages import settle
 from tests.console.world import World, small_world
-from tests.support.browser import Pages
+from tests.support.browser import Pages, settle
+from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -43,7 +46,7 @@ def test_a_target_that_takes_nothing_is_named_and_two_clicks_lead_to_why(pages: 
     expect(sentence).to_have_count(0)
 
 
-def test_what_a_pause_holds_is_cancelled_for_certain_and_the_rest_goes_on(pages: Pages, world: World) -> None:
+def test_a_held_message_is_cancelled_for_certain_and_the_others_are_delivered(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/topics/story-held")
     page.get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
@@ -64,13 +67,15 @@ def test_what_a_pause_holds_is_cancelled_for_certain_and_the_rest_goes_on(pages:
     dialog.get_by_role("button", name="Resume").click()
     expect(dialog.get_by_role("status")).to_be_visible()
     states = {away: "cancelled", stays: "delivered"}
-    eventually(lambda: {id: world.get(f"/v1/messages/{id}")["state"] for id in states} == states, "one went out")
+    eventually(
+        lambda: {id: world.get(f"/v1/messages/{id}")["state"] for id in states} == states, "the other one is delivered"
+    )
 
 
 def test_the_forecast_is_what_then_arrives(pages: Pages, own_world: World) -> None:
     page = pages.open(f"{own_world.url}#/timeline?range=15m")
     settle(page)
-    # Of what is due soon, some might go before a slow page counts it.
+    # Due late enough that none is delivered before a slow page counts it.
     ids = own_world.schedule("story.forecast", 40, delayTime=600_000)
     total = page.get_by_text("In this time", exact=True).locator("xpath=..")
     page.get_by_role("button", name="Refresh now").click()
@@ -82,15 +87,15 @@ def test_the_forecast_is_what_then_arrives(pages: Pages, own_world: World) -> No
     expect(total).not_to_contain_text("40")
 
 
-def test_the_queues_of_a_worker_that_is_killed_go_to_the_other(
+def test_the_queues_of_a_worker_that_stops_go_to_the_other(
     pages: Pages, zookeeper: ZooKeeperServer, zookeeper_root: str, tmp_path: Path, program: str
 ) -> None:
-    with small_world(tmp_path, workers=2, zookeeper=zookeeper.hosts, zookeeper_root=zookeeper_root) as world:
+    settings = {"zookeeper": zookeeper.hosts, "zookeeper_root": zookeeper_root, "session_timeout": f"{SESSION_TIMEOUT}"}
+    with small_world(tmp_path, workers=2, **settings) as world:
         page = pages.open(f"{world.url}#/queues")
         queues = page.get_by_role("region", name="Queues").locator("tbody tr")
         expect(queues.filter(has_text="w1").first).to_be_visible()
-        world.service.workers[1].kill()
+        world.service.workers[1].stop()
         expect(queues.filter(has_text="w0")).to_have_count(16)
         expect(queues.filter(has_text="w1")).to_have_count(0)
-        world.service.workers[1].start()
-        page.close()  # before what it looks at
+        page.close()  # before its API stops

@@ -1,4 +1,4 @@
-"""What the pages are looked at with: an API, a worker and a Valkey, and 100,000 messages in every state.
+"""What the pages show: an API, a worker and a Valkey, with messages in every state (100,000 in `./dev test --all`).
 
 The tests that read share one; those that change something take topics of their own.
 """
@@ -25,18 +25,19 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.policies import Policy
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
+from tests.support.amounts import amount
 from tests.support.keys import KeyFile
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.service import Service
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 from workers.queue.census import CensusTaker, Pace
 
 __all__ = [
     "BURST",
     "HOUR",
-    "MANY_TOPICS",
-    "MESSAGES",
-    "REASONS",
+    "MARKUP",
+    "PARKED",
     "AnotherApi",
     "World",
     "now",
@@ -46,11 +47,10 @@ __all__ = [
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
-#: ms for which Redis is waited for: no test of these is about a slow one, and a page whose API gives up logs an error.
-PATIENT: Final = 20_000
-MESSAGES: Final = 100_000
-BURST: Final = 20_000
-MANY_TOPICS: Final = 10_000
+MESSAGES: Final = amount(20_000, 100_000)
+ORDERS: Final = MESSAGES * 2 // 5
+BURST: Final = MESSAGES // 5
+MANY_TOPICS: Final = MESSAGES // 10
 #: Why the endpoint refuses messages, by their topics.
 REASONS: Final = {
     "billing.invoice": "the account 4711000{} is closed",
@@ -66,16 +66,17 @@ HOSTILE_IDS: Final = (
     string.ascii_letters + string.digits + "._:-", "x:deliverNow", ":", "-", "...", ".a", "constructor", "x" * 128
 )  # fmt: skip
 LARGE: Final = 1_000_000
+PARKED: Final = 40
 #: What is due at once: in which state it ends up, its topic, the ids.
 DUE: Final = tuple(
     (state, topic, [f"{topic}-{number}" for number in range(count)])
     for state, topic, count in (
-        *(("dead", topic, 60) for topic in REASONS),
-        ("parked", "partners.orders", 200),
+        *(("dead", topic, 20) for topic in REASONS),
+        ("parked", "partners.orders", PARKED),
         ("retrying", "crm.contacts", 2),
-        ("held", "sms.marketing", 300),
+        ("held", "sms.marketing", 50),
         ("in_flight", "slow.reports", 3),
-        ("delivered", "orders.paid", 100),
+        ("delivered", "orders.paid", 20),
     )
 )
 #: The topics that go to the endpoint, and how long it may take for an answer.
@@ -108,7 +109,7 @@ class World:
         ]
         given = {"routes": json.dumps([*routes, {"name": "streams", "target": "redis+stream:"}]), **settings}
         self.service = Service(folder, self.valkey.url, workers=workers, zookeeper=zookeeper, **given)
-        self.service.api.settings.setdefault("redis_timeout", f"{PATIENT}")
+        self.service.api.settings.setdefault("redis_timeout", f"{REDIS_TIMEOUT}")
 
     @property
     def url(self) -> str:
@@ -151,7 +152,7 @@ class AnotherApi:
         self.keys = KeyFile(folder / "keys.yaml")
         self.service = Service(folder, world.valkey.url, workers=0, routes=world.service.settings["routes"], **settings)
         self.settings = self.service.api.settings
-        self.settings.setdefault("redis_timeout", f"{PATIENT}")
+        self.settings.setdefault("redis_timeout", f"{REDIS_TIMEOUT}")
 
     @property
     def url(self) -> str:
@@ -188,7 +189,7 @@ def whole_world(folder: Path) -> Iterator[World]:
     with made.endpoint, made.valkey:
         for process in made.service.processes:
             process.start()
-        with Client(made.valkey.url, settings=Settings(redis_timeout=PATIENT)) as client:
+        with Client(made.valkey.url, settings=Settings(redis_timeout=REDIS_TIMEOUT)) as client:
             _schedule(client, _later(now()))
             _schedule(client, _hostile())
             with made.service:
@@ -206,12 +207,12 @@ def _schedule(client: Client, messages: Iterable[Message]) -> None:
 
 def _later(begin: int) -> Iterator[Message]:
     """What is due later: orders of a day, a burst in an hour and a half, and a few of each of very many topics."""
-    for number in range(40_000):
+    for number in range(ORDERS):
         yield Message(
             topic="orders.unpaid",
             id=f"unpaid-{number}" if number % 100 == 0 else None,
             body={"order": number, "customer": {"name": "Zoë", "card": "4111"}},
-            expect_date=begin + HOUR + number * (DAY // 40_000),
+            expect_date=begin + HOUR + number * (DAY // ORDERS),
             tags=("web", "app", "shop")[number % 3],
             keys=(f"order-{number}",),
             properties={"region": ("eu", "us")[number % 2]},
@@ -219,7 +220,7 @@ def _later(begin: int) -> Iterator[Message]:
         )
     for number in range(BURST):
         yield Message(topic="reviews.ask", body=f"how was it, {number}?", expect_date=begin + HOUR * 3 // 2)
-    for number in range(MESSAGES - 40_000 - BURST):
+    for number in range(MESSAGES - ORDERS - BURST):
         topic = f"shop-{number % MANY_TOPICS:05}.restock"
         yield Message(topic=topic, body=b"\x00\x01\xff", expect_date=begin + DAY + number * 1_000)
 

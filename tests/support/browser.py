@@ -21,7 +21,7 @@ from playwright.sync_api import (
 
 from tests.support.timeouts import PATIENCE
 
-__all__ = ["Pages", "too_wide", "violations"]
+__all__ = ["Pages", "load", "settle", "too_wide", "violations"]
 
 expect.set_options(timeout=PATIENCE * 1_000)
 
@@ -117,9 +117,26 @@ class Pages:
         assert error[0] is not None or not self.complaints, self.complaints
 
 
-def violations(page: Page) -> list[str]:
-    """What axe finds wrong with a page, a line each."""
-    found = Axe().run(page).response["violations"]
+def settle(page: Page) -> None:
+    """Wait until the page shows all that it asks for at first, also after a login."""
+    expect(page.locator("h1")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+
+
+def load(page: Page, url: str) -> None:
+    """Load the address anew in the same browser, and wait until it is shown."""
+    page.goto("about:blank")
+    page.goto(url)
+    settle(page)
+
+
+def violations(page: Page, *rules: str) -> list[str]:
+    """What axe finds wrong with a page by these rules, or by all, a line each."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = list(rules)
+    found = Axe().run(page, options=options).response["violations"]
     return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
 
 
