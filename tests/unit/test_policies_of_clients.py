@@ -107,13 +107,6 @@ def test_what_others_do_between_a_look_and_a_pause_is_looked_at_again(client: Cl
     assert (there.reason, there.until) == ("mine", None if others == "resume" else first.since + 2 * HOUR)
 
 
-def test_a_pause_for_which_nobody_waits_so_long_is_not_made(client: Client) -> None:
-    for wait in (-1, 60_001, 1.5):
-        with pytest.raises(InvalidMessage, match=r"^wait: "):
-            client.pause("orders.*", wait=wait)  # type: ignore[arg-type]  # as callers without types do
-    assert client.policies().version == ""
-
-
 def test_a_resume_ends_its_own_pause_and_no_other(client: Client) -> None:
     client.pause("orders.*")
     client.pause("orders.eu")
@@ -136,23 +129,20 @@ def test_who_changed_something_is_written_down_where_something_was_changed(clien
     assert entries[1].detail == 'policy:p {"match":"a","pending":9}'
 
 
-def test_a_rate_lasts_beside_no_pause(client: Client) -> None:
+def test_a_rate_lasts_beside_no_pause_and_limits_only_what_was_paused(client: Client) -> None:
+    client.pause("orders.eu")
+    resumed = client.resume("orders.*", rate=500)
+    assert (resumed.changed, resumed.version, client.policies().limits) == (False, 1, {})
+    assert client.topic("orders.us").bucket is None
     client.pause("orders.*")
     assert client.resume("orders.*", rate=500).changed
-    topic = client.topic("orders.eu")
+    topic = client.topic("orders.us")
     assert topic.bucket is not None
     assert topic.limit is not None
     assert (topic.bucket.rate, topic.limit.match, topic.granted_last_second) == (500, "orders.*", 0)
     assert not client.resume("orders.*", rate=500).changed
     client.pause("orders.*")
     assert client.policies().limits == {}
-
-
-def test_what_is_not_paused_is_not_limited_by_a_resume(client: Client) -> None:
-    client.pause("orders.eu")
-    resumed = client.resume("orders.*", rate=500)
-    assert (resumed.changed, resumed.version, client.policies().limits) == (False, 1, {})
-    assert client.topic("orders.us").bucket is None
 
 
 def test_what_a_resume_has_left_of_a_limit_gets_another_rate_by_the_next_or_ends(client: Client) -> None:
@@ -279,6 +269,7 @@ def test_while_redis_is_away_nothing_is_promised_and_the_same_again_is(valkey: S
 WRONG_PAUSES: list[tuple[dict[str, Any], str]] = [
     ({"match": "orders.[ab]"}, "match"), ({"match": ""}, "match"), ({"match": 7}, "match"),
     ({"match": "a", "reason": "x" * 201}, "reason"), ({"match": "a", "reason": 7}, "reason"),
+    *(({"match": "a", "wait": wait}, "wait") for wait in (-1, 60_001, 1.5)),
     *(({"match": "a", "until": until}, "until")
       for until in (1, 10**13, 2e12, float("nan"), "2035-01-01", datetime(2035, 1, 1, tzinfo=UTC), True)),
 ]  # fmt: skip
@@ -357,15 +348,6 @@ def test_while_a_worker_is_too_old_it_is_given_no_policy_that_it_would_not_act_o
     assert "p" in client.policies().policies
 
 
-def test_a_policy_is_found_by_its_name(client: Client) -> None:
-    client.put_policy(Policy(name="sms", match="sms.*", pending=5))
-    found = client.policy("sms")
-    assert found is not None
-    assert (found.match, client.policy("mail")) == ("sms.*", None)
-    with pytest.raises(InvalidMessage, match=r"^name: "):
-        client.policy("a b")
-
-
 def test_topics_are_listed_by_a_pattern_and_whether_they_are_paused(client: Client) -> None:
     client.put_policy(Policy(name="p", match="sms", pending=5))
     for match in ("orders.eu", "orders.us"):
@@ -404,13 +386,16 @@ def test_a_policy_of_lists_is_the_same_as_one_of_tuples(client: Client) -> None:
         client.put_policy(Policy(name="p", match="a", **none))
 
 
-def test_a_policy_holds_in_place_of_another_of_its_name(client: Client) -> None:
+def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Client) -> None:
     policy = Policy(name="sms", match="sms.*", rate=50, backoff=(10_000, 60_000), index=("topic",))
     assert client.put_policy(policy).changed
     assert not client.put_policy(policy).changed
-    found = client.topic("sms.de").policy
-    assert found is not None
-    assert (found.rate, found.backoff, found.text) == (50, (10_000, 60_000), policy.text)
+    for found in (client.topic("sms.de").policy, client.policy("sms")):
+        assert found is not None
+        assert (found.match, found.rate, found.backoff, found.text) == ("sms.*", 50, (10_000, 60_000), policy.text)
+    assert client.policy("mail") is None
+    with pytest.raises(InvalidMessage, match=r"^name: "):
+        client.policy("a b")
     assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3)).version == 2
     assert client.policies().policies["sms"].rate is None
     assert [client.delete_policy("sms").changed for _ in range(2)] == [True, False]

@@ -88,7 +88,7 @@ def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> Non
     assert script(made) == ("census_slice", "0")
 
 
-def test_that_there_is_nothing_is_kept_once() -> None:
+def test_an_empty_queue_is_kept_once() -> None:
     clock = ManualClock()
     made = taker(clock)
     asked = []

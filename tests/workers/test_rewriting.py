@@ -20,6 +20,7 @@ from delayq.store.checks import Disk
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.support.clusters import Member
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.node.alarms import SERVER_EVERY, Alarms, Rewriting
 
@@ -79,14 +80,16 @@ def test_it_is_rewritten_once_and_said_until_then(client: Client, clock: ManualC
     assert rewrites(admin) == 1
 
 
-def test_another_worker_knows_that_it_was_rewritten_and_the_api_too(
+def test_another_worker_knows_that_it_was_rewritten_and_the_api_too_and_servers_that_are_gone_are_forgotten(
     client: Client, clock: ManualClock, admin: Any
 ) -> None:
+    admin.hset("delayq:rewritten", "gone", 7)
     watch = Alarms(client.store, range(16), clock)
     fail(admin)
     for _ in range(3):
         look(watch, clock)
         rewrites(admin)
+    assert admin.hgetall("delayq:rewritten") == {admin.info("server")["run_id"].encode(): b"1"}
     assert look(Alarms(client.store, range(16), clock), clock) == []
     assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
     assert rewrites(admin) == 1
@@ -134,7 +137,7 @@ def test_a_user_who_may_not_ask_says_so_and_notices_that_somebody_else_did(
     own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-bgrewriteaof")
-    store = Store(own_valkey.url.replace("redis://", "redis://poor:secret@"))
+    store = Store(own_valkey.url.replace("redis://", "redis://poor:secret@"), timeout=PATIENCE)
     watch = Alarms(store, range(16), clock)
     fail(admin)
     suspect, refused = look(watch, clock)
@@ -160,13 +163,3 @@ def test_nothing_is_asked_of_a_disk_that_still_fails() -> None:
     assert asked == []
     rewriting.look([Disk(run_id="a", errors=3)])
     assert len(asked) == 1
-
-
-def test_servers_that_are_gone_are_forgotten(client: Client, clock: ManualClock, admin: Any) -> None:
-    admin.hset("delayq:rewritten", "gone", 7)
-    watch = Alarms(client.store, range(16), clock)
-    fail(admin)
-    for _ in range(3):
-        look(watch, clock)
-        rewrites(admin)
-    assert admin.hgetall("delayq:rewritten") == {admin.info("server")["run_id"].encode(): b"1"}

@@ -74,7 +74,8 @@ def names(store: Store) -> set[str]:
 
 def route_of(store: Store, clock: ManualClock) -> RouteLine:
     """What the line of `one` says of its only route."""
-    (found,) = read_nodes(store.run(commands.nodes()), clock.now())["one"].routes
+    lines = store.run(commands.nodes())
+    (found,) = read_nodes(lines, clock.now())["one"].routes
     return found
 
 
