@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import time
@@ -20,7 +21,7 @@ from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
 __all__ = [
-    "GENERAL", "LOCAL", "ROUTES", "arrivals", "batch", "delayq", "drained", "entries", "ids_of", "left", "metric",
+    "GENERAL", "LOCAL", "ROUTES", "answered", "arrivals", "batch", "delayq", "drained", "entries", "ids_of", "left", "metric",
     "now", "refused", "schedule", "state_of", "wait_until",
 ]  # fmt: skip
 
@@ -116,6 +117,13 @@ def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
     assert int(answer.headers["retry-after"]) >= 1
     problem: dict[str, Any] = answer.json()
     return problem
+
+
+async def answered(api: httpx2.AsyncClient, path: str, *statuses: int) -> httpx2.Response:
+    """Ask in short steps until the answer has one of these statuses; return it."""
+    while (answer := await api.get(path)).status_code not in statuses:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0.01)
+    return answer
 
 
 def delayq(url: str, *words: str) -> tuple[int, str]:

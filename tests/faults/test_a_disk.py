@@ -22,7 +22,7 @@ from delayq.embedded.processes import free_port
 from delayq.testing import MemoryTarget
 from tests.api.conftest import in_process
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import delayq, refused
+from tests.faults.flow import answered, delayq, refused
 from tests.support.fsync import Disk, cut_off, slow_disk
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import KEPT, NO_REDIS, REDIS_SERVER
@@ -285,8 +285,7 @@ async def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file
             assert "do not restart it before a rewrite" in missing
             assert bytes(1_000) in file_of(small).read_bytes()
             with RunningNode(settings):  # it asks for a rewrite
-                while (await api.get("/readyz")).status_code != 200:
-                    pass
+                await answered(api, "/readyz", 200)
                 assert bytes(1_000) not in file_of(small).read_bytes()
                 message = {"topic": "m.t", "id": "during", "delayTime": 0}
                 assert (await api.post("/v1/messages", json=message)).status_code in (200, 201)

@@ -22,7 +22,7 @@ from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.api.conftest import in_process
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import delayq, refused
+from tests.faults.flow import answered, delayq, refused
 from tests.support.nodes import QUEUES, RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
@@ -189,9 +189,7 @@ async def test_a15_a_script_of_somebody_else_that_keeps_redis_busy_makes_late_an
             ).status_code == 201
             busy = threading.Thread(target=occupy)
             busy.start()
-            while (answer := await api.get("/readyz")).status_code == 200:
-                pass
-            refused(answer)
+            await answered(api, "/readyz", 503)
             refused(await api.post("/v1/messages", json={"topic": "m.t", "id": "b", "delayTime": 0}))
             assert ended == []
             assert server.admin.script_kill(), "nobody else has killed it"
@@ -279,8 +277,7 @@ async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_un
             status, text = delayq(server.url, "doctor")
             assert (status, f"{gone} messages are missing from queue " in text) == (1, True)
             assert f"wrote off {gone} messages" in delayq(server.url, "doctor", "--repair")[1]
-            while (await api.get("/readyz")).status_code != 200:
-                pass
+            await answered(api, "/readyz", 200)
             server.admin.flushall()
             assert (await unready(api)).startswith(
                 f"{QUEUES} queues (0 and others) are not what this process has seen before"
@@ -291,9 +288,7 @@ async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_un
 
 async def unready(api: Any) -> str:
     """The one thing that an API misses, once it has noticed."""
-    while (answer := await api.get("/readyz")).status_code == 200:
-        pass
-    (missing,) = refused(answer)["missing"]
+    (missing,) = refused(await answered(api, "/readyz", 503))["missing"]
     return str(missing)
 
 

