@@ -6,10 +6,16 @@ import pytest
 
 from delayq.store.connect.store import Store
 from tests.support.queues import GuardedRunner, Queue, WakesHeard
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 
 #: 'guarded' runs each script as a user of Redis who may touch only the keys that the script was given.
 STORES = (("valkey", "guarded"), pytest.param(("redis7", "sync"), marks=pytest.mark.long))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every client whose settings do not say otherwise waits as long as a busy machine may take."""
+    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", str(REDIS_TIMEOUT))
 
 
 @pytest.fixture(params=STORES, ids="-".join)
