@@ -6,10 +6,10 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 import pytest
@@ -31,6 +31,7 @@ GENERAL: Final = "g.t"
 LOCAL: Final = "s.t"
 
 _numbers: Final = itertools.count()
+T = TypeVar("T")
 
 
 def now() -> int:
@@ -86,9 +87,19 @@ def state_of(service: Service, id: str) -> str:
     return str(answer.json()["state"]) if answer.status_code == 200 else ""
 
 
+def patiently(look: Callable[[], T], what: str) -> T:
+    """`eventually` for what processes answer: ten looks a second, since an answer costs an API 4 ms."""
+
+    def rested() -> T:
+        time.sleep(0.1)
+        return look()
+
+    return eventually(rested, what)
+
+
 def drained(service: Service, pending: int = 0) -> None:
     """Wait until every message has ended, or all but so many."""
-    eventually(lambda: left(service) == pending, "every message has ended")
+    patiently(lambda: left(service) == pending, "every message has ended")
 
 
 def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:

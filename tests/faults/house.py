@@ -16,7 +16,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.process import standing_still
 from testbed.zookeeper import ZooKeeperServer
-from tests.faults.flow import arrivals, drained, schedule
+from tests.faults.flow import arrivals, drained, patiently, schedule
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
 from tests.support.receiver import Receiver
@@ -25,7 +25,7 @@ from tests.support.service import OneProcess, Service
 from tests.support.sink import Sink, real_sink
 from tests.support.timeouts import DRAIN_TIMEOUT, HTTP_TIMEOUT, REDIS_TIMEOUT, SEND_TIMEOUT, SESSION_TIMEOUT
 from tests.support.unread import unread
-from tests.support.waiting import eventually, settled
+from tests.support.waiting import settled
 from tests.support.zookeeper import ZooKeeperProxy, end_session, real_zookeeper
 
 __all__ = ["QUEUES", "WINDOW", "House", "new_house", "readiness"]
@@ -81,8 +81,8 @@ class House:
         for one in self.service.processes:
             one.signal(signal.SIGCONT)
             one.start()
-        eventually(self.service.ready, "the API is ready")
-        eventually(self.evenly_owned, "every worker owns its share of the queues")
+        patiently(self.service.ready, "the API is ready")
+        patiently(self.evenly_owned, "every worker owns its share of the queues")
         self._seen = {one.name: len(one.said()) for one in self.workers}
 
     def said(self, worker: OneProcess) -> str:
@@ -120,7 +120,7 @@ class House:
             now = self.service.epochs()
             return bool(now) and all((now[queue] or "") > (before[queue] or "") for queue in queues)
 
-        eventually(greater, "others, or the same anew, own the queues")
+        patiently(greater, "others, or the same anew, own the queues")
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

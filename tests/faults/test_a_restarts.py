@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.flow import refused
+from tests.faults.flow import patiently, refused
 from tests.faults.house import House
 from tests.support.waiting import eventually
 
@@ -21,7 +21,7 @@ def test_a1_a_redis_that_is_killed_and_started_again_loses_and_doubles_nothing(h
             assert "repeat with the same id, unknown" in problem["detail"]
             refused(house.http.get("/readyz"))
             house.redis.start()
-            eventually(house.service.ready, "the API is ready")
+            patiently(house.service.ready, "the API is ready")
         load.wait_for(150)
     assert 503 in load.statuses
     house.expect(load)
@@ -41,5 +41,5 @@ def test_a19_rewriting_the_append_only_file_under_load_loses_and_doubles_nothing
     house.expect(load)
     house.redis.kill()
     house.redis.start()
-    eventually(house.service.ready, "the API is ready")
+    patiently(house.service.ready, "the API is ready")
     assert house.admin.xlen("a19") >= len(load.accepted["a19"]) - len(load.cancelled | load.in_flight)

@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from delayq import Client, Message, Scheduled
+from tests.faults.flow import patiently
 from tests.faults.house import House
 from tests.faults.limits import keep_to
 from tests.support.receiver import Answer, Request
@@ -83,7 +84,7 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
     goes_on.stop()
     goes_on.settings["forwarders"] = str(MOST)
     goes_on.start()
-    eventually(house.evenly_owned, "every worker owns its share of the queues")
+    patiently(house.evenly_owned, "every worker owns its share of the queues")
     house.receiver.answer = target
     house.http.put("/v1/policies/few", json={"match": topic, "maxInFlight": MOST}).raise_for_status()
     owners, due = house.service.owners(), int(time.time() * 1_000) + 2_000
@@ -106,7 +107,7 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
     house.end_session(house.session_of(stands))
     target.wait_for = frozenset()
     before = target.answered
-    eventually(lambda: set(house.service.owners().values()) == {goes_on.name}, "one owns all queues")
+    patiently(lambda: set(house.service.owners().values()) == {goes_on.name}, "one owns all queues")
     eventually(lambda: target.answered >= before + 2 * MOST, "it goes on")
     # Slots for what waits for a thread of the other two are not used: the target need not have seen all at once.
     assert 2 < target.most <= MOST, "the slots of the others are taken as long as the target may be at it"
@@ -116,7 +117,7 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
     eventually(lambda: target.most == MOST, "one worker has all slots")
     stands.signal(signal.SIGCONT)
     killed.start()
-    eventually(house.service.owned, "every worker owns queues")
+    patiently(house.service.owned, "every worker owns queues")
     house.wait_until_done()
     assert target.most == MOST, "nobody sends by slots that were another's meanwhile"
     assert target.arrived.keys() == target.queues.keys()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from tests.faults.flow import refused
+from tests.faults.flow import patiently, refused
 from tests.faults.house import QUEUES, WINDOW, House
 from tests.support.proxy import FaultProxy
 from tests.support.service import Service
@@ -86,11 +86,11 @@ def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_others_and_
     with house.load("b11") as load:
         load.wait_for(100)
         house.to_worker.refuse()
-        eventually(lambda: house.service.queues() and not house.of(worker), "the others have its queues")
+        patiently(lambda: house.service.queues() and not house.of(worker), "the others have its queues")
         load.wait_for(100)
     house.expect(load, twice=QUEUES * WINDOW)
     house.to_worker.heal()
-    eventually(house.service.owned, "all own queues again")
+    patiently(house.service.owned, "all own queues again")
     house.sink.expect("sink.b11.after", house.schedule("sink.b11.after", 100))
 
 

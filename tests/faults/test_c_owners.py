@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-from tests.faults.flow import metric
+from tests.faults.flow import metric, patiently
 from tests.faults.house import QUEUES, WINDOW, House, readiness
 from tests.support.timeouts import SESSION_TIMEOUT
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("house")]
 
@@ -31,12 +30,12 @@ def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_the
             link.refuse()
         house.end_session(session)
         house.wait_until_taken_over(queues, before)
-        eventually(lambda: (LOST if told == "at-once" else FENCED) in house.said(worker), "it is told")
+        patiently(lambda: (LOST if told == "at-once" else FENCED) in house.said(worker), "it is told")
         if told != "at-once":
             assert LOST not in house.said(worker), "ZooKeeper told it, too early for this test"
         load.wait_for(100)
         link.heal()
-        eventually(house.service.owned, "it has queues again")
+        patiently(house.service.owned, "it has queues again")
         load.wait_for(100)
     house.expect(load, twice=QUEUES * WINDOW)
 
@@ -50,7 +49,7 @@ def test_c2_an_owner_that_stood_still_for_long_sends_nothing_of_what_it_held(hou
         house.wait_until_sent_to(len(house.workers))  # the thread of each worker has written all of what it sends
         sending = metric(worker, "delayq_in_flight")
         ids += house.schedule(topic, 300)
-        eventually(lambda: metric(worker, "delayq_in_flight") > sending, "messages wait in its memory")
+        patiently(lambda: metric(worker, "delayq_in_flight") > sending, "messages wait in its memory")
         queues, before = house.of(worker), house.service.epochs()
         worker.signal(signal.SIGSTOP)
         stopped = time.monotonic()
@@ -62,8 +61,8 @@ def test_c2_an_owner_that_stood_still_for_long_sends_nothing_of_what_it_held(hou
     threading.Event().wait(max(0.0, stopped + SESSION_TIMEOUT / 3_000 + 1 - time.monotonic()))
     arrived = len(house.sink.arrivals(topic))
     worker.signal(signal.SIGCONT)
-    eventually(lambda: "stood_still" in house.said(worker), "it notices")
-    eventually(house.service.owned, "it has queues again")
+    patiently(lambda: "stood_still" in house.said(worker), "it notices")
+    patiently(house.service.owned, "it has queues again")
     assert len(house.sink.arrivals(topic)) == arrived
 
 
@@ -77,12 +76,12 @@ def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(house: 
                 with house.sink_paused():
                     house.wait_until_sent_to(len(house.workers))
                     worker.signal(signal.SIGTERM)
-                    eventually(lambda: readiness(first)[0] == 503, "it is not ready any more")
+                    patiently(lambda: readiness(first)[0] == 503, "it is not ready any more")
                     assert worker.alive
             assert worker.stop() == 0
             load.wait_for(100)
             worker.start()
-            eventually(house.service.owned, "it has queues again")
+            patiently(house.service.owned, "it has queues again")
     house.expect(load)
     assert load.statuses == {200}
 
@@ -96,9 +95,9 @@ def test_c14_a_worker_that_was_killed_and_came_back_at_once_waits_for_its_former
         load.wait_for(100)
         worker.kill()
         worker.start()
-        eventually(lambda: "waiting_for_own_name" in house.said(worker), "its name is taken, by itself")
+        patiently(lambda: "waiting_for_own_name" in house.said(worker), "its name is taken, by itself")
         house.end_session(session)
         house.wait_until_taken_over(queues, before)
-        eventually(house.service.owned, "it has queues again")
+        patiently(house.service.owned, "it has queues again")
         assert "name_taken" not in house.said(worker)
     house.expect(load, twice=QUEUES * WINDOW)

@@ -13,6 +13,7 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, team
+from tests.faults.flow import patiently
 from tests.faults.house import House
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, SESSION_TIMEOUT
@@ -38,7 +39,7 @@ def test_c15_without_zookeeper_owners_go_on_and_when_it_is_back_queues_change_ha
         assert house.service.epochs() == before
         assert first.stop() == 0
         names = {one.name for one in others}
-        eventually(lambda: set(house.service.owners().values()) == names, "the others have all")
+        patiently(lambda: set(house.service.owners().values()) == names, "the others have all")
         load.wait_for(50)
     house.expect(load)
     assert load.statuses == {200}

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.faults.flow import left, now, refused
+from tests.faults.flow import left, now, patiently, refused
 from tests.faults.house import QUEUES, WINDOW, House
 from tests.support.clusters import id_in
 from tests.support.service import OneProcess
@@ -33,7 +33,7 @@ def test_d1_what_was_confirmed_and_not_acked_when_a_worker_is_killed_comes_once_
         house.to_worker.black_hole()  # from here on no ack gets through
     queue = min(house.of(worker))
     confirmed = {id for id in ids if house.http.get(f"/v1/messages/{id}").json()["queue"] == queue}
-    eventually(lambda: confirmed & house.arrived("sink.d1").keys(), "the target has confirmed some")
+    patiently(lambda: confirmed & house.arrived("sink.d1").keys(), "the target has confirmed some")
     house.kill(worker)
     house.to_worker.heal()
     house.wait_until_done()
@@ -66,7 +66,7 @@ def test_d7_a_worker_without_memory_loses_nothing(house: House) -> None:
         assert {one["status"] for one in answer.json()["results"]} == {201}
     # It gets through, struggles on, or dies of it.
     seen = len(house.said(worker))
-    eventually(lambda: not worker.alive or not left(house.service) or len(house.said(worker)) > seen, "it tries")
+    patiently(lambda: not worker.alive or not left(house.service) or len(house.said(worker)) > seen, "it tries")
     house.kill(worker)
     worker.start()  # as whoever supervises it does
     house.wait_until_done()
@@ -90,8 +90,8 @@ def test_d8_processes_without_descriptors_refuse_and_recover_by_themselves(house
         httpx2.get(f"{house.service.url}/livez", timeout=2)
     for process in (api, worker):
         limit(process, resource.RLIMIT_NOFILE, 1_024)
-    eventually(house.service.ready, "the API is ready again")
-    eventually(lambda: house.service.schedule("d8", id=id, delayTime=0).status_code in (200, 201), "it accepts again")
+    patiently(house.service.ready, "the API is ready again")
+    patiently(lambda: house.service.schedule("d8", id=id, delayTime=0).status_code in (200, 201), "it accepts again")
     eventually(lambda: len(house.arrived("d8").get(id, ())) == 1, "it delivers again")
     assert house.http.delete(f"/v1/messages/{before}").json()["result"] == "cancelled"
     house.wait_until_done()
@@ -106,7 +106,7 @@ def test_d10_a_log_on_a_full_disk_costs_log_lines_and_nothing_else(house: House)
     try:
         worker.log = full
         worker.start()
-        eventually(house.service.owned, "it has queues again")
+        patiently(house.service.owned, "it has queues again")
         with house.load("d10") as load:
             load.wait_for(200)
             house.admin.client_kill_filter(_type="pubsub", skipme=True)  # something to log
@@ -138,17 +138,17 @@ def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose
     starts = [service.api.start, last.start, house.redis.start]
     for begin in chance.sample(starts, len(starts)):
         begin()
-    eventually(service.ready, "the API is ready")
+    patiently(service.ready, "the API is ready")
     ids = house.schedule("sink.d12.alone", 100)
-    eventually(lambda: "waiting_for_coordinator" in house.said(last), "the worker says what it waits for")
+    patiently(lambda: "waiting_for_coordinator" in house.said(last), "the worker says what it waits for")
     assert house.sink.arrivals("sink.d12.alone") == []
     house.keeper.start()
     for session in sessions:
         house.end_session(session)
-    eventually(lambda: house.of(last) == set(range(QUEUES)), "it owns them all")
+    patiently(lambda: house.of(last) == set(range(QUEUES)), "it owns them all")
     for worker in house.workers:
         worker.start()
-    eventually(service.owned, "every queue has an owner and every worker a queue")
+    patiently(service.owned, "every queue has an owner and every worker a queue")
     house.wait_until_done()
     house.sink.expect("sink.d12.alone", ids)
     general, local = house.arrived("sink.d12"), house.arrived("d12")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flow import batch, ids_of, now
+from tests.faults.flow import batch, ids_of, now, patiently
 from tests.faults.house import House, readiness
 from tests.support.bent_clock import BentClock
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("house")]
 
@@ -42,13 +41,13 @@ def test_g3_an_owner_an_hour_ahead_is_never_early_and_one_an_hour_behind_leaves_
     try:
         clock.set(HOUR)
         worker.start()
-        eventually(house.service.owned, "it has queues")
+        patiently(house.service.owned, "it has queues")
         deliver(house, "g3.ahead", 1_500)
-        eventually(lambda: complains("ahead of"), "it says that its clock is ahead")
+        patiently(lambda: complains("ahead of"), "it says that its clock is ahead")
         assert house.service.owned()  # it does no harm
 
         clock.set(-HOUR)
-        eventually(lambda: house.service.queues() and not house.of(worker), "the others have all queues")
+        patiently(lambda: house.service.queues() and not house.of(worker), "the others have all queues")
         deliver(house, "g3.behind", 0)
         assert complains("behind")
         assert '"clock_skew"' in house.said(worker)

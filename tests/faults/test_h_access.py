@@ -1,23 +1,19 @@
-"""Those who may not: guessed keys, a Redis that anybody reaches, pages of other sites."""
+"""Those who may not: whoever reaches Redis or ZooKeeper, pages of other sites."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from pathlib import Path
 
 import pytest
 import redis
-from structlog.testing import capture_logs
 
-from api.auth.rates import Attempts
 from delayq.client.findings import Check
 from delayq.config import Settings, load_settings
 from delayq.doctor.access import check_password, check_zookeeper
 from delayq.store.connect.store import Store
-from tests.api.conftest import in_process, on_a_socket
-from tests.support.keys import KeyFile
+from tests.api.conftest import in_process
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
 
@@ -26,35 +22,8 @@ MESSAGE = {"topic": "orders", "delayTime": 60_000}
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> KeyFile:
-    return KeyFile(tmp_path / "keys.yaml")
-
-
-@pytest.fixture
-def settings(valkey: ServerUnderTest, keys: KeyFile) -> Settings:
-    return keys.settings(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT))
-
-
-async def test_h1_guesses_at_a_key_are_logged_and_locked_out_and_others_go_on(
-    settings: Settings, keys: KeyFile
-) -> None:
-    keys.add("shop")
-    other = keys.add("press")
-    guess = keys.texts["shop"][:-3] + "AAA"
-    async with on_a_socket(settings) as api:
-        with capture_logs() as lines:
-            answers = [
-                await api.get("/v1/stats", headers={"authorization": f"Bearer {guess}"})
-                for _ in range(Attempts.MOST + 20)
-            ]
-        assert [one.status_code for one in answers] == [401] * Attempts.MOST + [429] * 20
-        assert int(answers[-1].headers["retry-after"]) > 0
-        told = [line for line in lines if line["event"] == "access_refused"]
-        assert len(told) == Attempts.MOST
-        (first,) = {(line["address"], line["key"], line["path"]) for line in told}
-        assert first == ("127.0.0.1", keys.keys[0].id, "/v1/stats")
-        assert [line["locked"] for line in told] == [False] * (Attempts.MOST - 1) + [True]
-        assert (await api.get("/v1/stats", headers=other)).status_code == 200
+def settings(valkey: ServerUnderTest) -> Settings:
+    return load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)
 
 
 def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(valkey: ServerUnderTest) -> None:
@@ -97,7 +66,7 @@ def said_of(url: str) -> Check:
 
 async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page(settings: Settings) -> None:
     """What a page of another site can send without asking first is a form or plain text, and no answer allows more."""
-    async with in_process(settings.replace(api_keys="")) as api:
+    async with in_process(settings) as api:
         text = '{"topic":"orders","delayTime":60000}'
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
             answer = await api.post("/v1/messages", content=text, headers={"content-type": kind})
@@ -120,7 +89,7 @@ async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page
 
 
 async def test_h14_the_page_of_the_documentation_runs_its_own_script_and_no_other(settings: Settings) -> None:
-    async with in_process(settings.replace(api_keys="")) as api:
+    async with in_process(settings) as api:
         page = await api.get("/docs")
         policy = page.headers["content-security-policy"]
         scripts = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.faults.flow import patiently
 from tests.faults.house import QUEUES, WINDOW, House
 from tests.faults.limits import keep_to
 from tests.support.load import Load
@@ -69,7 +70,7 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
         before = counts(house, *paused)
         stands.signal(signal.SIGCONT)
         killed.start()
-        eventually(house.service.owned, "every worker owns queues")
+        patiently(house.service.owned, "every worker owns queues")
         load.wait_for(400)
     assert counts(house, *paused) == before
     resume(house)
