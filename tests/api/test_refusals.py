@@ -145,6 +145,9 @@ async def test_json_has_several_media_types(api: httpx2.AsyncClient) -> None:
     for media in ("application/json; charset=utf-8", "Application/JSON", "application/ld+json"):
         answer = await api.post("/v1/messages", content="{" + GOOD + "}", headers={"content-type": media})
         assert answer.status_code == 201
+    for other in ("text/plain", "application/xml", "application/json+x"):
+        answer = await api.post("/v1/messages", content="{" + GOOD + "}", headers={"content-type": other})
+        assert assert_refused(answer, 415)["type"] == "urn:delayq:problem:unsupported"
 
 
 async def test_what_has_no_path_is_not_found(untouched: httpx2.AsyncClient) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock
 
+import httpx2
 import pytest
 
+from delayq import AsyncClient, LayoutMismatch, NotReady, PoliciesChanged, StoreFull, StoreUnavailable
 from delayq.config import Settings, load_settings
 from delayq.store.connect import peer
 from delayq.store.keys import queue_keys
-from tests.api.conftest import Serving, assert_away
+from tests.api.conftest import Serving, assert_away, assert_refused
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
@@ -104,3 +107,21 @@ async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asg
         assert "WRONGTYPE" in problem["detail"]
         assert problem["id"]
         assert "WRONGTYPE" in assert_away(await api.get("/v1/messages/a"))["detail"]
+
+
+async def test_each_error_is_a_problem_of_its_kind_and_a_fault_shows_nothing_of_itself(
+    api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error, kind, status, retry_after in (
+        (StoreFull("canary"), "full", 507, "1"),
+        (StoreUnavailable("canary"), "unavailable", 503, "1"),
+        (LayoutMismatch("16 queues"), "not-ready", 503, "1"),
+        (NotReady("node-1 cannot do it"), "not-ready", 409, None),
+        (PoliciesChanged("somebody changed them"), "changed", 412, None),
+        (RuntimeError("canary"), "internal", 500, None),
+    ):
+        monkeypatch.setattr(AsyncClient, "get", AsyncMock(side_effect=error))
+        answer = await api.get("/v1/messages/a")
+        assert assert_refused(answer, status)["type"] == f"urn:delayq:problem:{kind}"
+        assert answer.headers.get("retry-after") == retry_after
+        assert "canary" not in answer.text
