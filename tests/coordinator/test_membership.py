@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coordinator import REDIS_AWAY
 from coordinator.zookeeper.crash_loop import count_start, forget_starts
 from coordinator.zookeeper.membership import HOLD, SPAN, Entry, Flaps, Link, decode, encode, taking_part
@@ -14,28 +12,29 @@ LATE, A_LITTLE_LATE = Entry(clock="lost"), Entry(clock="trouble")
 FLAPS = Entry(hold_until=1_000)
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ({"a": FINE, "b": FINE}, "ab"),
-        ({"a": FINE, "b": LOST}, "a"),
-        ({"a": FINE, "b": TROUBLE}, "ab"),
-        ({"a": TROUBLE, "b": LOST}, "ab"),  # nobody is known to reach Redis: it is not b's own fault
-        ({"a": LOST, "b": LOST}, "ab"),
-        ({"a": FINE, "b": FLAPS}, "a"),
-        ({"a": FLAPS, "b": FLAPS}, "ab"),
-        ({"a": FLAPS, "b": LOST}, "a"),  # better one that flaps than one that cannot work
-        ({"a": FLAPS}, "a"),
-        ({"a": FINE, "b": LATE}, "a"),
-        ({"a": FINE, "b": A_LITTLE_LATE}, "ab"),
-        ({"a": A_LITTLE_LATE, "b": LATE}, "ab"),  # it may be the clock of Redis that is wrong
-        ({"a": LATE, "b": LATE}, "ab"),
-        ({"a": LOST, "b": LATE}, "b"),  # better late than never
-        ({}, ""),
-    ],
-)
-def test_who_does_worse_than_others_is_left_out(entries: dict[str, Entry], expected: str) -> None:
-    assert taking_part(entries) == set(expected)
+#: Entries, and the nodes that take part.
+TAKING_PART: list[tuple[dict[str, Entry], str]] = [
+    ({"a": FINE, "b": FINE}, "ab"),
+    ({"a": FINE, "b": LOST}, "a"),
+    ({"a": FINE, "b": TROUBLE}, "ab"),
+    ({"a": TROUBLE, "b": LOST}, "ab"),  # nobody is known to reach Redis: it is not b's own fault
+    ({"a": LOST, "b": LOST}, "ab"),
+    ({"a": FINE, "b": FLAPS}, "a"),
+    ({"a": FLAPS, "b": FLAPS}, "ab"),
+    ({"a": FLAPS, "b": LOST}, "a"),  # better one that flaps than one that cannot work
+    ({"a": FLAPS}, "a"),
+    ({"a": FINE, "b": LATE}, "a"),
+    ({"a": FINE, "b": A_LITTLE_LATE}, "ab"),
+    ({"a": A_LITTLE_LATE, "b": LATE}, "ab"),  # it may be the clock of Redis that is wrong
+    ({"a": LATE, "b": LATE}, "ab"),
+    ({"a": LOST, "b": LATE}, "b"),  # better late than never
+    ({}, ""),
+]
+
+
+def test_a_node_that_does_worse_than_others_is_left_out() -> None:
+    for entries, expected in TAKING_PART:
+        assert taking_part(entries) == set(expected), entries
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:
@@ -43,12 +42,9 @@ def test_an_entry_is_read_as_it_was_written() -> None:
     assert decode(encode(entry)) == entry
 
 
-@pytest.mark.parametrize("data", [b"", b"plain text", b'{"redis": "in a way of a later version"}', b"\xff"])
-def test_an_entry_that_cannot_be_read_is_that_of_a_healthy_node(data: bytes) -> None:
-    assert decode(data) == Entry()
-
-
-def test_fields_of_later_versions_are_passed_over() -> None:
+def test_an_entry_that_cannot_be_read_is_that_of_a_healthy_node_and_later_fields_are_passed_over() -> None:
+    for data in (b"", b"plain text", b'{"redis": "in a way of a later version"}', b"\xff"):
+        assert decode(data) == Entry()
     assert decode(b'{"address": "here", "colour": "red"}') == Entry(address="here")
 
 

@@ -21,7 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.coordinator.team import ERA, QUEUES, Player, Team, team
-from tests.support.timeouts import SESSION_TIMEOUT
+from tests.support.timeouts import PATIENCE, SESSION_TIMEOUT
 from tests.support.waiting import eventually
 from tests.support.zookeeper import CREATE, ZooKeeperProxy, client, end_session, real_zookeeper
 
@@ -391,9 +391,9 @@ def test_when_no_node_reaches_redis_nothing_moves(nodes: Team, clock: ManualCloc
     for player in (one, other):
         player.coordinator.redis_reachable(False)
     nodes.until(lambda: redis_of(nodes) == ["lost", "lost"], "each can see it of the other")
-    clock.wait_for_waiters(2)
+    clock.wait_for_waiters(2, PATIENCE)
     clock.advance(LATER)
-    clock.wait_for_waiters(2)
+    clock.wait_for_waiters(2, PATIENCE)
     one.round()
     other.round()
     assert one.epochs | other.epochs == before
@@ -411,7 +411,7 @@ def test_a_watch_that_was_missed_is_made_up_for_by_reading_again(
     other = nodes.join("other")
     assert len(other.coordinator.assigned()) == QUEUES // 2
     assert one.coordinator.assigned() == ALL
-    clock.wait_for_waiters(2)
+    clock.wait_for_waiters(2, PATIENCE)
     clock.advance(LATER)
     nodes.settle(one, other)
 
@@ -421,7 +421,7 @@ def test_an_owner_znode_that_somebody_removed_is_made_anew(nodes: Team, clock: M
     before = one.epochs
     with client(nodes.hosts) as admin:
         admin.delete(f"{nodes.root}/owners/7")
-    clock.wait_for_waiters()
+    clock.wait_for_waiters(1, PATIENCE)
     clock.advance(LATER)
     nodes.until(lambda: one.epochs.get(7, "") > before[7], "queue 7 has a greater epoch")
     del before[7]
@@ -496,7 +496,7 @@ def test_a_node_that_comes_and_goes_is_left_out_for_a_minute(nodes: Team, clock:
         expire(nodes, other)
     nodes.until(lambda: one.queues == ALL and not other.queues, "the steady one has all")
     assert entry_of(nodes, "other")["hold_until"] == clock.now() + 60_000
-    clock.wait_for_waiters(2)
+    clock.wait_for_waiters(2, PATIENCE)
     clock.advance(60_000)
     nodes.settle(one, other)
 

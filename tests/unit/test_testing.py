@@ -15,6 +15,7 @@ from delayq.message import Limits, Message
 from delayq.routes import Route
 from delayq.targets import open_target
 from delayq.testing import START, ManualClock, MemoryTarget, register_memory_target
+from tests.support.timeouts import PATIENCE
 from workers.sending.message import InFlightMessage
 
 REDIS = "redis://127.0.0.1:6379/0"
@@ -67,7 +68,7 @@ def test_a_wait_ends_when_the_clock_has_moved_far_enough(threads: list[threading
 
     start(threads, wait)
     for _ in range(4):
-        clock.wait_for_waiters()
+        clock.wait_for_waiters(1, PATIENCE)
         assert ended == []
         clock.advance(25)
     threads[0].join()
@@ -83,7 +84,7 @@ def test_a_wait_ends_when_its_condition_is_notified_or_there_is_no_time(threads:
             answers.extend(clock.wait(condition, ms) for ms in (0, -5, 60_000))
 
     start(threads, wait)
-    clock.wait_for_waiters()
+    clock.wait_for_waiters(1, PATIENCE)
     with condition:
         condition.notify()
     threads[0].join()
@@ -154,7 +155,7 @@ def test_a_send_hangs_until_it_is_released_or_the_target_is_closed_and_others_go
 
     for id in ("a", "r"):
         start(threads, lambda id=id: send(id))
-    target.wait_for_hanging(2)
+    target.wait_for_hanging(2, PATIENCE)
     send("b")
     assert target.ids == ["b"]
     target.release()
@@ -163,20 +164,20 @@ def test_a_send_hangs_until_it_is_released_or_the_target_is_closed_and_others_go
     assert outcomes == {"a": "ok", "b": "ok", "r": "rejected"}, "a released send goes on by the other rules"
     assert target.hanging == 0
     start(threads, lambda: send("c"))
-    target.wait_for_hanging()
+    target.wait_for_hanging(1, PATIENCE)
     target.close()
-    target.wait_for_ids(["a", "c"])
+    target.wait_for_ids(["a", "c"], PATIENCE)
 
 
 def test_latency_is_waited_by_the_clock(threads: list[threading.Thread]) -> None:
     clock = ManualClock()
     target = MemoryTarget(latency=50, clock=clock)
     start(threads, lambda: target.send([delivery("a")], 1.0))
-    clock.wait_for_waiters()
-    assert len(target.wait_for_attempts(1)) == 1
+    clock.wait_for_waiters(1, PATIENCE)
+    assert len(target.wait_for_attempts(1, PATIENCE)) == 1
     assert target.deliveries == []
     clock.advance(50)
-    (arrived,) = target.wait_for(1)
+    (arrived,) = target.wait_for(1, PATIENCE)
     assert arrived.at == START + 50
 
 

@@ -10,6 +10,7 @@ from delayq.message import Limits, Message
 from delayq.routes import Route
 from delayq.targets import Result
 from delayq.testing import START, ManualClock, MemoryTarget
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.sending.forwarder import GRACE, Forwarder
 from workers.sending.message import InFlightMessage
@@ -66,7 +67,7 @@ class Desk:
         for id in ids:
             self.target.answer("hang", id=id)
             self.submit(id)
-        self.target.wait_for_hanging(before + len(ids))
+        self.target.wait_for_hanging(before + len(ids), PATIENCE)
 
     def give_up_hung(self) -> None:
         """Let the time of all sends pass."""

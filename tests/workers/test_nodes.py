@@ -20,6 +20,7 @@ from delayq.store.keys import META
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.nodes import settings_for
 from workers.node.node import Node
@@ -57,7 +58,7 @@ def test_a_message_wakes_a_job_that_would_sleep_for_an_hour(
     with Client(settings=settings) as client, RunningNode(settings):
         for number in range(3):
             schedule(client, Message(topic="good.t", id=f"m{number}", delay_time=20))
-            last = good.wait_for(number + 1)[-1]
+            last = good.wait_for(number + 1, PATIENCE)[-1]
             assert last.at >= last.due
 
 
@@ -68,7 +69,7 @@ def test_a_node_that_starts_before_redis_waits_for_it(tmp_path: Path, good: Memo
         assert not one.node.ready
         with server, Client(settings=settings) as client:
             schedule(client, *some("good.t", 10))
-            good.wait_for(10)
+            good.wait_for(10, PATIENCE)
             one.node.stop()
             one.wait_for_the_end()
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from delayq.testing import ManualClock
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.conftest import Desks
 from workers.sending.pause_detector import PauseDetector
@@ -35,7 +36,7 @@ def test_its_thread_looks_often_enough_that_a_quiet_process_has_no_pauses(clock:
     pulse.start()
     pulse.start()
     for _ in range(20):
-        clock.wait_for_waiters()
+        clock.wait_for_waiters(timeout=PATIENCE)
         clock.advance(LONGEST // 4)
         eventually(lambda: pulse._beat_at == clock.monotonic(), "it has beaten")
     assert pulse.pauses == 0

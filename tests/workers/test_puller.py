@@ -12,6 +12,7 @@ import pytest
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.queue.pull_job import Mover, PullJob
 from workers.queue.puller import HUNG, SLICES, Puller, Pullers
@@ -364,7 +365,7 @@ def test_it_goes_on_after_an_error_that_nobody_expected(
     job = Job("a")
     puller.add(cast(PullJob, job))
     puller.start()
-    clock.wait_for_waiters(1)
+    clock.wait_for_waiters(timeout=PATIENCE)
     clock.advance(1_000)
     eventually(lambda: job.told, "it goes on")
     puller.stop()

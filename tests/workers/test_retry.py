@@ -22,17 +22,12 @@ from workers.sending.message import InFlightMessage
 AWAY = Result.unavailable("the broker is away")
 
 
-@pytest.mark.parametrize(
-    ("failed", "most"), [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (6, 1_000), (10_000, 1_000)]
-)
-def test_the_back_off_doubles_up_to_its_cap_and_is_spread_over_its_upper_half(failed: int, most: int) -> None:
-    delays = {Backoff(100, 1_000).delay(failed) for _ in range(500)}
-    assert min(delays) >= most // 2
-    assert max(delays) <= most
-    assert len(delays) > 20  # not all at the same moment
-
-
-def test_the_shortest_back_off_is_a_millisecond() -> None:
+def test_the_back_off_doubles_up_to_its_cap_and_is_spread_over_its_upper_half() -> None:
+    for failed, most in {1: 100, 2: 200, 3: 400, 4: 800, 5: 1_000, 6: 1_000, 10_000: 1_000}.items():
+        delays = {Backoff(100, 1_000).delay(failed) for _ in range(500)}
+        assert min(delays) >= most // 2
+        assert max(delays) <= most
+        assert len(delays) > 20  # not all at the same moment
     assert {Backoff(1, 1).delay(1) for _ in range(50)} == {1}
 
 

@@ -44,7 +44,7 @@ def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored
     assert desk.wait_for_reports(1) == {"h": ["unknown"]}
     assert sum(desk.forwarder.given_up.values()) == 1
     desk.target.release()
-    desk.target.wait_for_ids(["h"])
+    desk.target.wait_for_ids(["h"], PATIENCE)
     eventually(lambda: not desk.forwarder.given_up, "nothing of it may arrive any more")
     desk.submit("next")
     assert desk.wait_for_reports(2) == {"h": ["unknown"], "next": ["ok"]}
@@ -55,7 +55,7 @@ def test_no_more_threads_are_replaced_than_a_bound_and_all_is_well_when_they_com
     for round in range(5):
         if round < 4:
             desk.submit(f"m{round}")
-            desk.target.wait_for_ids([f"m{round}"])
+            desk.target.wait_for_ids([f"m{round}"], PATIENCE)
         desk.hang(*(f"h{round}-{i}" for i in range(4)))  # all threads
         desk.give_up_hung()
     assert desk.target.hanging == 20 == MOST_ABANDONED + 4
@@ -82,7 +82,7 @@ def test_a_batch_for_a_target_that_takes_one_at_a_time_is_sent_by_all_threads(de
     desk = desks(threads=3)
     desk.target.answer("hang")
     desk.submit(*(f"m{number}" for number in range(6)))
-    desk.target.wait_for_hanging(3)
+    desk.target.wait_for_hanging(3, PATIENCE)
     desk.target.behave()
     assert sorted(desk.wait_for_reports(6)) == [f"m{number}" for number in range(6)]
 
