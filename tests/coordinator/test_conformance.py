@@ -17,6 +17,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
+from tests.support.timeouts import SESSION_TIMEOUT
 
 QUEUES = 4
 ERA = 3
@@ -55,6 +56,7 @@ def zookeeper(request: pytest.FixtureRequest) -> Build:
             store=store,
             clock=clock,
             root=root,
+            session_timeout=SESSION_TIMEOUT,
             read_era=lambda: eras.pop() if eras else ERA + 2,
         )
 

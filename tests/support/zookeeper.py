@@ -14,6 +14,7 @@ from delayq.embedded.processes import LOCALHOST
 from testbed.zookeeper import ZooKeeperServer
 from tests.support.proxy import Link, Proxy
 from tests.support.running import running
+from tests.support.timeouts import PATIENCE
 
 CREATE = 15  # with the stat in its reply
 
@@ -27,7 +28,7 @@ def real_zookeeper(**options: Any) -> AbstractContextManager[ZooKeeperServer]:
 def client(hosts: str, **options: Any) -> Iterator[KazooClient]:
     """A plain client."""
     one = KazooClient(hosts=hosts, **options)
-    one.start(timeout=10)
+    one.start(timeout=PATIENCE)
     try:
         yield one
     finally:

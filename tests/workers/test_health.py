@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from delayq.config import Settings
 from delayq.embedded.processes import free_port
+from tests.support.timeouts import HTTP_TIMEOUT
 from workers.node.complaints import complaints
 from workers.node.node import Node
 from workers.telemetry import health
@@ -31,7 +32,7 @@ def test_a_worker_answers_at_the_address_that_it_tells(host: str) -> None:
         pytest.skip("this machine has no IPv6: switch it on (sysctl net.ipv6.conf.lo.disable_ipv6=0)")
     settings = Settings(api_host=host, worker_port=free_port())
     health.serve(host, settings.worker_port, Mock(), CollectorRegistry())
-    answer = httpx2.get(f"http://{settings.address}/livez", trust_env=False)
+    answer = httpx2.get(f"http://{settings.address}/livez", trust_env=False, timeout=HTTP_TIMEOUT)
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
 
 
