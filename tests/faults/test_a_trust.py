@@ -21,11 +21,9 @@ from delayq.store import scripts
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.api.conftest import in_process
-from tests.docs.blocks import blocks_of
 from tests.faults.flow import answered, delayq, refused
 from tests.support.nodes import QUEUES, RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.service import ROOT
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.node.alarms import Alarms
@@ -240,23 +238,6 @@ async def test_a22_a_redis_without_connections_to_give_goes_on_for_those_that_ha
 
 
 # -- hands in Redis ------------------------------------------------------------------------------------------------------
-
-
-def test_a16_the_documented_user_may_not_delete_anything(server: ServerUnderTest) -> None:
-    page = ROOT / "docs" / "operations.md"
-    (block,) = (one for one in blocks_of(page) if one.note == "run by tests/docs/test_redis.py")
-    server.admin.execute_command(*block.text.split())
-    denied = ["FLUSHALL", "FLUSHDB", "DEL delayq:{0}:pool", "UNLINK delayq:{0}:pool", "CONFIG SET maxmemory 1"]
-    denied += ["KEYS *", "SHUTDOWN", "REPLICAOF NO ONE", "SCRIPT FLUSH", "RENAME delayq:{0}:pool a"]
-    user: Any = redis.Redis.from_url(server.url.replace("redis://", "redis://delayq:secret@"), protocol=2)
-    try:
-        assert user.ping()
-        for words in denied:
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                user.execute_command(*words.split())
-    finally:
-        user.close()
-        server.admin.execute_command("ACL", "DELUSER", "delayq")
 
 
 async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_until_a_restart(

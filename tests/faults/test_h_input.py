@@ -21,7 +21,6 @@ import api.server
 import coordinator.__main__
 import delayq.cli
 import workers.__main__
-from delayq import Client, InvalidMessage, Message
 from delayq.config import Settings, load_settings
 from tests.api.conftest import connect, in_process, on_a_socket, talk
 from tests.support.servers import ServerUnderTest
@@ -244,17 +243,6 @@ def test_h15_no_byte_from_outside_is_unpickled_or_run() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 assert re.fullmatch(r"\S+ [0-9a-f]{64}", line), f"{path.name}: {line}"
-
-
-async def test_h15_a_body_that_is_a_pickle_is_bytes(settings: Settings) -> None:
-    body = b"cos\nsystem\n(S'touch /tmp/owned'\ntR."
-    with Client(settings=settings) as client:
-        client.schedule(Message(topic="orders", body=body, delay_time=60_000, id="p"))
-        found = client.get("p")
-        assert found is not None and found.record is not None
-        assert found.record.body == body
-        with pytest.raises(InvalidMessage):
-            client.schedule(Message(topic="orders", body=object(), delay_time=1))
 
 
 PROGRAMS: dict[str, Callable[[], int]] = {

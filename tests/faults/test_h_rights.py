@@ -36,7 +36,8 @@ COMMANDS = (
 FORBIDDEN: tuple[tuple[Any, ...], ...] = (
     ("FLUSHALL",), ("FLUSHDB",), ("CONFIG", "SET", "appendonly", "no"), ("CONFIG", "GET", "*"),
     ("DEBUG", "SLEEP", 0), ("KEYS", "*"), ("SHUTDOWN",), ("ACL", "LIST"), ("SAVE",), ("SCRIPT", "FLUSH"),
-    ("GET", "other"), ("HGET", "other", "x"), ("DEL", "other"), ("REPLICAOF", "NO", "ONE"), ("MONITOR",),
+    ("GET", "other"), ("HGET", "other", "x"), ("DEL", "other"), ("DEL", "delayq:{0}:pool"), ("UNLINK", "delayq:{0}:pool"),
+    ("RENAME", "delayq:{0}:pool", "a"), ("REPLICAOF", "NO", "ONE"), ("MONITOR",),
     ("CLIENT", "LIST"), ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "other"),
     ("EVAL", "return redis.call('FLUSHALL')", 0), ("PUBLISH", "other", "x"), ("FUNCTION", "FLUSH"), ("SCAN", 0),
     ("MIGRATE", "h", 1, "other", 0, 1), ("SWAPDB", 0, 1),
