@@ -151,7 +151,7 @@ def test_an_entry_in_a_second_call_would_not_be(own_valkey: EmbeddedServer, monk
     assert unheard(own_valkey) == (1, 0)
 
 
-def test_an_audit_that_makes_no_sense_is_refused_and_brackets_mean_nothing_in_a_pattern(
+def test_an_invalid_audit_is_refused_and_brackets_are_plain_characters(
     valkey: ServerUnderTest,
 ) -> None:
     senseless: list[tuple[str, dict[str, Any]]] = [

@@ -7,7 +7,7 @@ from tests.support.final import FORWARDED, ended
 from tests.support.queues import NEW_EPOCH, Queue, State, row
 
 
-def test_a_cancel_removes_its_messages_alone_and_answers_in_order(q: Queue) -> None:
+def test_a_cancel_removes_only_its_messages_and_answers_in_order(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("k1", "k2")), row("b", at=20_000, keys=("k1",)))
     assert q.cancel("x", "a", "a", "y", now=19_999) == ["not_found", "cancelled", "cancelled", "not_found"]
     assert q.state() == State(queue={"b": 20_000}, keys={"k1": ["b"]}, final={"a": ("cancelled", 19_999)})

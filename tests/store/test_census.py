@@ -206,7 +206,7 @@ def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_noth
                 client.count(wanted)
 
 
-def test_a_forecast_that_makes_no_sense_or_a_count_that_nobody_makes_is_refused(valkey: ServerUnderTest) -> None:
+def test_an_invalid_forecast_or_count_is_refused(valkey: ServerUnderTest) -> None:
     senseless: list[tuple[str, Any]] = [
         ("from", (-1, 5, 1)), ("to", (0, 10**13, 1)), ("to", (5, 5, 1)), ("step", (0, 5, 0)),
         ("step", (0, 501_000, 1_000)), ("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x")),

@@ -84,7 +84,7 @@ def test_nothing_is_said_against_a_good_server() -> None:
     ],
     ids=str,
 )
-def test_each_trouble_is_a_sentence_that_says_what_to_do_and_one_that_loses_messages_is_refused(
+def test_each_complaint_says_what_to_do_and_a_server_that_loses_messages_is_refused(
     changes: dict[str, object], advice: str, refused: str
 ) -> None:
     found = msgspec.structs.replace(GOOD, **changes)

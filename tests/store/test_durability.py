@@ -178,7 +178,7 @@ def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
     assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
 
 
-def test_without_its_scripts_or_after_a_break_a_server_confirms_what_it_got_again(
+def test_a_repeated_change_is_confirmed_after_a_break_and_without_scripts(
     followed: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
     with FaultProxy(followed.port) as proxy:

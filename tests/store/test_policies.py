@@ -69,7 +69,7 @@ def test_what_stands_there_already_is_no_change_and_keeps_its_time(q: Queue) -> 
         assert q.run(commands.policies())["changed"] == str(NOW if step < 3 else NOW + 3)
 
 
-def test_a_change_of_what_is_not_there_any_more_or_by_another_version_changes_nothing_at_all(q: Queue) -> None:
+def test_a_change_of_an_outdated_value_or_version_changes_nothing(q: Queue) -> None:
     put(q, PAUSE)
     stands = q.run(commands.policies())
     for before in ("", '{"reason":"other"}'):
@@ -142,7 +142,7 @@ def test_a_pull_that_goes_by_other_policies_changes_nothing(q: Queue, version: s
     assert q.admin.exists(q.keys.stream("orders")) == 0
 
 
-def test_who_goes_by_the_same_policies_pulls_and_who_owns_the_queue_no_more_is_told_that_first(q: Queue) -> None:
+def test_a_pull_needs_the_policies_of_the_queue_and_an_older_owner_is_fenced_first(q: Queue) -> None:
     q.given(row("a", at=NOW))
     assert pulled(q, FIRST) == Outdated("")  # the queue knows none yet
     assert isinstance(pulled(q, ""), Pulled)

@@ -31,7 +31,7 @@ def test_what_is_due_comes_in_order_of_due_and_equal_dues_by_id(q: Queue) -> Non
         (20_000, "", ["b", "a"], 20_000, "20000"),
     ],
 )
-def test_nothing_comes_before_its_due_by_the_earlier_of_two_clocks(
+def test_the_earlier_of_two_clocks_decides_what_is_due(
     q: Queue, now: int, node_now: int | str, came: list[str], at: int, watermark: str | None
 ) -> None:
     q.given(row("a", at=20_000), row("b", at=15_000), row("c", at=30_000))
@@ -74,7 +74,7 @@ def test_while_more_is_due_nobody_is_told_that_the_owner_sleeps(q: Queue) -> Non
 # -- offset --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pull_begins_at_its_offset_or_behind_the_ticket_of_that_due_looked_at_last(q: Queue) -> None:
+def test_a_pull_begins_at_its_offset_or_behind_the_last_ticket(q: Queue) -> None:
     q.given(*(row(id, at=due) for id, due in (("a", 15_000), ("b", 20_000), ("c", 20_000), ("d", 25_000))))
     a, b, _, _ = q.take(now=30_000)
     for behind, came, start in ((b"", "bcd", 1), (b.ticket, "cd", 2), (a.ticket, "bcd", 1)):

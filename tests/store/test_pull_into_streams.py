@@ -142,7 +142,7 @@ def test_where_no_route_is_a_stream_unlisted_topics_are_general(q: Queue) -> Non
 # -- what goes wrong ------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_no_stream_or_a_full_one_is_told_and_its_messages_stay(q: Queue) -> None:
+def test_messages_stay_if_their_key_is_no_stream_or_a_full_one(q: Queue) -> None:
     q.admin.set("orders", "I am a string")
     q.admin.xadd("full", {"last": "possible"}, id=f"{2**64 - 1}-{2**64 - 1}")
     topics = {"a": "orders", "b": "news", "c": "full", "d": "orders", "e": "news"}

@@ -288,7 +288,7 @@ WAKES: dict[str, tuple[Callable[[Queue], Any], list[tuple[tuple[Row, ...], list[
 
 
 @pytest.mark.parametrize("name", WAKES)
-def test_who_schedules_wakes_the_owner_of_whom_it_is_too_early(q: Queue, wakes: Dues, name: str) -> None:
+def test_a_message_that_is_due_before_the_planned_wake_wakes_the_owner(q: Queue, wakes: Dues, name: str) -> None:
     given, calls = WAKES[name]
     given(q)
     wakes()

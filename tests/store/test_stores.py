@@ -338,7 +338,7 @@ def test_a_connection_that_was_reset_while_it_was_idle_is_replaced(
     ],
     ids=repr,
 )
-def test_why_no_sentinel_names_the_primary_is_told_also_of_errors_without_a_text(
+def test_the_reason_why_no_sentinel_names_the_primary_is_never_empty(
     make: Any, error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
@@ -452,7 +452,7 @@ async def test_asyncio_does_not_wait_for_it_either() -> None:
 # -- lost replies --------------------------------------------------------------------------------------------------------
 
 
-def test_a_command_whose_reply_was_lost_is_run_once_more_and_lost_twice_is_an_unknown_outcome(
+def test_a_command_is_repeated_once_after_a_lost_reply_and_then_its_outcome_is_unknown(
     proxy: FaultProxy, make: Any
 ) -> None:
     store = make(proxy.url)
@@ -479,7 +479,7 @@ def test_what_an_owner_sends_is_sent_once_and_nothing_behind_what_was_lost(proxy
     assert store.run(pull) is not None  # by another connection, under whatever incarnation its owner goes on
 
 
-def test_many_breaks_in_one_long_call_repeat_only_what_was_not_answered(proxy: FaultProxy, make: Any) -> None:
+def test_breaks_in_a_long_call_repeat_only_commands_without_an_answer(proxy: FaultProxy, make: Any) -> None:
     store = make(proxy.url)
     store.run(echo("warm"))
     breaks = (3, 100, 250, 499)
@@ -691,7 +691,7 @@ async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: 
 # -- wakes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_subscription_hears_its_channels_and_one_that_is_killed_is_told_and_can_be_made_anew(
+def test_a_subscription_receives_its_channels_and_can_be_made_again_after_it_broke(
     valkey: ServerUnderTest,
 ) -> None:
     store = Store(valkey.url, timeout=PATIENCE)
