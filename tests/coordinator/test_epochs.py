@@ -32,11 +32,8 @@ def test_the_next_epoch_is_above_the_stored_one_in_whatever_era(
     assert next_epoch(stored, era, owner) >= epoch_text(era, 1, owner) or era < stored_is[0]
 
 
-def test_the_first_epoch_of_a_queue_is_number_one_of_its_era() -> None:
-    assert next_epoch(None, 4, 7) == epoch_text(4, 1, 7)
-
-
 def test_in_its_own_era_the_number_grows_by_one_and_in_a_new_one_it_begins_anew() -> None:
+    assert next_epoch(None, 4, 7) == epoch_text(4, 1, 7)
     assert next_epoch(epoch_text(4, 9, 7), 4, 5) == epoch_text(4, 10, 5)
     assert next_epoch(epoch_text(4, 9, 7), 5, 5) == epoch_text(5, 1, 5)
     assert next_epoch(epoch_text(5, 9, 7), 4, 5) == epoch_text(5, 10, 5)

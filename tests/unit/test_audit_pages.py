@@ -114,11 +114,8 @@ def test_all_pages_together_are_the_list(
     assert told == expected
 
 
-@pytest.mark.parametrize("token", ["", "x", "MSAy", "LTEgMCAw", "YSBiIGM"])
-def test_a_token_that_nobody_gave_out_is_refused(token: str) -> None:
-    with pytest.raises(InvalidMessage, match="pageToken"):
-        list(pages_from(token))
-
-
-def pages_from(token: str) -> Iterator[Any]:
-    yield from audit(Context(layouts=Layouts((Layout(QUEUES),)), routes=Routes(None)), 1, token)
+def test_a_token_that_nobody_gave_out_is_refused() -> None:
+    context = Context(layouts=Layouts((Layout(QUEUES),)), routes=Routes(None))
+    for token in ("", "x", "MSAy", "LTEgMCAw", "YSBiIGM"):
+        with pytest.raises(InvalidMessage, match="pageToken"):
+            next(audit(context, 1, token))

@@ -132,14 +132,6 @@ def test_more_messages_than_the_window_drain_without_a_wait_in_between(worlds: W
 # -- waits and wakes -----------------------------------------------------------------------------------------------
 
 
-def test_with_nothing_to_do_the_wait_is_a_second_and_says_so_in_redis(world: OneQueue) -> None:
-    hand = world.take_over()
-    hand.settle()
-    world.advance(round(hand.tick()))
-    assert [hand.tick() for _ in range(3)] == [LONGEST_WAIT] * 3
-    assert world.field("sleep_until") == "none"
-
-
 def test_idle_queues_look_at_the_same_moment(worlds: Worlds) -> None:
     ends = set()
     for number in range(3):
@@ -152,21 +144,22 @@ def test_idle_queues_look_at_the_same_moment(worlds: Worlds) -> None:
     assert ends == {LONGEST_WAIT}
 
 
-def test_the_wait_ends_when_the_next_message_is_due_and_says_so_in_redis(world: OneQueue) -> None:
+def test_the_wait_ends_when_the_next_message_is_due_or_after_a_second_and_says_so_in_redis(world: OneQueue) -> None:
     hand = world.take_over()
-    world.add("m", at=400)
     hand.settle()
-    assert hand.pause == 400
-    assert world.field("sleep_until") == str(START + 400)
-    world.advance(400)
-    assert hand.settle() == ["m"]
-
-
-def test_a_far_due_does_not_make_the_wait_longer_than_a_second(world: OneQueue) -> None:
-    hand = world.take_over()
-    world.add("m", at=1_000_000)
+    world.advance(round(hand.tick()))
+    assert [hand.tick() for _ in range(3)] == [LONGEST_WAIT] * 3
+    assert world.field("sleep_until") == "none"
+    begun = world.elapsed
+    world.add("far", at=1_000_000)
     hand.settle()
     assert hand.pause <= LONGEST_WAIT
+    world.add("m", at=begun + 400)
+    hand.settle()
+    assert hand.pause == 400
+    assert world.field("sleep_until") == str(START + begun + 400)
+    world.advance(400)
+    assert hand.settle() == ["m"]
 
 
 def test_an_earlier_message_wakes_the_job_and_a_later_one_does_not(world: OneQueue) -> None:
@@ -194,26 +187,22 @@ def test_a_message_due_before_what_was_pulled_is_found_at_the_wake(world: OneQue
     assert hand.settle() == ["a-earlier"]
 
 
-def test_a_lost_wake_costs_at_most_about_a_second(world: OneQueue) -> None:
-    hand = world.take_over()
-    hand.settle()
-    world.advance(10)
-    world.hands.remove(hand)  # its wakes are lost
-    world.add("m", at=10)
-    begun = world.elapsed
-    assert hand.run(LONGEST_WAIT) == ["m"]
-    assert world.elapsed - begun <= LONGEST_WAIT
-
-
-@pytest.mark.parametrize("how", ["before-the-offset", "at-the-offset"])
-def test_a_lost_wake_for_a_message_behind_the_offset_costs_at_most_two_looks(world: OneQueue, how: str) -> None:
+@pytest.mark.parametrize(
+    ("behind", "at", "most"),
+    [("", 100, LONGEST_WAIT), ("m", 0, 2 * LONGEST_WAIT + 100), ("m", 100, 2 * LONGEST_WAIT + 100)],
+    ids=["ahead", "before-the-offset", "at-the-offset"],
+)
+def test_a_lost_wake_costs_at_most_a_second_and_two_looks_behind_the_offset(
+    world: OneQueue, behind: str, at: int, most: int
+) -> None:
     world.advance(100)
-    world.add("m", at=100)
+    if behind:
+        world.add(behind, at=100)
     hand = world.take_over()
-    assert hand.settle() == ["m"]
-    world.hands.remove(hand)
-    world.add("a-lost", at=100 if how == "at-the-offset" else 0)
-    assert hand.run(2 * LONGEST_WAIT + 100) == ["a-lost"]
+    assert hand.settle() == [behind] * bool(behind)
+    world.hands.remove(hand)  # its wakes are lost
+    world.add("a-lost", at=at)
+    assert hand.run(most) == ["a-lost"]
 
 
 def test_after_redis_was_away_what_the_targets_confirmed_is_acked_first_and_not_sent_again(
