@@ -19,7 +19,7 @@ from reliability.mutants.planted import PLANTED, Planted
 from reliability.mutants.running import LAYERS, Ran, collect_layers, run_tests
 
 #: A run with a mutant may take so many times as long as without, and at least so many seconds: then it hangs.
-SLOWER, AT_LEAST = 10, 120.0
+SLOWER, AT_LEAST = 5, 120.0
 
 
 class Row(NamedTuple):
