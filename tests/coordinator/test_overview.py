@@ -49,6 +49,9 @@ def overviews(nodes: Team) -> Iterator[Look]:
 
 
 def test_each_node_is_shown_with_its_queues_and_what_has_no_owner_apart(nodes: Team, overviews: Look) -> None:
+    assert overviews().look() == Overview((), ALL), "before the first worker nobody owns anything"
+    with client(nodes.hosts) as admin:
+        assert not admin.exists(nodes.root), "and an unknown root stays unknown"
     one, other = nodes.join("one"), nodes.make("other")
     other.coordinator.start()
     one.coordinator.release(3, one.held.pop(3).epoch)
@@ -56,10 +59,6 @@ def test_each_node_is_shown_with_its_queues_and_what_has_no_owner_apart(nodes: T
     assert [(member.name, member.queues) for member in seen.members] == [("one", (*ALL[:3], *ALL[4:])), ("other", ())]
     assert seen.unowned == (3,)
     assert seen.members[0].entry.address == "127.0.0.1:1"
-
-
-def test_before_the_first_worker_nobody_owns_anything(overviews: Look) -> None:
-    assert overviews().look() == Overview((), ALL)
 
 
 def test_without_redis_it_is_not_known_what_has_no_owner(nodes: Team, overviews: Look) -> None:
@@ -121,12 +120,6 @@ def test_nothing_is_written_to_zookeeper(nodes: Team, overviews: Look) -> None:
         before = tree(nodes.root)
         overviews().look()
         assert tree(nodes.root) == before
-
-
-def test_an_unknown_root_stays_unknown(nodes: Team, overviews: Look) -> None:
-    overviews().look()
-    with client(nodes.hosts) as admin:
-        assert not admin.exists(nodes.root)
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ async def test_a_trip_takes_no_more_than_it_can_carry(group: GroupCommit, redis:
     assert redis.sizes == [1, 1, 1]
 
 
-async def test_too_much_is_refused_and_not_kept(
+async def test_too_many_or_too_large_calls_are_refused_and_not_kept(
     group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_client, "WAITING", 5)
@@ -151,21 +151,15 @@ async def test_too_much_is_refused_and_not_kept(
         await call(group, "c")
     await finish(redis, made)
     assert group.waiting == 0
-    assert not any("c" in trip for trip in redis.trips)
-
-
-async def test_what_waits_is_bounded_in_bytes(
-    group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(async_client, "WAITING_BYTES", 100)
-    made = [call(group, "a"), call(group, "b", 60), call(group, "c", 60)]
+    made = [call(group, "e"), call(group, "f", 60), call(group, "g", 60)]
     await asyncio.sleep(0)
     with pytest.raises(NotDone):
-        await group.add(Encoded("R", "d", b"", 1))
+        await group.add(Encoded("R", "c", b"", 1))
     await finish(redis, made)
-    made = [call(group, "e", 60)]
-    await finish(redis, made)
-    assert redis.trips[-1] == ["e"]
+    await finish(redis, [call(group, "h", 60)])
+    assert redis.trips[-1] == ["h"]
+    assert not any("c" in trip for trip in redis.trips)
 
 
 async def test_a_call_that_has_waited_too_long_is_not_sent_any_more(
@@ -239,19 +233,17 @@ async def test_a_caller_that_gives_up_in_time_takes_its_message_back(group: Grou
     assert redis.trips[-1] == ["x1"]
 
 
-@pytest.mark.parametrize("waiting", [0, 2])
-async def test_closing_waits_for_what_is_on_its_way_and_what_waits(
-    group: GroupCommit, redis: Redis, waiting: int
-) -> None:
-    made = calls(group, "a", 1)
-    await settle()
-    made += calls(group, "b", waiting)
-    await settle()
-    closing = asyncio.create_task(group.close())
-    await settle()
-    assert not closing.done()
-    await finish(redis, made)
-    await closing
+async def test_closing_waits_for_what_is_on_its_way_and_what_waits(group: GroupCommit, redis: Redis) -> None:
+    for waiting in (0, 2):
+        made = calls(group, "a", 1)
+        await settle()
+        made += calls(group, "b", waiting)
+        await settle()
+        closing = asyncio.create_task(group.close())
+        await settle()
+        assert not closing.done()
+        await finish(redis, made)
+        await closing
 
 
 @pytest.mark.filterwarnings("error")
