@@ -58,13 +58,13 @@ class Home:
 
     async def schedule(self, topic: str, count: int, delay: int = 0) -> list[str]:
         """Schedule messages in one batch, again while an outcome is unknown; their ids."""
-        rows = [{"topic": topic, "id": f"{topic}-{n}", "delayTime": delay, "body": "b"} for n in range(count)]
-        statuses = {503}
+        ids, statuses = [f"{topic}-{n}" for n in range(count)], {503}
+        rows = [{"topic": topic, "id": id, "delayTime": delay, "body": "b"} for id in ids]
         while 503 in statuses:
             results = (await self.api.post("/v1/messages:batch", json={"messages": rows})).json()["results"]
             statuses = {one["status"] for one in results}
         assert statuses <= {200, 201}
-        return [row["id"] for row in rows]
+        return ids
 
     def expect_once(self, ids: Sequence[str]) -> None:
         """All of these arrive at the target, are acked, and came once."""
