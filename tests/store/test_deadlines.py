@@ -151,15 +151,6 @@ def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
     assert beside.state().queue == {"a": 90_000}
 
 
-@pytest.mark.usefixtures("fresh")
-def test_without_a_deadline_it_would_undo_what_was_confirmed_since(
-    cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Peer, "deadline", lambda _peer: "")
-    with pytest.raises(AssertionError):
-        abandon(*cut)
-
-
 def test_what_was_never_sent_is_not_done(cut: tuple[Queue, FaultProxy, Queue]) -> None:
     """While nothing is known of the server's clock, that is asked first."""
     q, proxy, beside = cut

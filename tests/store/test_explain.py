@@ -159,6 +159,9 @@ def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: Wo
     world.put("a", "pause:orders", "{}", "orders")
     assert "; when it comes back it is held, as its topic is paused by orders since " in world.explained("a").text
     assert world.unpark("a", "t:kafka") == ["a"]
+    world.park("a", "t:*")
+    assert world.explained("a").waits_for == "route"
+    assert world.unpark("a", "t:*") == ["a"]
     assert "; if it is not being sent yet it is held, as " in world.explained("a").text
 
 
@@ -181,14 +184,6 @@ def test_one_that_its_worker_has_waits_for_what_failed_before_it(world: World) -
     world.run(commands.retry(world.keys(first), EPOCH, [(taken[first], world.now - 1)]))
     assert world.pull(first)[first].attempts == 1
     assert "waits for attempt 2, and what follows it" in world.explained(first).text
-
-
-def test_one_that_no_route_takes_waits_for_a_route(world: World) -> None:
-    world.add("a")
-    world.owned("a")
-    world.park("a", "t:*")
-    assert world.explained("a").waits_for == "route"
-    assert world.unpark("a", "t:*") == ["a"]
 
 
 @pytest.mark.parametrize("aside", [True, False], ids=["set aside", "pulled alone"])

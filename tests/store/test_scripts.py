@@ -152,7 +152,7 @@ def full(server: ServerUnderTest) -> Iterator[tuple[Queue, Callable[[], None]]]:
     store.close()
 
 
-def test_a_full_server_takes_nothing_new(full: tuple[Queue, Callable[[], None]]) -> None:
+def test_a_full_server_takes_nothing_new_until_memory_is_free_again(full: tuple[Queue, Callable[[], None]]) -> None:
     q, fill = full
     q.given(row("a", at=20_000), row("dead", at=15_000))
     q.bury(*q.take(now=15_000))
@@ -165,6 +165,8 @@ def test_a_full_server_takes_nothing_new(full: tuple[Queue, Callable[[], None]])
     with pytest.raises(StoreFull):
         q.redrive("dead")
     assert (q.state(), q.fields()) == before
+    q.admin.config_set("maxmemory", "0")
+    assert q.schedule(row("b", at=20_000)).others == {}
 
 
 def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Callable[[], None]]) -> None:
@@ -194,12 +196,3 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Calla
     q.admin.delete(q.keys.queue)
     assert q.repair() == (2, 0)
     assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
-
-
-def test_accepting_resumes_by_itself_when_memory_is_free_again(full: tuple[Queue, Callable[[], None]]) -> None:
-    q, fill = full
-    fill()
-    with pytest.raises(StoreFull):
-        q.schedule(row("a", at=20_000))
-    q.admin.config_set("maxmemory", "0")
-    assert q.schedule(row("a", at=20_000)).others == {}
