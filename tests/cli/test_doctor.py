@@ -53,19 +53,9 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     names = [
-        "server",
-        "password",
-        "aof",
-        "eviction",
-        "memory",
-        "durability",
-        "clock",
-        "layout",
-        "owners",
-        "parked",
-        "pool",
+        "server", "password", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
         "accounts",
-    ]
+    ]  # fmt: skip
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(names, "ok")
     assert checks(ran)["server"][1].startswith("valkey ")
     assert checks(ran)["layout"][1] == f"layout version {LAYOUT_VERSION}, 16 queues"
