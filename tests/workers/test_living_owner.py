@@ -22,7 +22,7 @@ from workers.queue.share import Share
 from workers.queue.tenure import Incarnation, Tenure
 from workers.sending.message import InFlightMessage, Stage
 
-#: What a life may have beside the rest.
+#: Options of `live` for each kind of life.
 LIVES: dict[str, dict[str, bool]] = {
     "streams": {"streams": True},
     "slots": {"slots": True},
@@ -41,9 +41,7 @@ def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: Serve
 
 @pytest.mark.parametrize("seed", range(amount(4, 60)))
 @pytest.mark.parametrize("kind", LIVES)
-def test_everything_ends_and_in_order_also_with_what_a_life_may_have_beside(
-    valkey: ServerUnderTest, kind: str, seed: int
-) -> None:
+def test_everything_ends_and_in_order_in_each_kind_of_life(valkey: ServerUnderTest, kind: str, seed: int) -> None:
     live(valkey.url, seed, **LIVES[kind])
 
 
