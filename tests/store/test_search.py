@@ -272,7 +272,7 @@ def test_counts_and_forecasts_are_those_of_the_list(
         assert edges.messages == [sum(a <= due < b for due in dues) for a, b in pairwise(edges.edges)]
 
 
-@shared
+@settings(shared, max_examples=amount(12, 500))
 @given(there=st.lists(messages, max_size=25), most=st.sampled_from((1, 2, 9)), wanted=filters)
 def test_counts_by_a_census_are_those_of_the_list_or_not_known(
     client: Client, valkey: ServerUnderTest, there: list[Given], most: int, wanted: Filter
