@@ -57,7 +57,7 @@ def run(store: Store, kind: type[Protocol], drawn: int) -> None:
     run_state_machine_as_test(
         seed(drawn)(of(store, kind)),
         settings=settings(
-            max_examples=30,
+            max_examples=15,
             derandomize=False,
             stateful_step_count=40,
             suppress_health_check=list(HealthCheck),
@@ -68,7 +68,7 @@ def run(store: Store, kind: type[Protocol], drawn: int) -> None:
     )
 
 
-SEEDS = range(1, 1 + amount(2, 20))
+SEEDS = range(1, 1 + amount(4, 40))
 
 
 @pytest.mark.parametrize("drawn", SEEDS)
