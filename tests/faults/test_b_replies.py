@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from delayq import Client, Message
+from delayq import Client, Message, Scheduled
 from delayq.client.audit import By
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
@@ -246,6 +246,14 @@ async def test_b10_an_api_that_is_cut_off_says_so_and_delivery_goes_on(home: Hom
     assert (await home.api.delete(f"/v1/messages/{far}")).json()["result"] == "cancelled"
     assert (await home.post("m.b10.new", id=problem["id"])).status_code == 201
     home.expect_once([*ids, problem["id"]])
+
+
+async def test_b13_over_a_narrow_line_messages_come_late_each_once(home: Home) -> None:
+    home.to_worker.throttle(100_000)
+    messages = [Message(topic="m.b13", body="x" * 4_000, delay_time=0) for _ in range(40)]
+    ids = [one.id for one in home.client.schedule_many(messages) if isinstance(one, Scheduled)]
+    assert len(ids) == len(messages)
+    home.expect_once(ids)
 
 
 # -- B16 ------------------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_c2_an_owner_that_stood_still_for_long_sends_nothing_of_what_it_held(hou
 def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(house: House) -> None:
     """The first of them is seen while it stops (D3): it is not ready, ends its sends, and only then itself."""
     first = house.workers[0]
-    with house.load("c10", latest=600) as load:
+    with house.load("c10", pause=0.1, latest=600) as load:
         for worker in house.workers:
             load.wait_for(100)
             if worker is first:

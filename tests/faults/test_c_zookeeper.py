@@ -29,9 +29,9 @@ LATER = int(REREAD * 1.1) + 1
 def test_c15_without_zookeeper_owners_go_on_and_when_it_is_back_queues_change_hands_again(house: House) -> None:
     first, *others = house.workers
     before = house.service.epochs()
-    with house.load("c15") as load:
+    with house.load("c15", pause=0.2) as load:
         house.keeper.kill()
-        load.wait_for(300)
+        load.wait_for(200)
         assert house.service.ready()
         assert house.service.epochs() == before
         house.keeper.start()

@@ -58,8 +58,8 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
     topics = [f"{topic[:-1]}i2.{topic[-1]}" for topic in TOPICS]
     paused = topics[: len(PAUSED)]
     killed, stands = house.workers[1:]
-    with Load(house.service.url, *topics, latest=1_000) as load:
-        load.wait_for(800)
+    with Load(house.service.url, *topics, pause=0.2, latest=1_000) as load:  # the pause takes most of a minute
+        load.wait_for(400)
         with house.sink_paused():
             house.wait_until_sent_to(len(house.workers))
             stands.signal(signal.SIGSTOP)
@@ -71,7 +71,7 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
         stands.signal(signal.SIGCONT)
         killed.start()
         patiently(house.service.owned, "every worker owns queues")
-        load.wait_for(400)
+        load.wait_for(200)
     assert counts(house, *paused) == before
     resume(house)
     house.expect(load, twice=2 * QUEUES * WINDOW)
