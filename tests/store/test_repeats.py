@@ -17,6 +17,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 
 NOW = 20_000
 CENSUS = Census(NOW, {"orders": {"due": Tally(1, 99, [1])}})
@@ -408,7 +409,7 @@ def test_the_same_call_again_changes_nothing_and_says_the_same(
     valkey: ServerUnderTest, script: str, outcome: str
 ) -> None:
     case = CASES[script][outcome]
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     try:
         called = case.call(Queue(store, valkey))
         assert called.script == script

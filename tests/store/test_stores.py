@@ -281,9 +281,9 @@ def test_a_server_that_is_loading_is_unavailable(make: Any, own_valkey: Embedded
     url = own_valkey.url
     store = make(url, timeout=PATIENCE)
     # While it loads, it listens after each 1,024 commands. It loads for many seconds, but for no more once it was seen to.
-    store.run_many(increment() for _ in range(50_000))
+    store.run_many(increment() for _ in range(12_000))
     own_valkey.kill()
-    slow = EmbeddedServer(data_dir=own_valkey.data_dir, port=own_valkey.port, extra=["--key-load-delay", "200"])
+    slow = EmbeddedServer(data_dir=own_valkey.data_dir, port=own_valkey.port, extra=["--key-load-delay", "1000"])
     slow.start(wait=False)
     admin = Member(slow).admin
     try:

@@ -459,7 +459,7 @@ class WakesHeard:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._listener = Store(queue.server.url)
+        self._listener = Store(queue.server.url, timeout=PATIENCE)
         self._wakes = Wakes(self._listener.connect)
         self._wakes.connect([queue.keys.wake])
         assert self._wakes.receive(PATIENCE) == ("", b"")  # subscribed
