@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -405,6 +406,14 @@ def test_when_no_node_reaches_redis_nothing_moves(nodes: Team, clock: ManualCloc
 def test_a_watch_that_was_missed_is_made_up_for_by_reading_again(
     nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waits: list[float] = []
+    wait = clock.wait
+
+    def note(condition: threading.Condition, ms: float) -> bool:
+        waits.append(ms)
+        return wait(condition, ms)
+
+    monkeypatch.setattr(clock, "wait", note)
     monkeypatch.setattr("coordinator.zookeeper.coordinator.ZooKeeperCoordinator._node_changed", lambda *_: None)
     one = nodes.join("one")
     eventually(one.told.is_set, "its own looks at the start are over")
@@ -414,6 +423,7 @@ def test_a_watch_that_was_missed_is_made_up_for_by_reading_again(
     clock.wait_for_waiters(2, PATIENCE)
     clock.advance(LATER)
     nodes.settle(one, other)
+    assert max(waits) <= LATER, "the manual clock wakes whoever waits, a real one only after this time"
 
 
 def test_an_owner_znode_that_somebody_removed_is_made_anew(nodes: Team, clock: ManualClock) -> None:
