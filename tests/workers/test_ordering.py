@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from delayq.store import commands
 from delayq.targets import OK, Result
 from tests.support.amounts import amount
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
+from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("away")
 UNKNOWN = Result.unknown("timed out")
@@ -238,6 +240,30 @@ def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds
     for wanted in expected.values():
         order = [id for _, id in sorted(wanted)]
         assert [id for id in firsts if id in set(order)] == order
+
+
+def test_one_that_falls_due_while_its_elder_comes_back_from_the_former_owner_stays_behind_it(world: OneQueue) -> None:
+    keys = [f"key-{number:02}" for number in range(30)]  # more than come back in one tick
+    for key in keys:
+        world.add(f"elder-{key}", ordering_key=key)
+    former = "0000000000.00000000000000000001"
+    pulled = world.store.run(commands.pull(world.keys, former, offset=0, room=100, now=world.now))
+    assert isinstance(pulled, commands.Pulled)
+    found = zip(pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True)
+    for ticket, score, attempts, raw in found:
+        elder = InFlightMessage(ticket, score, attempts, raw)
+        world.store.run(commands.park(world.keys, former, f"k:general/{elder.ordering_key}", [elder]))
+    hand = world.take_over()
+    hand.tick()
+    while hand.job.in_flight.unread:
+        hand.tick()
+    assert hand.parked, "nothing is left to come back"
+    world.advance(1)
+    for key in keys:
+        world.add(f"younger-{key}", ordering_key=key, at=later(world))
+    hand.run(1_500, lambda message: OK)
+    for key in keys:
+        assert [id for id in hand.sent if id.endswith(key)] == [f"elder-{key}", f"younger-{key}"]
 
 
 def test_no_two_messages_of_a_key_are_on_their_way_at_once(worlds: Worlds) -> None:
