@@ -38,7 +38,7 @@ _SOURCE = (
         "coordinator/zookeeper/overview.py",
         "def _changed(self, event: Any) -> None:\n        self._poke()",
         "def _changed(self, event: Any) -> None:\n        return",
-        ("tests/coordinator/test_overview.py",),
+        ("tests/coordinator/test_overview.py::test_what_changes_ends_the_wait",),
         ("tests/coordinator/test_overview.py",),
     ),
     Planted(
@@ -78,7 +78,7 @@ _SOURCE = (
         "delayq/store/connect/sentinel.py",
         '"""Ask anew before the next connection is made."""\n        self._server = None',
         '"""Ask anew before the next connection is made."""',
-        ("tests/store/test_sentinel.py",),
+        ("tests/store/test_sentinel.py::test_a_server_that_became_a_replica_is_left_for_the_new_primary",),
         ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
     ),
     Planted(
@@ -86,7 +86,7 @@ _SOURCE = (
         "delayq/client/by_policy.py",
         "self.version = max(self.version, found.version, told)",
         "self.version = max(self.version, found.version)",
-        ("tests/unit/test_policies_of_clients.py", "tests/store/test_schedule_by_policy.py"),
+        ("tests/store/test_policies_of_clients.py",),
         ("tests/store/test_policies_of_clients.py::test_a_policy_that_was_lost_while_a_queue_has_it_stops_nobody",),
     ),
     Planted(
@@ -102,7 +102,7 @@ _SOURCE = (
         "workers/queue/parked_sets.py",
         '_UNKNOWN: Head = (-1, b"")',
         '_UNKNOWN: Head = (2**53, b"")',
-        ("tests/workers/test_parked_sets.py", "tests/workers/test_isolation.py", "tests/workers/test_ordering.py"),
+        ("tests/workers/test_ordering.py",),
         ("tests/recovery/test_taking_over.py",),
     ),
 )
