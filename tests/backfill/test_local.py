@@ -1,4 +1,4 @@
-"""A backfill without Spark: the same rows, the same messages, the same report."""
+"""A backfill without Spark."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow", reason="no pyarrow: pip install 'delayq[backfill]'")
-
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from delayq import Message
 from delayq.config import load_settings
@@ -23,7 +20,7 @@ from delayq.spark.jobs.without_spark import LocalTable
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.rows import messages_of
 from delayq.spark.rows.tables import Table
-from tests.backfill.test_backfill import ORDERS
+from tests.backfill.conftest import ORDERS
 from tests.cli.conftest import Cli, Given
 
 FAR = 2_000_000_000_000
@@ -82,68 +79,12 @@ def local(table: Table) -> list[Any]:
     return messages(LocalTable(table, options, load_settings())._rows.to_batches(), table)
 
 
-# -- the same as Spark ---------------------------------------------------------------------------------------------------
-
-
-def by_spark(spark: Any, table: Table) -> list[Any]:
-    from delayq.spark.rows.tables import mapped, read
-
-    return messages(mapped(read(spark, table), table).toArrow().to_batches(), table)
-
-
-def test_csv_becomes_the_same_messages_as_by_spark(spark: Any, csv: Path) -> None:
-    found = local(table_of_csv(csv))
-    assert found == by_spark(spark, table_of_csv(csv))
-    assert [one.body for one in found if isinstance(one, Message)] == [
-        "cancel if unpaid",
-        "a, b",
-        "C:\\dir",
-        'a"b',
-        "x",
-        "ü ☃",
-        "cancel if unpaid",
-    ]
-
-
-def test_json_becomes_the_same_messages_as_by_spark(spark: Any, lines: Path) -> None:
-    table = Table(source=str(lines), format="json", topic="orders")
-    found = {one.id: one for one in local(table)}
-    assert found == {one.id: one for one in by_spark(spark, table)}
-    assert found["b"].body == {"a": None, "b": None, "c": 2.5}
-
-
-@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
-def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, kind: str) -> None:
-    spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
-    try:
-        frame = spark.range(50).selectExpr(
-            "concat('order-', id) as id",
-            f"timestamp_millis({FAR} + 1000 * id) as expect_date",
-            "named_struct('z', id, 'at', timestamp_millis(1000 * id), 'price', cast(id as decimal(9,2))) as body",
-            "map('a', cast(id as string)) as properties",
-            "array('k') as keys",
-        )
-        frame.repartition(3).write.parquet(str(tmp_path / "orders"))
-    finally:
-        spark.conf.unset("spark.sql.parquet.outputTimestampType")
-    table = Table(source=str(tmp_path / "orders"), format="parquet", topic="orders")
-    key = lambda one: one.id  # noqa: E731 - it is needed twice
-    assert sorted(local(table), key=key) == sorted(by_spark(spark, table), key=key)
-    assert sorted(one.expect_date for one in local(table)) == [FAR + 1000 * number for number in range(50)]
-
-
-def test_what_one_way_has_scheduled_the_other_way_finds_there(spark: Any, cli: Cli, given: Given, csv: Path) -> None:
-    words = ["--format", "csv", "--topic", "orders", "--id-columns", "order,plain", "--expect-date-column", "due"]
-    words += ["--map", "note=body", "--map", "level=max_attempts", "--map", "props=properties", "--json"]
-    here = json.loads(cli("backfill", csv, *words, "--local").out)
-    there = json.loads(cli("backfill", csv, *words).out)
-    again = json.loads(cli("backfill", csv, *words, "--local").out)
-    assert (here["read"], here["scheduled"], here["alreadyThere"]) == (8, 5, 1)
-    assert (there["scheduled"], there["alreadyThere"]) == (again["scheduled"], again["alreadyThere"]) == (0, 6)
-    assert here["reasons"] == there["reasons"] == again["reasons"]
-
-
-# -- by itself -----------------------------------------------------------------------------------------------------------
+def test_csv_and_json_become_messages(csv: Path, lines: Path) -> None:
+    found = [one for one in local(table_of_csv(csv)) if isinstance(one, Message)]
+    bodies = ["cancel if unpaid", "a, b", "C:\\dir", 'a"b', "x", "ü ☃", "cancel if unpaid"]
+    assert [one.body for one in found] == bodies
+    by_id = {one.id: one for one in local(Table(source=str(lines), format="json", topic="orders"))}
+    assert by_id["b"].body == {"a": None, "b": None, "c": 2.5}
 
 
 def test_each_row_becomes_a_message_and_the_same_again_schedules_nothing(

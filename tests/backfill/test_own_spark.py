@@ -1,29 +1,30 @@
-"""The commands in processes of their own: with a Spark of their own, without the extra, on a terminal."""
+"""The command backfill in a process of its own: it starts a Spark, or runs under spark-submit, or lacks what it needs."""
 
 from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
 
 import pytest
 
+pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
+
+from delayq.cli import main
 from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
-from tests.support.spark import need_java
+from tests.support.spark import environment, need_java, spark_home
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.long
 
-SECONDS = 250
-CSV = "id,expect_date,body\n" + "".join(f"o{n},{2_000_000_000_000 + n},order {n}\n" for n in range(500))
-
-
-def environment(url: str) -> dict[str, str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("DELAYQ_", "PYSPARK_", "SPARK_"))}
-    path = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
-    return env | {"DELAYQ_REDIS_URL": url, "PYTHONPATH": path, "COLUMNS": "120"}
+PAGE: Final = (ROOT / "docs" / "spark.md").read_text()
+CSV: Final = "id,expect_date,body\n" + "".join(f"o{n},{2_000_000_000_000 + n},order {n}\n" for n in range(500))
 
 
 @pytest.fixture
@@ -37,19 +38,23 @@ def words(table: Path) -> list[str]:
     return [*start, "--master", "local[1]", "--conf", "spark.driver.memory=512m", "--run", "r1"]
 
 
-def test_it_starts_a_spark_and_shows_how_far_it_is_on_a_terminal(own_valkey: EmbeddedServer, table: Path) -> None:
+def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    env = environment(COLUMNS="120", **more)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_it_starts_a_spark_and_shows_its_progress_on_a_terminal(own_valkey: EmbeddedServer, table: Path) -> None:
     need_java()
     master, slave = pty.openpty()
-    ran = subprocess.Popen(
-        words(table), env=environment(own_valkey.url), stdout=subprocess.PIPE, stderr=slave, text=True
-    )
+    env = environment(COLUMNS="120", DELAYQ_REDIS_URL=own_valkey.url)
+    ran = subprocess.Popen(words(table), env=env, stdout=subprocess.PIPE, stderr=slave, text=True)
     os.close(slave)
     seen = b""
     with ran:
         while True:
             try:
                 some = os.read(master, 65_536)
-            except OSError:  # nobody has the other end any more
+            except OSError:  # the process has ended
                 break
             if not some:
                 break
@@ -62,14 +67,9 @@ def test_it_starts_a_spark_and_shows_how_far_it_is_on_a_terminal(own_valkey: Emb
     assert b"of 500 rows" in seen and b"WARN" not in seen
 
 
-def test_what_spark_says_is_kept_in_a_file_that_is_named_when_it_fails(
-    own_valkey: EmbeddedServer, tmp_path: Path
-) -> None:
+def test_a_failure_names_the_file_with_the_log_of_spark(own_valkey: EmbeddedServer, tmp_path: Path) -> None:
     need_java()
-    env = environment(own_valkey.url) | {"TMPDIR": str(tmp_path)}
-    ran = subprocess.run(
-        words(tmp_path / "nowhere"), env=env, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    ran = run(words(tmp_path / "nowhere"), ROOT, DELAYQ_REDIS_URL=own_valkey.url, TMPDIR=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
     (line,) = ran.stderr.splitlines()
     assert "Path does not exist" in line
@@ -77,22 +77,82 @@ def test_what_spark_says_is_kept_in_a_file_that_is_named_when_it_fails(
     assert str(log) in line and log.stat().st_size > 0
 
 
-def test_without_the_extra_it_says_what_to_install(own_valkey: EmbeddedServer, table: Path, tmp_path: Path) -> None:
+def test_without_java_or_the_extra_it_names_what_to_install(
+    own_valkey: EmbeddedServer, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    url = own_valkey.url
+    ran = run(words(table), ROOT, DELAYQ_REDIS_URL=url, PATH=str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "there is no java on PATH" in ran.stderr and "needs Java" in ran.stderr
     (tmp_path / "pyspark.py").write_text("raise ImportError('no such package')\n")
-    env = environment(own_valkey.url)
-    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])
-    ran = subprocess.run(words(table), env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    ran = run(words(table), ROOT, DELAYQ_REDIS_URL=url, PYTHONPATH=path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "delayq: delayq backfill needs the extra [spark]: pip install 'delayq[spark]'.\n"
     undo = [sys.executable, "-m", "delayq.cli", "backfill", "undo", "r1"]
-    ran = subprocess.run(undo, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+    ran = run(undo, ROOT, DELAYQ_REDIS_URL=url, PYTHONPATH=path)
     assert (ran.returncode, ran.stderr) == (1, "delayq: no message of the run r1 is pending.\n")
 
 
-def test_without_java_it_says_which(own_valkey: EmbeddedServer, table: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-    env = environment(own_valkey.url) | {"PATH": str(tmp_path)}
-    env.pop("JAVA_HOME", None)
-    ran = subprocess.run(words(table), env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "there is no java on PATH" in ran.stderr and "needs Java" in ran.stderr
+# -- spark-submit --------------------------------------------------------------------------------------------------------
+
+
+def submits() -> list[tuple[dict[str, list[str]], list[str]]]:
+    """The commands of the page: the options of spark-submit with their values, and the words for delayq."""
+    blocks = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = []
+    for block in blocks:
+        if "spark-submit " in block:
+            rest = shlex.split(block.replace("\\\n", " "))
+            rest = rest[rest.index("spark-submit") + 1 :]
+            options: dict[str, list[str]] = {}
+            while rest[0].startswith("--"):
+                options.setdefault(rest[0], []).append(rest[1])
+                rest = rest[2:]
+            assert rest[0].endswith("backfill.py")
+            found.append((options, rest[1:]))
+    return found
+
+
+def test_the_commands_for_clusters_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark knows their options and settings, and delayq its own words."""
+    assert [options["--master"][0].partition("://")[0] for options, _ in submits()] == ["yarn", "k8s"]
+
+    def classes(jar: str, prefix: str) -> bytes:
+        """The classes of a package, which contain its texts."""
+        (path,) = (spark_home() / "jars").glob(f"{jar}_*.jar")
+        with ZipFile(path) as archive:
+            return b"".join(archive.read(name) for name in archive.namelist() if name.startswith(prefix))
+
+    known = classes("spark-launcher", "org/apache/spark/launcher/SparkSubmitOptionParser")
+    settings = classes("spark-yarn", "org/apache/spark/deploy/yarn/")
+    settings += classes("spark-kubernetes", "org/apache/spark/deploy/k8s/Config")
+    settings += classes("spark-core", "org/apache/spark/internal/config/")
+    for options, mine in submits():
+        assert [option for option in options if option.encode() not in known] == []
+        for setting in options["--conf"]:
+            name, equals, value = setting.partition("=")
+            prefix, dot, variable = name.rpartition(".")
+            # A variable for the driver stands behind the name of the setting.
+            asked = prefix + dot if variable.isupper() or "_" in variable else name
+            assert equals and value and asked.encode() in settings, setting
+        assert main([*mine, "--redis-url", "redis://127.0.0.1:1/0"]) == 2
+        assert "Redis is away" in capsys.readouterr().err  # so the words were valid
+
+
+def test_it_runs_under_spark_submit(own_valkey: EmbeddedServer, table: Path, tmp_path: Path) -> None:
+    need_java()
+    home = spark_home()
+    lines = re.search(r"A file `backfill\.py` of two lines,\s+`(.+?)` and `(.+?)`", PAGE)
+    assert lines is not None
+    (tmp_path / "backfill.py").write_text("\n".join(lines.groups()) + "\n")
+    (tmp_path / "env.tar").write_bytes(b"\0" * 10_240)  # an empty archive
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m"}
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--deploy-mode", "client"]
+    command += ["--archives", "env.tar#env", *(word for one in conf.items() for word in ("--conf", "=".join(one)))]
+    command += ["backfill.py", "backfill", "orders.csv", "--format", "csv", "--topic", "t", "--rejects", "rejected"]
+    ran = run(command, tmp_path, DELAYQ_REDIS_URL=own_valkey.url, SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1")
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split("\t") for line in ran.stdout.splitlines()]  # Java may print something, too
+    assert ["scheduled", "500"] in rows and ["rejected", "0"] in rows

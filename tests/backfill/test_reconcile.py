@@ -1,4 +1,4 @@
-"""reconcile and export: what should be pending beside what is, and the way back after Redis lost it."""
+"""reconcile and export: they compare a table with what is pending, and restore what Redis lost."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
+
 from delayq import Client, Message
-from tests.backfill.test_backfill import HOUR, ORDERS, now, orders, write
+from tests.backfill.conftest import HOUR, ORDERS, Table, soon
 from tests.cli.conftest import Cli, Given
 from tests.support.policies import put_policy
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
-
-__all__ = ["orders"]
-
-SCHEMA = "id string, topic string, body string, expect_date bigint"
 
 
 def all_pending(client: Client) -> dict[str, int]:
@@ -49,19 +48,21 @@ def test_after_redis_lost_everything_all_of_it_comes_back_as_it_was(cli: Cli, gi
     assert (code, shape["same"], shape["missing"], shape["extra"]) == (0, 1_000, 0, 0)
 
 
-def test_each_kind_of_difference_is_counted_and_told(cli: Cli, given: Given, spark: Any, tmp_path: Path) -> None:
-    due = now() + HOUR
+def test_each_kind_of_difference_is_counted_and_listed(
+    cli: Cli, given: Given, spark: Any, table: Table, tmp_path: Path
+) -> None:
+    due = soon()
     rows = [
         ("same", "demo", "x", due), ("missing", "demo", "x", due), ("past", "demo", "x", 1), ("late", "demo", "x", due),
         ("dead", "demo", "x", due), ("bad id", "demo", "x", due), ("none", "demo", "x", None),
     ]  # fmt: skip
-    table = write(spark, tmp_path / "rows", rows, SCHEMA)
+    expected = table(rows)
     for id, at in (("same", due), ("late", due + 1), ("extra", due)):
         given.client.schedule(Message(topic="demo", id=id, body="x", expect_date=at))
     given.client.schedule(Message(topic="other", id="elsewhere", expect_date=due))
     given.dead_letter("dead")
     given.parked("extra-parked", "t:somewhere")
-    code, shape = compared(cli, table, "--report", tmp_path / "report")
+    code, shape = compared(cli, expected, "--report", tmp_path / "report")
     counts = {name: shape[name] for name in ("same", "missing", "past", "different", "dead", "extra", "wrong")}
     assert (code, counts) == (
         1,
@@ -81,60 +82,43 @@ def test_each_kind_of_difference_is_counted_and_told(cli: Cli, given: Given, spa
     assert (different.id, different.expected, different.due) == ("late", due, due + 1)
 
 
-@pytest.mark.parametrize(
-    ("past", "code", "counts"), [("reject", 1, (1, 0, 1)), ("skip", 0, (1, 1, 0)), ("now", 0, (2, 0, 0))]
-)
-def test_a_fix_does_with_what_is_past_as_it_is_told(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path, past: str, code: int, counts: tuple[int, ...]
-) -> None:
-    table = write(spark, tmp_path / "rows", [("new", "t", "x", now() + HOUR), ("old", "t", "x", 1)], SCHEMA)
-    found, shape = compared(cli, table, "--fix", "--past", past)
+def test_a_fix_treats_past_rows_by_its_option(cli: Cli, given: Given, table: Table) -> None:
+    rows = table([("new", "t", "x", soon()), ("old", "t", "x", 1)])
+    code, shape = compared(cli, rows, "--fix", "--past", "skip")
     fixed = shape["fixed"]
-    assert (found, (fixed["scheduled"], fixed["skipped"], fixed["rejected"])) == (code, counts)
+    assert (code, (fixed["scheduled"], fixed["skipped"], fixed["rejected"])) == (0, (1, 1, 0))
 
 
-def test_ids_of_columns_and_ordering_keys_are_compared_as_they_are_kept(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path
+def test_ids_of_columns_ordering_keys_and_policies_make_no_difference(
+    cli: Cli, given: Given, table: Table, tmp_path: Path
 ) -> None:
-    rows = [(n, f"user-{n % 3}", now() + HOUR) for n in range(20)]
-    table = write(spark, tmp_path / "rows", rows, "nr int, ordering_key string, expect_date bigint")
-    words = (table, "--topic", "t", "--id-columns", "nr")
-    assert cli("backfill", *words).code == 0
-    code, shape = compared(cli, *words)
-    assert (code, shape["same"]) == (0, 20)
-
-
-def test_what_a_window_or_a_policy_has_spread_is_as_the_table_says(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path
-) -> None:
-    rows = [(f"m{n}", "orders", "x", now() + HOUR) for n in range(20)]
-    table = write(spark, tmp_path / "rows", rows, SCHEMA)
-    half = write(spark, tmp_path / "half", rows[:10], SCHEMA)
-    assert cli("backfill", half).code == 0
+    schema = "nr int, ordering_key string, expect_date bigint"
+    due = soon()
+    rows = [(n, f"user-{n % 3}", due) for n in range(20)]
+    half, whole = table(rows[:10], schema, "half"), table(rows, schema)
+    words = ("--topic", "t", "--id-columns", "nr")
+    assert cli("backfill", half, *words).code == 0
     put_policy(given.client, window=600_000, expireAfter=HOUR)
-    assert cli("backfill", table).code == 0
-    code, shape = compared(cli, table)
+    assert cli("backfill", whole, *words).code == 0
+    code, shape = compared(cli, whole, *words)
     assert (code, shape["same"]) == (0, 20)
     cli("export", tmp_path / "out")
     assert json.loads(cli("backfill", tmp_path / "out", "--json").out)["alreadyThere"] == 20
 
 
-def test_delays_cannot_be_compared(cli: Cli, given: Given, spark: Any, tmp_path: Path) -> None:
-    table = write(spark, tmp_path / "rows", [("a", 5)], "id string, delay_time bigint")
-    assert "only dates can be compared" in cli("reconcile", table, "--topic", "t").refused()
-
-
-def test_a_report_folder_that_is_there_is_left_alone(cli: Cli, given: Given, orders: Path) -> None:
-    assert cli("backfill", orders, *ORDERS).code == 0
-    (orders / "missing").mkdir()
-    assert "already exists" in cli("reconcile", orders, *ORDERS, "--report", orders).refused()
+def test_delays_cannot_be_compared_and_a_report_overwrites_nothing(cli: Cli, given: Given, table: Table) -> None:
+    rows = table([("a", 5)], "id string, delay_time bigint")
+    assert "only dates can be compared" in cli("reconcile", rows, "--topic", "t").refused()
+    dates = table([("a", "t", "x", soon())], name="dates")
+    (dates / "missing").mkdir()
+    assert "already exists" in cli("reconcile", dates, "--report", dates).refused()
 
 
 # -- export --------------------------------------------------------------------------------------------------------------
 
 
 def test_an_export_is_scheduled_as_it_is(cli: Cli, given: Given, tmp_path: Path) -> None:
-    due = now() + HOUR
+    due = soon()
     messages = [
         Message(topic="t", id="text", body="é", expect_date=due, tags="vip", keys=("a", "b"), properties={"x": "y"}),
         Message(topic="t", id="json", body={"n": 12345678901234567890, "x": [None]}, expect_date=due + 1),
@@ -155,8 +139,6 @@ def test_an_export_is_scheduled_as_it_is(cli: Cli, given: Given, tmp_path: Path)
 
 
 def _without_run(message: Message) -> Message:
-    import msgspec
-
     assert message.properties["backfill"] == "back"
     properties = {name: value for name, value in message.properties.items() if name != "backfill"}
     return msgspec.structs.replace(message, properties=properties)
@@ -176,11 +158,10 @@ def test_dead_letters_are_exported_with_their_reasons_and_come_back(
 
 
 def test_an_export_can_be_of_a_part(cli: Cli, given: Given, tmp_path: Path) -> None:
-    due = now() + HOUR
+    due = soon()
     for number in range(5):
         given.client.schedule(Message(topic=f"t{number % 2}", id=f"m{number}", expect_date=due + number))
-    assert dict(cli("export", tmp_path / "a", "--topic", "t0").rows)["exported"] == "3"
-    part = cli("export", tmp_path / "b", "--due-from", str(due + 1), "--due-to", str(due + 3))
-    assert dict(part.rows)["exported"] == "2"
+    words = ("--topic", "t0", "--due-from", str(due + 1), "--due-to", str(due + 3))
+    assert dict(cli("export", tmp_path / "a", *words).rows)["exported"] == "1"
     assert "already exists" in cli("export", tmp_path / "a").refused()
     assert "option dueFrom" in cli("export", tmp_path / "c", "--due-from", "soon").refused()

@@ -8,18 +8,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from delayq import Client
 from delayq.config import load_settings
 from delayq.spark.options import WriteOptions
+from delayq.spark.writing.handed import Handed
+from delayq.spark.writing.task import Job
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: The zone of the session, and that of the machine: neither is UTC, and they differ by more than half a day.
 SESSION_ZONE, MACHINE_ZONE = "Asia/Tokyo", "America/New_York"
@@ -76,11 +76,6 @@ Write = Callable[..., Any]
 @pytest.fixture
 def write(valkey: ServerUnderTest) -> Write:
     """What a task and the driver do with rows, without Spark: the job, and what its task committed."""
-    pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-    import pyarrow as pa
-
-    from delayq.spark.writing.handed import Handed
-    from delayq.spark.writing.task import Job
 
     def run(rows: list[dict[str, Any]] | pa.RecordBatch, *, commit: bool = False, **options: str) -> Any:
         batch = pa.RecordBatch.from_pylist(rows) if isinstance(rows, list) else rows

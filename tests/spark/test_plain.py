@@ -5,11 +5,8 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Any, Final
 
-import pytest
-
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 

@@ -26,6 +26,8 @@ from tests.spark.conftest import QUEUES
 from tests.support.queues import Queue, row
 from tests.support.servers import ServerUnderTest
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 SCHEMA = StructType(
     [
         StructField("id", StringType()), StructField("queue", IntegerType()), StructField("state", StringType()),
@@ -116,7 +118,5 @@ def test_what_cannot_be_read_is_refused_at_once(valkey: ServerUnderTest) -> None
 )
 def test_a_missing_extra_says_which_to_install(missing: str, act: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; {act}"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "pip install 'delayq[spark]'" in ran.stderr.splitlines()[-1]

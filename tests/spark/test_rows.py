@@ -7,11 +7,8 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pytest
-
-pytest.importorskip("pyarrow", reason="no pyarrow: pip install 'delayq[spark]'")
-
 import pyarrow as pa
+import pytest
 
 from delayq.codec import encode
 from delayq.errors import ConfigError, InvalidMessage

@@ -2,13 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pyarrow", reason="no pyarrow: pip install 'delayq[spark]'")
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from delayq.errors import ConfigError, DelayqError
 from delayq.spark.writing.counts import Counts

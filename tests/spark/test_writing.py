@@ -6,12 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from delayq import Client, Message
 from delayq.clock import SystemClock

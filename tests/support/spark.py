@@ -16,7 +16,7 @@ from delayq.errors import ConfigError
 from testbed.process import ServerProcess
 from tests.house.processes import ROOT
 
-__all__ = ["HOSTS", "environment", "need_java", "standalone"]
+__all__ = ["HOSTS", "environment", "need_java", "spark_home", "standalone"]
 
 #: The master lives on the first of them, too.
 HOSTS: Final = (LOCALHOST, "127.0.0.2")
@@ -41,13 +41,18 @@ def environment(**more: str) -> dict[str, str]:
     return env | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable} | more
 
 
+def spark_home() -> Path:
+    """The folder of Spark's programs and jars."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
+
+
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
     """A master and a worker of one core on each of two hosts; the master's URL."""
     need_java()
-    from pyspark.find_spark_home import _find_spark_home
-
-    home = Path(_find_spark_home())
+    home = spark_home()
     port = free_port()
     url = f"spark://{HOSTS[0]}:{port}"
     deploy = "org.apache.spark.deploy"
