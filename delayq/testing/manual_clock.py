@@ -66,7 +66,7 @@ class ManualClock:
         with self._lock:
             self._now = now
 
-    def wait_for_waiters(self, count: int = 1, timeout: float = 10.0) -> None:
+    def wait_for_waiters(self, count: int = 1, timeout: float = 30.0) -> None:
         """Wait (in real time) until so many threads wait on this clock; raises TimeoutError."""
         with self._someone_waits:
             if not self._someone_waits.wait_for(lambda: sum(self._waiters.values()) >= count, timeout):

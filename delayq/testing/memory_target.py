@@ -144,14 +144,14 @@ class MemoryTarget:
         with self._condition:
             return self._hanging
 
-    def wait_for(self, count: int, timeout: float = 10.0) -> list[Delivered]:
+    def wait_for(self, count: int, timeout: float = 30.0) -> list[Delivered]:
         """Wait until so many messages arrived, and return all that have; raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._deliveries) >= count, timeout):
                 raise TimeoutError(f"{len(self._deliveries)} of {count} messages arrived within {timeout} s")
             return list(self._deliveries)
 
-    def wait_for_ids(self, ids: Iterable[str], timeout: float = 10.0) -> None:
+    def wait_for_ids(self, ids: Iterable[str], timeout: float = 30.0) -> None:
         """Wait until all these messages arrived; raises TimeoutError."""
         missing = set(ids)
 
@@ -163,14 +163,14 @@ class MemoryTarget:
             if not self._condition.wait_for(arrived, timeout):
                 raise TimeoutError(f"{len(missing)} messages did not arrive within {timeout} s: {sorted(missing)[:5]}")
 
-    def wait_for_attempts(self, count: int, timeout: float = 10.0) -> list[Delivered]:
+    def wait_for_attempts(self, count: int, timeout: float = 30.0) -> list[Delivered]:
         """Wait until so many messages were sent here, arrived or not; raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._attempted) >= count, timeout):
                 raise TimeoutError(f"{len(self._attempted)} of {count} messages were sent within {timeout} s")
             return list(self._attempted)
 
-    def wait_for_hanging(self, count: int = 1, timeout: float = 10.0) -> None:
+    def wait_for_hanging(self, count: int = 1, timeout: float = 30.0) -> None:
         """Wait until so many sends hang; raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: self._hanging >= count, timeout):
