@@ -45,7 +45,7 @@ def main() -> int:
     chosen = [one for one in PLANTED if _is_wanted(one.name, options.only)]
     if "source" in kinds and chosen:
         rows += _plant_in_source(options.checkout, chosen, before=options.before)
-    print(_table(rows))
+    print(_table(rows, options.checkout))
     return 0 if rows and all(row.killed_by for row in rows) else 1
 
 
@@ -153,18 +153,21 @@ def _copy(checkout: Path, copy: Path) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[Row], checkout: Path) -> str:
     lines = ["| mutant | kind | planted in | layer | killed by | seconds |", "| --- | --- | --- | --- | --- | ---: |"]
     for row in rows:
-        cells = (row.mutant, row.kind, row.place, row.layer, _short(row.killed_by) or "**no test**")
+        cells = (row.mutant, row.kind, row.place, row.layer, _killer(row.killed_by, checkout))
         lines.append(f"| {' | '.join(cells)} | {row.seconds:.1f} |")
     killed = sum(bool(row.killed_by) for row in rows)
     return "\n".join([*lines, "", f"{killed} of {len(rows)} mutants are killed."])
 
 
-def _short(test: str) -> str:
-    """A test without its parameter, by its path below tests/."""
-    return f"`{test.partition('[')[0].removeprefix('tests/')}`" if test else ""
+def _killer(test: str, checkout: Path) -> str:
+    """A test without its parameter. `./dev check` looks for the files that pages name as code, so a former test is none."""
+    if not test:
+        return "**no test**"
+    name = test.partition("[")[0]
+    return f"`{name}`" if checkout == ROOT else name
 
 
 if __name__ == "__main__":
