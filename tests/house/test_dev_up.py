@@ -143,7 +143,8 @@ def test_the_lines_of_the_readme_show_a_message_and_sigint_stops_everything(up: 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     ours = shlex.quote(str(Path(sys.executable).parent / "delayq"))
     assert all(f"\n.venv/bin/delayq{line.rpartition(ours)[2]}\n" in readme for line in (schedule, tail))
-    pasted = ["bash", "-c", f"{schedule}\nexec {tail}"]
+    # Beside another ./dev up of this checkout, the lines begin with the address of this one's Redis.
+    pasted = ["bash", "-c", f"{schedule}\nexec env {tail}"]
     with subprocess.Popen(pasted, stdout=subprocess.PIPE, text=True, env=up.env) as watching:
         assert watching.stdout is not None
         try:
