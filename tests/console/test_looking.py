@@ -58,7 +58,7 @@ class Watch:
 
 
 def test_a_hidden_tab_asks_nothing(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/queues")
+    page = pages.open(f"{world.url}#/queues", fresh=True)
     watch = Watch(page)
     assert watch.asks("/v1/overview")
     page.evaluate(HIDE, "hidden")
@@ -68,7 +68,7 @@ def test_a_hidden_tab_asks_nothing(pages: Pages, world: World) -> None:
 
 
 def test_a_list_stands_still_while_rows_are_selected_or_a_dialog_is_open(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages?key=order-18")  # the list has one page only
+    page = pages.open(f"{world.url}#/messages?key=order-18", fresh=True)  # the list has one page only
     watch = Watch(page)
     page.get_by_label("Refresh", exact=False).first.select_option("2")
     assert watch.asks("/v1/messages?")

@@ -29,7 +29,7 @@ def test_pages_are_the_same_under_a_path(pages: Pages, world: World) -> None:
             expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)
         page.get_by_role("link", name="HTTP API").click()
         expect(page.locator("#swagger-ui")).to_contain_text("/v1/messages")
-        page.context.close()
+        page.close()  # before the proxy stops
 
 
 def test_a_session_is_of_that_path_alone(pages: Pages, keyed: AnotherApi) -> None:
@@ -41,4 +41,4 @@ def test_a_session_is_of_that_path_alone(pages: Pages, keyed: AnotherApi) -> Non
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_label("Key of the API")).to_be_visible()
         assert page.context.cookies() == []
-        page.context.close()
+        page.close()  # before the proxy stops

@@ -62,8 +62,8 @@ def log_in(page: Page, key: str) -> None:
 
 
 def enter(pages: Pages, api: AnotherApi, name: str, place: str = "overview", *accepts: str) -> Page:
-    """A page of a caller who has logged in."""
-    page = pages.open(f"{api.url}#/{place}", accepts=[REFUSED, *accepts])
+    """A page of a caller who has logged in, in a browser without other sessions."""
+    page = pages.open(f"{api.url}#/{place}", fresh=True, accepts=[REFUSED, *accepts])
     log_in(page, api.keys.texts[name])
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
     return page

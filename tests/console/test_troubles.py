@@ -53,7 +53,7 @@ def test_the_zone_is_the_readers_or_utc(pages: Pages, world: World) -> None:
 
 
 def test_a_time_of_today_has_its_day_from_midnight_on(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages?topic=sms.*", accepts=[AWAY])
+    page = pages.open(f"{world.url}#/messages?topic=sms.*", fresh=True, accepts=[AWAY])
     page.get_by_label("Refresh").select_option("off")
     shown = page.get_by_role("main").locator("tbody time").first
     expect(shown).to_have_text(re.compile(r"^\d\d:"))
@@ -165,7 +165,7 @@ def test_an_action_without_an_answer_may_have_been_done(pages: Pages, world: Wor
 
 
 def test_a_hidden_page_waits_for_the_api_without_asking(pages: Pages, world: World) -> None:
-    page = pages.open(world.url, accepts=[AWAY])
+    page = pages.open(world.url, fresh=True, accepts=[AWAY])
     settle(page)
     asked: list[str] = []
 
@@ -216,7 +216,7 @@ def test_bars_of_one_topic_are_never_shown_as_those_of_another(pages: Pages, wor
 
 
 def test_old_bars_stay_and_show_their_age(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/timeline?range=15m", accepts=[AWAY])
+    page = pages.open(f"{world.url}#/timeline?range=15m", fresh=True, accepts=[AWAY])
     main = page.get_by_role("main")
     expect(main.get_by_text("In the highest bar")).to_be_visible()
     page.clock.install()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Final, Literal, Self
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
@@ -13,6 +15,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Dialog,
+    Error,
     Page,
     Request,
     WebError,
@@ -39,82 +42,106 @@ globalThis.Date = class extends Date {
 """
 
 
-class Pages:
-    """Opens pages, each in a browser without any memory, and keeps what is wrong in them as `complaints`.
+#: The context of a browser that tests share one after the other: a context of its own costs a second of CPU.
+_shared: WeakKeyDictionary[Browser, BrowserContext] = WeakKeyDictionary()
 
-    Those are: what a page logs as an error, exceptions that nobody catches, alerts, what its policy forbids, requests to another
-    origin. Chromium logs each answer that is an error as one, though a page may well live with it: tests that provoke such
-    answers say so by `accepts`, patterns of complaints.
+
+class Pages:
+    """Opens pages, and keeps what is wrong in them as `complaints`.
+
+    Complaints are: a page logs an error, throws an exception that nothing catches, shows an alert, violates its content
+    policy, or requests another origin. Chromium logs each answer that is an error as one, though the console may handle it:
+    tests that provoke such answers pass `accepts`, patterns of complaints. Pages of one test share their cookies; the next
+    test finds none.
     """
 
     def __init__(self, browser: Browser) -> None:
         self.complaints: list[str] = []
         self._browser = browser
         self._contexts: list[BrowserContext] = []
+        self._accepts: list[str] = []
+        self._origins: tuple[str, ...] = ("data:", "blob:")
 
     def open(
         self,
         url: str,
         *,
         width: int = 1440,
-        scheme: Literal["light", "dark"] = "light",
         locale: str = "en-US",
         zone: str = "UTC",
         clock: int = 0,
+        fresh: bool = False,
         accepts: Sequence[str] = (),
         **options: Any,
     ) -> Page:
-        """A page at this address; `clock` is by how many ms the browser's is off."""
-        context = self._browser.new_context(
-            viewport={"width": width, "height": _HEIGHTS[width]},
-            color_scheme=scheme,
-            locale=locale,
-            timezone_id=zone,
-            reduced_motion="reduce",
-            **options,
-        )
-        self._contexts.append(context)
-        context.set_default_timeout(PATIENCE * 1_000)
-        context.add_init_script(_TELL_VIOLATIONS)
-        if clock:
-            context.add_init_script(_SHIFT_CLOCK % clock)
-        origin = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
-        accepted = re.compile("|".join(accepts) or r"(?!)")
+        """A page at this address. The browser's clock is off by `clock` ms.
 
-        def complain(text: str) -> None:
-            if not accepted.search(text):
-                self.complaints.append(text)
-
-        def logged(message: ConsoleMessage) -> None:
-            if message.type in ("error", "warning"):
-                complain(f"{message.text} ({message.location.get('url', '')})")
-
-        def failed(error: WebError) -> None:
-            complain(f"uncaught: {error.error}")
-
-        def asked(dialog: Dialog) -> None:
-            complain(f"{dialog.type}: {dialog.message}")
-            dialog.dismiss()
-
-        def requested(request: Request) -> None:
-            if not request.url.startswith((origin, "data:", "blob:")):
-                complain(f"another origin: {request.url}")
-
-        context.on("console", logged)
-        context.on("weberror", failed)
-        context.on("request", requested)
-        context.on("dialog", asked)
+        A test that replaces the clock (`page.clock`) needs a `fresh` context.
+        """
+        own = fresh or bool(clock or options) or (locale, zone) != ("en-US", "UTC")
+        context = None if own else _shared.get(self._browser)
+        if context is None:
+            context = self._browser.new_context(locale=locale, timezone_id=zone, reduced_motion="reduce", **options)
+            context.set_default_timeout(PATIENCE * 1_000)
+            context.add_init_script(_TELL_VIOLATIONS)
+            if clock:
+                context.add_init_script(_SHIFT_CLOCK % clock)
+            if not own:
+                _shared[self._browser] = context
+        if context not in self._contexts:
+            self._contexts.append(context)
+            for event, listener in self._listeners.items():
+                context.on(event, listener)
+        self._accepts += accepts
+        self._origins += ("{0.scheme}://{0.netloc}/".format(urlsplit(url)),)
         page = context.new_page()
+        page.set_viewport_size({"width": width, "height": _HEIGHTS[width]})
         page.goto(url)
         return page
+
+    @property
+    def _listeners(self) -> dict[str, Callable[[Any], None]]:
+        return {"console": self._logged, "weberror": self._failed, "request": self._requested, "dialog": self._asked}
+
+    def _complain(self, text: str) -> None:
+        if not any(re.search(pattern, text) for pattern in self._accepts):
+            self.complaints.append(text)
+
+    def _logged(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self._complain(f"{message.text} ({message.location.get('url', '')})")
+
+    def _failed(self, error: WebError) -> None:
+        self._complain(f"uncaught: {error.error}")
+
+    def _asked(self, dialog: Dialog) -> None:
+        self._complain(f"{dialog.type}: {dialog.message}")
+        dialog.dismiss()
+
+    def _requested(self, request: Request) -> None:
+        if not request.url.startswith(self._origins):
+            self._complain(f"another origin: {request.url}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         for context in self._contexts:
-            context.close()
+            if context is _shared.get(self._browser):
+                self._forget(context)
+            else:
+                context.close()
         assert error[0] is not None or not self.complaints, self.complaints
+
+    def _forget(self, context: BrowserContext) -> None:
+        """Close the pages of the shared context, and remove what they have stored."""
+        for event, listener in self._listeners.items():
+            context.remove_listener(event, listener)
+        for page in context.pages:
+            with suppress(Error):  # a page without an origin has no storage
+                page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+            page.close()
+        context.clear_cookies()
 
 
 def settle(page: Page) -> None:
