@@ -31,8 +31,11 @@ EXCEPTIONS: Final = {
     "tests/deploy/test_image_build.py": "the image is built, and runs an API and a worker",
     "tests/docs/test_blocks.py::test_the_page_is_a_story_that_works[docs/cli.md]": "the page has some forty commands, "
     "and each is a process",
-    "tests/spark/test_spark.py": "a session of Spark plans and runs a job per test",
-    "tests/backfill/": "jobs of Spark over tables of thousands of rows",
+    "tests/backfill/test_away.py": "the first jobs of the Spark session, whose JVM compiles its classes meanwhile",
+    "tests/backfill/test_backfill.py": "jobs of Spark over tables of up to a million rows",
+    "tests/backfill/test_own_spark.py": "each test starts a Spark",
+    "tests/backfill/test_page.py": "eight jobs of Spark, one after the other",
+    "tests/backfill/test_standalone.py": "a cluster of Spark",
 }
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
