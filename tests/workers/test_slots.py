@@ -349,6 +349,7 @@ def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_fre
 
 
 def test_a_topic_that_has_few_grants_keeps_no_slots_from_others_that_share_them(worlds: Worlds) -> None:
+    random.seed(7)  # some seeds give the slow topic two or three slots in this time, and never more than its rate
     leases, made = Leases(), [worlds(), worlds()]
     hands = []
     for queue, world in enumerate(made):
