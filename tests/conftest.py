@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marked = any(map(item.get_closest_marker, ("long", "release", "processes")))
         if marked or not PROCESSES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(PROCESSES_TIMEOUT))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Draw the product's jitter from the same seed in every run of a test, except before a release."""
+    if not ALL:
+        random.seed(item.name)
 
 
 def pytest_configure(config: pytest.Config) -> None:
