@@ -105,6 +105,46 @@ _SOURCE = (
         ("tests/workers/test_ordering.py",),
         ("tests/recovery/test_taking_over.py",),
     ),
+    Planted(
+        "the end of an id takes the way to the next message along",
+        "delayq/store/lua/client/schedule.lua",
+        "  if outlived then",
+        "  if false then",
+        ("tests/store/test_asked_ids.py",),
+        ("tests/store/test_asked_ids.py",),
+    ),
+    Planted(
+        "a queue that keeps nothing of the id that a caller gave",
+        "delayq/store/lua/client/schedule.lua",
+        "if ordering > 0 and given then",
+        "if false then",
+        ("tests/store/test_asked_ids.py",),
+        ("tests/store/test_asked_ids.py",),
+    ),
+    Planted(
+        "a queue that never forgets the id that a caller gave",
+        "delayq/store/lua/include/forget.lua",
+        "string.find(id, '.%.%x%x%x%x$')",
+        "false",
+        ("tests/store/test_asked_ids.py",),
+        ("tests/store/test_asked_ids.py",),
+    ),
+    Planted(
+        "scripts without a deadline",
+        "delayq/store/connect/peer.py",
+        'return "" if self._ahead is None else',
+        'return "" if True else',
+        ("tests/store/test_deadlines.py",),
+        ("tests/store/test_deadlines.py",),
+    ),
+    Planted(
+        "a cancel that writes no entry into the audit",
+        "delayq/store/lua/client/cancel.lua",
+        "  -- @include audit\n",
+        "",
+        ("tests/store/test_audit.py",),
+        ("tests/store/test_audit.py",),
+    ),
 )
 
 PLANTED = (
