@@ -37,32 +37,54 @@ def test_a_node_that_does_worse_than_others_is_left_out() -> None:
         assert taking_part(entries) == set(expected), entries
 
 
-def test_an_entry_is_read_as_it_was_written() -> None:
+def test_an_entry_is_read_as_it_was_written_and_one_that_cannot_be_read_is_that_of_a_healthy_node() -> None:
     entry = Entry(address="10.0.0.1:1", version="1", since=5, redis="trouble", hold_until=7)
     assert decode(encode(entry)) == entry
-
-
-def test_an_entry_that_cannot_be_read_is_that_of_a_healthy_node_and_later_fields_are_passed_over() -> None:
     for data in (b"", b"plain text", b'{"redis": "in a way of a later version"}', b"\xff"):
         assert decode(data) == Entry()
     assert decode(b'{"address": "here", "colour": "red"}') == Entry(address="here")
 
 
-def test_redis_is_lost_only_when_it_was_out_of_reach_all_the_time() -> None:
-    clock = ManualClock()
-    link = Link(clock)
-    assert link.state == "ok"
-    for reachable, after, state in [
-        (False, 0, "trouble"),
-        (False, REDIS_AWAY - 1, "trouble"),
-        (True, 0, "ok"),
-        (False, REDIS_AWAY, "trouble"),
-        (False, REDIS_AWAY, "lost"),
-        (True, 0, "ok"),
-    ]:
-        clock.advance(after)
-        link.tell(reachable)
-        assert link.state == state
+#: How long a link has to be well until it is so again; whether it is well, after how many ms it tells so, and its state.
+LINKS: list[tuple[int, list[tuple[bool, int, str]]]] = [
+    (
+        0,  # it is lost only when it was out of reach all the time
+        [
+            (False, 0, "trouble"),
+            (False, REDIS_AWAY - 1, "trouble"),
+            (True, 0, "ok"),
+            (False, REDIS_AWAY, "trouble"),
+            (False, REDIS_AWAY, "lost"),
+            (True, 0, "ok"),
+        ],
+    ),
+    (
+        30_000,
+        [
+            (False, 0, "trouble"),
+            (True, 1, "ok"),  # it was never lost
+            (False, 0, "trouble"),
+            (False, REDIS_AWAY, "lost"),
+            (True, 1, "lost"),
+            (True, 29_999, "lost"),
+            (False, 1, "lost"),
+            (True, 1, "lost"),
+            (True, 29_999, "lost"),
+            (True, 1, "ok"),
+        ],
+    ),
+]
+
+
+def test_a_link_is_lost_and_right_again_when_it_has_been_so_for_a_while() -> None:
+    for steady, steps in LINKS:
+        clock = ManualClock()
+        link = Link(clock, steady=steady)
+        assert link.state == "ok"
+        for good, after, state in steps:
+            clock.advance(after)
+            link.tell(good)
+            assert link.state == state
 
 
 def test_a_round_that_takes_long_is_no_proof_that_redis_is_lost() -> None:
@@ -72,26 +94,6 @@ def test_a_round_that_takes_long_is_no_proof_that_redis_is_lost() -> None:
     link.tell(False)
     clock.advance(10 * REDIS_AWAY)
     assert link.state == "trouble", "nobody has looked since"
-
-
-def test_what_was_lost_is_right_again_when_it_has_been_so_for_a_while() -> None:
-    clock = ManualClock()
-    link = Link(clock, steady=30_000)
-    for good, after, state in [
-        (False, 0, "trouble"),
-        (True, 1, "ok"),  # it was never lost
-        (False, 0, "trouble"),
-        (False, REDIS_AWAY, "lost"),
-        (True, 1, "lost"),
-        (True, 29_999, "lost"),
-        (False, 1, "lost"),
-        (True, 1, "lost"),
-        (True, 29_999, "lost"),
-        (True, 1, "ok"),
-    ]:
-        clock.advance(after)
-        link.tell(good)
-        assert link.state == state
 
 
 def test_three_lost_sessions_within_a_minute_are_a_flap() -> None:
@@ -135,8 +137,5 @@ def test_a_node_that_stops_in_order_forgets_its_starts_and_nobody_elses() -> Non
     data = forget_starts(data, "one", now)
     assert count_start(data, "one", now + 9)[1] == 0
     assert count_start(data, "other", now + 9)[1] > 0
-
-
-def test_starts_that_cannot_be_read_count_as_none() -> None:
-    assert count_start(b"{", "one", 7) == (b'{"one":[7]}', 0)
+    assert count_start(b"{", "one", 7) == (b'{"one":[7]}', 0), "what cannot be read counts as none"
     assert forget_starts(b"", "one", 7) == b"{}"
