@@ -211,8 +211,3 @@ async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart:
         for id in (cancelled, delivered):
             assert_refused(await apart.ask(name, "GET", f"/v1/messages/{id}"), 404)
             assert_refused(await apart.ask(name, "DELETE", f"/v1/messages/{id}"), 404)
-
-
-async def test_business_keys_of_the_api_itself_are_not_given_by_others(tenants: Tenants) -> None:
-    body = {"topic": "orders.a", "delayTime": 1, "keys": ["delayq:from:press"]}
-    assert assert_refused(await tenants.ask("shop", "POST", "/v1/messages", body))["field"] == "keys"

@@ -146,15 +146,9 @@ async def test_what_changes_nothing_is_not_told(api: httpx2.AsyncClient, worker:
     assert f"delayq_audit_entries_total {len(events)}.0" in (await api.get("/metrics")).text
 
 
-async def test_without_keys_what_is_done_by_hand_is_anybody_s(api: httpx2.AsyncClient, worker: Worker) -> None:
-    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": "a"})
-    worker.bury("a")
-    await api.post("/v1/dead-letters:redrive", json={"ids": ["a"]}, headers={b"delayq-reason": "naïve".encode()})
-    (entry,) = (await api.get("/v1/audit")).json()["entries"]
-    assert (entry["actor"], entry["reason"]) == ("anybody", "naïve")
-
-
-async def test_what_is_cancelled_and_moved_in_the_console_is_done_by_hand(api: httpx2.AsyncClient) -> None:
+async def test_what_is_cancelled_and_moved_in_the_console_is_done_by_hand(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
     for id in "abcdef":
         await api.post("/v1/messages", json={"topic": "orders", "delayTime": 1_000, "id": id})
     page = {"sec-fetch-site": "same-origin"}
@@ -165,10 +159,14 @@ async def test_what_is_cancelled_and_moved_in_the_console_is_done_by_hand(api: h
     plain = {"origin": "http://delayq.internal:8080"}  # over plain HTTP it is all that browsers say
     await api.delete("/v1/messages/e", headers=plain)
     await api.delete("/v1/messages/f", headers=plain | {"sec-fetch-site": "cross-site"})
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": "dead"})
+    worker.bury("dead")
+    await api.post("/v1/dead-letters:redrive", json={"ids": ["dead"]}, headers={b"delayq-reason": "naïve".encode()})
     entries = (await api.get("/v1/audit")).json()["entries"]
     found = {(one["action"], one["messages"][0]["id"], one["actor"], one.get("reason", "")) for one in entries}
     assert found == {
         ("cancel", "a", "anybody", "the shop is closed"),
         ("reschedule", "b", "anybody", ""),
         ("cancel", "e", "anybody", ""),
+        ("redrive", "dead", "anybody", "naïve"),
     }

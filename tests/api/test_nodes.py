@@ -38,10 +38,6 @@ async def test_a_node_is_shown_as_the_documentation_says(api: httpx2.AsyncClient
     assert matches(block.text, (await api.get("/v1/nodes")).text)
 
 
-async def test_there_may_be_no_nodes(api: httpx2.AsyncClient) -> None:
-    assert await nodes(api) == []
-
-
 async def test_a_node_tells_since_when_it_owns_what_and_when_it_gave_a_queue_up(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
@@ -75,6 +71,7 @@ async def test_a_node_that_has_not_written_for_15_seconds_is_stale_and_owns_noth
 
 
 async def test_a_line_that_makes_no_sense_is_left_out(api: httpx2.AsyncClient, worker: Worker) -> None:
+    assert await nodes(api) == []
     for raw in (b"", b"\xff", b"[]", b'{"seen": 9223372036854775807}', b'{"seen": -1}'):
         worker.store.run(commands.publish_node("garbled", raw))
         publish(worker, LINE)

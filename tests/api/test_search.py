@@ -55,35 +55,15 @@ async def test_messages_are_found_by_what_they_are(api: httpx2.AsyncClient, work
     assert await ids(api, key="all", order="due", limit=5) == names
     whole = (await api.get("/v1/messages?key=all")).json()
     assert (len(whole["messages"]), whole["looked"], whole["complete"]) == (12, 12, True)
-    assert assert_refused(await api.get("/v1/messages?order=topic"))["field"] == "order"
     page = (await api.get("/v1/messages?limit=1")).json()["messages"]
     assert page == [(await api.get("/v1/messages/dead")).json()]
     due = (await api.get("/v1/messages/m-05")).json()["dueTime"]
     assert await ids(api, dueFrom=due) == names[5:]
     assert await ids(api, dueTo=due, state="scheduled") == names[:5]
-
-
-async def test_a_property_whose_name_has_a_colon_is_searched_for(api: httpx2.AsyncClient) -> None:
-    named = {"topic": "a", "delayTime": HOUR, "properties": {"urn:run": "7:8", "50%": "x"}}
+    named = {"topic": "a", "delayTime": HOUR, "properties": {"urn:run": "7:8", "50%": "x"}}  # a colon in a name is %3A
     assert (await api.post("/v1/messages", json=named | {"id": "named"})).status_code == 201
     assert await ids(api, property="urn%3Arun:7:8") == await ids(api, property="50%25:x") == ["named"]
     assert await ids(api, property="urn:run:7:8") == []
-
-
-async def test_large_messages_due_later_hold_no_page_up(api: httpx2.AsyncClient) -> None:
-    small = [{"topic": "small", "delayTime": HOUR, "orderingKey": "one" if n % 10 else f"k-{n}"} for n in range(900)]
-    assert (await api.post("/v1/messages:batch", json={"messages": small})).status_code == 200
-    for number in range(6):
-        fat = {"id": f"fat-{number}", "topic": "fat.a", "delayTime": 2 * HOUR, "body": "x" * 400_000}
-        assert (await api.post("/v1/messages", json=fat)).status_code == 201
-    told: list[list[str]] = []
-    params: dict[str, Any] = {"topic": "fat.a", "limit": 1_000}
-    while params.get("pageToken", "") is not None:
-        page = (await api.get("/v1/messages", params=params)).json()
-        told.append([one["id"] for one in page["messages"]])
-        params["pageToken"] = page["nextPageToken"]
-    assert sorted(id for ids in told for id in ids) == [f"fat-{number}" for number in range(6)]
-    assert [len(ids) for ids in told] == [2, 2, 2]
 
 
 async def test_a_key_of_some_topics_finds_those_and_its_tokens_are_sealed(
@@ -157,10 +137,3 @@ async def test_few_searches_run_at_the_same_time(api: httpx2.AsyncClient, monkey
 
 def ms(text: str) -> int:
     return parse_instant(text)
-
-
-async def test_a_token_that_was_changed_is_refused(api: httpx2.AsyncClient, worker: Worker) -> None:
-    await given(api, worker)
-    token = (await api.get("/v1/messages?limit=1")).json()["nextPageToken"]
-    for changed in (token[:-2] + "AA", token + "A", "0"):
-        assert assert_refused(await api.get("/v1/messages", params={"pageToken": changed}))["field"] == "pageToken"

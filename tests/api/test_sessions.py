@@ -10,14 +10,13 @@ from typing import Any
 import httpx2
 import pytest
 
-import api.auth.keys_file
 from api.auth.keys_file import Door, names_loopback
 from api.auth.rates import Attempts
 from api.auth.sessions import LASTS
 from api.wire.problems import Problem
 from delayq.config import Settings, load_settings
 from delayq.testing import ManualClock
-from tests.api.conftest import Serving, assert_refused, until_status
+from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile
 
 ENDED = "unauthorized: There is no session here, or it has ended: its key was changed or revoked. Log in again."
@@ -196,9 +195,9 @@ def test_a_read_only_console_lets_sessions_look_and_keys_do(keys: KeyFile) -> No
 
 
 async def test_a_page_of_elsewhere_cannot_come_in_by_a_name_that_leads_here(
-    api: httpx2.AsyncClient, settings: Settings, asgi: Serving
+    api: httpx2.AsyncClient, settings: Settings, keys: KeyFile, asgi: Serving
 ) -> None:
-    async with asgi(settings.replace(api_open="yes-without-keys")) as wide:
+    async with asgi(settings.replace(api_open="yes-without-keys")) as wide, asgi(keys.settings(settings)) as guarded:
         for host in (
             "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0", "[::2]",
             "127.0.0.1@evil", "localhost:8080:8080", "\xff",
@@ -208,12 +207,8 @@ async def test_a_page_of_elsewhere_cannot_come_in_by_a_name_that_leads_here(
                 problem = assert_refused(await api.get(path, headers=given), 421)
                 assert "DELAYQ_API_KEYS" in problem["detail"]
             assert (await wide.get("/v1/me", headers=given)).status_code == 200
-
-
-async def test_with_keys_the_name_does_not_matter(settings: Settings, keys: KeyFile, asgi: Serving) -> None:
-    async with asgi(keys.settings(settings)) as api:
-        headers = {"host": "delayq.example.com", "authorization": f"Bearer {keys.texts['shop']}"}
-        assert (await api.get("/v1/me", headers=headers)).status_code == 200
+            with_key = [*given, (b"authorization", f"Bearer {keys.texts['shop']}".encode())]
+            assert (await guarded.get("/v1/me", headers=with_key)).status_code == 200
 
 
 def test_loopback_has_names_which_are_remembered_and_not_without_bound() -> None:
@@ -321,7 +316,9 @@ async def test_a_path_is_one_that_a_cookie_may_have(guarded: httpx2.AsyncClient,
             assert "set-cookie" not in answer.headers
 
 
-async def test_no_other_page_begins_or_ends_a_session(guarded: httpx2.AsyncClient, keys: KeyFile) -> None:
+async def test_only_the_own_page_begins_a_session_and_only_with_a_key(
+    guarded: httpx2.AsyncClient, keys: KeyFile
+) -> None:
     given = {"key": keys.texts["shop"], "path": "/"}
     for site in ("cross-site", "same-site", "none"):
         headers = {"sec-fetch-site": site}
@@ -329,9 +326,6 @@ async def test_no_other_page_begins_or_ends_a_session(guarded: httpx2.AsyncClien
         assert_refused(await guarded.delete("/console/session", params={"path": "/"}, headers=headers), 403)
     form = {**OWN, "content-type": "text/plain"}
     assert_refused(await guarded.post("/console/session", content=b"{}", headers=form), 415)
-
-
-async def test_what_is_no_key_is_refused(guarded: httpx2.AsyncClient) -> None:
     for key in ("", "ä", "dq_abcd_" + "A" * 43, "x" * 3_000):
         assert_refused(await guarded.post("/console/session", json={"key": key, "path": "/"}), 401)
     assert_refused(await guarded.post("/console/session", json={"path": "/"}), 400)
@@ -345,14 +339,3 @@ async def test_without_keys_or_without_a_console_nobody_logs_in(
     assert "takes no keys" in problem["detail"]
     async with asgi(keys.settings(settings).replace(console="no")) as closed:
         assert_refused(await closed.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)
-
-
-async def test_a_revoked_key_ends_its_session(
-    guarded: httpx2.AsyncClient, keys: KeyFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The running API looks at its file by itself, every two seconds at most."""
-    assert api.auth.keys_file.LOOK_EVERY <= 2
-    await guarded.post("/console/session", json={"key": keys.texts["shop"], "path": "/"})
-    assert (await guarded.get("/v1/me")).status_code == 200
-    keys.remove("shop")
-    await until_status(401, guarded)

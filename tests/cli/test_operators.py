@@ -55,21 +55,6 @@ def test_dead_letters_are_listed_with_their_reasons_and_by_group(cli: Cli, given
     assert died.endswith("Z")
 
 
-def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
-    ids = [f"id-{number}" for number in range(60)]
-    for id in ids:
-        given.dead_letter(id)
-    seen: list[str] = []
-    more: tuple[str, ...] = ()
-    for _ in range(3):
-        page = json.loads(cli("dead-letters", "list", "--limit", "29", *more, "--json").out)
-        seen += [one["id"] for one in page["deadLetters"]]
-        more = ("--page-token", page["nextPageToken"] or "")
-    assert page["nextPageToken"] is None
-    assert sorted(seen) == sorted(ids)
-    assert "--page-token" in cli("dead-letters", "list", "--limit", "1").err
-
-
 def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given: Given) -> None:
     for number in range(6):
         given.dead_letter(f"id-{number}", "no such user" if number == 3 else "broken")
@@ -79,11 +64,12 @@ def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given:
 
     oldest = ids()
     assert ids("--newest") == oldest[::-1]
+    first = cli("dead-letters", "list", "--limit", "4")
+    assert [row[0] for row in first.rows] + ids("--page-token", first.err.split()[-1]) == oldest
     assert ids("--reason", "USER") == ["id-3"]
     assert ids("--topic", "de*", "--since", "1h") == oldest
     ran = cli("dead-letters", "list", "--until", "1h")
     assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no such dead letters.")
-    assert cli("dead-letters", "list", "--since", "soon").refused().startswith("--since: write a date like")
 
 
 def test_redrive_puts_dead_letters_back(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from delayq import Client, Message, Settings
-from delayq.cli import main
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from tests.cli.conftest import Cli, Given
@@ -107,8 +106,3 @@ def test_pages_are_small_where_messages_are_large(cli: Cli, given: Given, monkey
 def test_what_is_no_run_is_refused(cli: Cli, given: Given) -> None:
     for run in ("", "a\nb", "x" * 9_000):
         assert cli("backfill", "undo", run).refused().startswith("RUN: ")
-
-
-def test_its_help_has_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["backfill", "undo", "--help"]) == 0
-    assert "delayq backfill undo" in capsys.readouterr().out

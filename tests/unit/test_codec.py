@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.codec import CONTENT, CorruptRecord, Record, due_head, encode, with_policy
+from delayq.codec import CorruptRecord, Record, due_head, encode, with_policy
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 from delayq.store.keys import new_id
@@ -158,11 +158,6 @@ def test_an_asked_due_that_is_not_thirteen_digits_is_corrupt() -> None:
 def test_any_bytes_are_a_record_or_corrupt(raw: bytes) -> None:
     with suppress(CorruptRecord):
         Record(raw)
-
-
-def test_the_content_starts_behind_the_mark() -> None:
-    message = message_with("x")
-    assert record_of(message)[CONTENT:] == encode(message, LIMITS)
 
 
 # -- ids -----------------------------------------------------------------------------------------------------------------

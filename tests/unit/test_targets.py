@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.targets import Target, open_target
 from tests.support.deliveries import delivery, outcomes
@@ -116,11 +115,6 @@ def test_a_server_that_answers_nothing_is_an_unknown_outcome_within_the_time_out
     assert outcomes(target.send([delivery("a"), delivery("b")], 0.1)) == ["unknown", "unknown"]
     proxy.heal()
     assert outcomes(target.send([delivery("c")], 2.0)) == ["ok"]
-
-
-def test_a_wrong_url_is_told_with_the_routes_name() -> None:
-    with pytest.raises(ConfigError, match="route r: the target's URL is wrong"):
-        open_target(Route(name="r", target="redis+stream://host:port"), f"redis://{LOCALHOST}/0")
 
 
 # -- log -----------------------------------------------------------------------------------------------------------------
