@@ -54,6 +54,12 @@ def test_the_oldest_endings_are_forgotten_beyond_the_most_that_is_kept(q: Queue)
         q.given(row(f"m{number}", at=90_000), now=10_000 + number)
         q.cancel(f"m{number}")
     assert list(q.state().final) == ["m2", "m3", "m4"]
+    q.retention = Retention(most=2)
+    q.given(*(row(id, at=20_000, given=True) for id in "abc"))
+    a, b, c = q.take(now=20_000)
+    for now, one in enumerate((c, a, b), start=20_000):  # acks forget as well
+        q.ack(one, now=now)
+    assert q.state().final == {"a": ("forwarded", 20_001), "b": ("forwarded", 20_002)}
 
 
 def test_endings_older_than_the_window_are_trimmed_by_a_pull_some_at_a_time(q: Queue) -> None:

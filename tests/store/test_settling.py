@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from delayq.store.commands import Head, Parked, Retention
-from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, Taken, ids, row
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row
 
 # -- ack -----------------------------------------------------------------------------------------------------------------
 
@@ -32,12 +30,19 @@ def test_an_ack_removes_index_members_only_of_what_it_removed(q: Queue) -> None:
     assert q.state().keys == {"k": ["b", "d"]}
 
 
-def test_an_ack_of_another_generation_does_nothing(q: Queue) -> None:
-    q.given(row("a", at=20_000, given=True, keys=("k",)))
-    one = q.take_one(now=20_000)
+def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_that_redis_lost(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    lost = q.take_one(now=20_000)
+    for epoch in (EPOCH, OLD_EPOCH):  # nor does a ticket of another generation
+        assert q.ack(replace(lost, ticket=lost.ticket[:-1] + b"z"), epoch=epoch) == (epoch == EPOCH, 0)
+    assert q.state() == State(queue={"a": 20_000})
+    q.admin.flushdb()
+    q.given(row("a", at=50_000, body="new"), now=20_500)
+    assert q.admin.zrange(q.keys.queue, 0, -1) == [lost.ticket]
     for epoch in (EPOCH, OLD_EPOCH):
-        assert q.ack(replace(one, ticket=one.ticket[:-1] + b"z"), epoch=epoch) == (epoch == EPOCH, 0)
-    assert q.state() == State(queue={"a": 20_000}, keys={"k": ["a"]})
+        assert q.ack(lost, epoch=epoch)[1] == 0
+    assert q.state().queue == {"a": 50_000}
+    assert q.record("a").payload == b"new"
 
 
 def test_an_older_epoch_may_ack_while_the_due_is_unchanged_and_is_told_that_it_is_fenced(q: Queue) -> None:
@@ -51,27 +56,6 @@ def test_an_older_epoch_may_ack_while_the_due_is_unchanged_and_is_told_that_it_i
     assert q.field("epoch") == NEW_EPOCH
     assert q.ack(a, epoch=NEW_EPOCH) == (True, 0)  # it is no more as it was pulled, whoever says so
     assert q.state() == rest
-
-
-def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_that_redis_lost(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    lost = q.take_one(now=20_000)
-    q.admin.flushdb()
-    q.given(row("a", at=50_000, body="new"), now=20_500)
-    assert q.admin.zrange(q.keys.queue, 0, -1) == [lost.ticket]
-    for epoch in (EPOCH, OLD_EPOCH):
-        assert q.ack(lost, epoch=epoch)[1] == 0
-    assert q.state().queue == {"a": 50_000}
-    assert q.record("a").payload == b"new"
-
-
-def test_forgetting_is_bounded_in_number_when_acks_remember(q: Queue) -> None:
-    q.retention = Retention(most=2)
-    q.given(*(row(id, at=20_000, given=True) for id in "abc"))
-    a, b, c = q.take(now=20_000)
-    for now, one in enumerate((c, a, b), start=20_000):
-        q.ack(one, now=now)
-    assert q.state().final == {"a": ("forwarded", 20_001), "b": ("forwarded", 20_002)}
 
 
 # -- retry and bury ------------------------------------------------------------------------------------------------------
@@ -93,18 +77,6 @@ def test_a_retried_message_waits_for_its_next_attempt_and_a_buried_one_keeps_its
     assert (q.record("a").asked, q.field("buried")) == (20_000, "1")
     assert q.bury(again, reason="another") == ["gone"]
     assert (q.state(), q.fields()) == before
-
-
-def test_a_retry_never_makes_a_message_anew(q: Queue) -> None:
-    q.given(*(row(id, at=20_000) for id in ("acked", "buried", "cancelled", "parked")))
-    messages = {one.id: one for one in q.take(now=20_000)}
-    q.ack(messages["acked"])
-    q.bury(messages["buried"])
-    q.cancel("cancelled")
-    q.park("t:kafka", messages["parked"])
-    before = q.state()
-    assert q.retry(*((one, 30_000) for one in messages.values())) == ["gone"] * 4
-    assert q.state() == before
 
 
 # -- park and unpark -----------------------------------------------------------------------------------------------------
@@ -146,35 +118,26 @@ def test_unpark_moves_the_lowest_dues_back_and_an_empty_set_is_forgotten(q: Queu
     assert q.stats().parked_sets == ("k:customer 7 {x}",)
 
 
-def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Queue) -> None:
-    q.given(*(row(id, at=20_000) for id in "abc"))
-    messages = q.take(now=20_000)
-    q.park("t:kafka", *messages)
-    q.retention = Retention(window=0)
-    q.cancel("a", "b")
-    q.given(row("b", at=90_000), now=20_001)  # under the same id: another message
-    answer = q.unpark("t:kafka")
-    assert answer == Parked("", None)
-    state = q.state()
-    assert (state.queue, state.parked, state.orphans) == ({"c": 20_000, "b": 90_000}, {}, set())
-
-
-def test_of_a_set_of_which_nothing_may_come_back_only_the_cancelled_before_its_head_are_dropped(q: Queue) -> None:
+def test_unpark_drops_cancelled_messages_and_older_generations_before_the_head(q: Queue) -> None:
     q.given(*(row(f"m{number:02}", at=20_000 + number) for number in range(45)))
     messages = {one.id: one for one in q.take(now=21_000)}
     q.park("t:kafka", *messages.values())
+    q.retention = Retention(window=0)
     q.cancel(*(f"m{number:02}" for number in range(25)), "m30")
     answer = q.unpark("t:kafka", limit=0)
     assert heads(answer) == (20_025, messages["m25"].ticket)
     assert q.unpark("t:kafka", limit=0) == answer
-    q.cancel(*(f"m{number:02}" for number in range(25, 45)))
-    assert q.unpark("t:kafka", limit=0) == Parked("", None)
-    assert (q.stats().parked_sets, q.state().parked) == ((), {})
+    q.cancel(*(f"m{number:02}" for number in range(26, 45)))
+    q.given(row("m26", at=90_000), now=21_001)  # under the same id: another message
+    assert q.unpark("t:kafka") == Parked("", None)
+    assert (q.stats().parked_sets, q.state().parked, q.state().orphans) == ((), {}, set())
+    assert q.state().queue == {"m25": 20_025, "m26": 90_000}
 
 
 def test_an_unpark_is_done_once_however_often_and_late_it_comes(q: Queue) -> None:
-    q.given(*(row(f"m{number}", at=20_000 + number) for number in range(9)))
-    parked = q.park("t:kafka", *q.take(now=21_000))
+    q.given(*(row(f"m{number}", at=20_000 + number) for number in range(5)))
+    messages = q.take(now=21_000)
+    parked = q.park("t:kafka", *messages)
     assert parked is not None
     answers = [q.unpark("t:kafka", limit=2, turn=parked.turn) for _ in range(3)]
     assert answers == [answers[0]] * 3
@@ -183,63 +146,48 @@ def test_an_unpark_is_done_once_however_often_and_late_it_comes(q: Queue) -> Non
     q.unpark("t:kafka", limit=2, turn=answers[0].turn)
     q.unpark("t:kafka", limit=2, turn=parked.turn)  # it was on its way for long
     assert sorted(q.state().queue) == ["m0", "m1", "m2", "m3"]
-
-
-def test_a_set_that_was_emptied_and_filled_again_is_in_another_turn(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=20_001))
-    a, b = q.take(now=21_000)
-    first = q.park("t:kafka", a)
-    assert first is not None
-    q.unpark("t:kafka", turn=first.turn)
-    second = q.park("t:kafka", b)
-    assert second is not None
-    assert q.unpark("t:kafka", turn=first.turn) == second
-    assert q.state() == State(queue={"a": 20_000}, parked={"t:kafka": {"b": 20_001}})
+    q.unpark("t:kafka")
+    filled = q.park("t:kafka", messages[4])  # a set that was emptied and filled again is in another turn
+    assert filled is not None
+    for late in (parked, answers[0]):
+        assert q.unpark("t:kafka", turn=late.turn) == filled
+    assert q.state().parked == {"t:kafka": {"m4": 20_004}}
 
 
 # -- all of them ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def one(q: Queue) -> Taken:
-    """A message in flight with an attempt behind it."""
-    q.given(row("a", at=20_000, keys=("k",)))
-    q.retry((q.take_one(now=20_000), 20_001))
-    return q.take_one(now=20_001)
-
-
-def test_an_older_epoch_can_neither_retry_nor_bury_nor_park_nor_unpark(q: Queue, one: Taken) -> None:
-    q.given(row("p", at=20_000))
-    q.park("t:kafka", *(taken for taken in q.take() if taken.id == "p"))
-    q.pull(epoch=NEW_EPOCH)
-    before = q.state(), q.fields()
-    assert q.retry((one, 30_000)) is None
-    assert q.bury(one) is None
-    assert q.park("t:kafka", one) is None
-    assert q.unpark("t:kafka") is None
-    assert (q.state(), q.fields()) == before
-
-
-def test_a_newer_epoch_settles_and_is_adopted(q: Queue, one: Taken) -> None:
-    assert q.retry((one, 30_000), epoch=NEW_EPOCH) == ["ok"]
+def test_a_newer_epoch_settles_and_is_adopted_and_an_older_one_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("p", at=20_000))
+    a, p = q.take(now=20_000)
+    q.park("t:kafka", p)
+    assert q.retry((a, 20_001), epoch=NEW_EPOCH) == ["ok"]
     assert q.field("epoch") == NEW_EPOCH
-    assert q.retry((one, 30_000), epoch=EPOCH) is None
-
-
-def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(q: Queue, one: Taken) -> None:
+    again = replace(a, score=20_001, attempts=1)
     before = q.state(), q.fields()
-    for stale in (replace(one, score=20_000), replace(one, attempts=0), replace(one, attempts=2)):
-        assert q.retry((stale, 30_000)) == ["changed"]
-        assert q.bury(stale) == ["changed"]
-        assert q.park("t:kafka", stale) == Parked("", None)
+    answers = (q.retry((again, 30_000)), q.bury(again), q.park("t:kafka", again), q.unpark("t:kafka"))
+    assert answers == (None, None, None, None)
     assert (q.state(), q.fields()) == before
 
 
-def test_each_message_of_a_call_is_judged_by_itself(q: Queue) -> None:
-    q.given(*(row(id, at=20_000) for id in "abc"))
-    a, b, c = q.take(now=20_000)
-    q.ack(b)
-    stale = replace(c, attempts=4)
-    assert q.retry((a, 30_000), (b, 30_000), (stale, 30_000)) == ["ok", "gone", "changed"]
-    assert q.bury(b, stale, c) == ["gone", "changed", "ok"]
-    assert ids(q.take(now=30_000)) == ["a"]
+def test_each_message_of_a_call_is_settled_only_as_it_was_pulled(q: Queue) -> None:
+    names = ("acked", "buried", "cancelled", "parked", "retried", "well")
+    q.given(*(row(id, at=20_000) for id in names))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.ack(messages["acked"])
+    q.bury(messages["buried"])
+    q.cancel("cancelled")
+    q.park("t:kafka", messages["parked"])
+    q.retry((messages["retried"], 20_001))
+    retried = next(one for one in q.take(now=20_001) if one.id == "retried")
+    stale = [replace(retried, score=20_000), replace(retried, attempts=0), replace(retried, attempts=2)]
+    gone = [messages[name] for name in names[:4]]
+    before = q.state()
+    assert q.retry(*((one, 30_000) for one in (*gone, *stale))) == ["gone"] * 4 + ["changed"] * 3
+    assert q.bury(*gone, *stale, reason="another") == ["gone"] * 4 + ["changed"] * 3
+    assert [q.park("t:mail", one) for one in (*gone[:3], *stale)] == [Parked("", None)] * 6
+    assert q.state() == before
+    well = messages["well"]
+    assert q.retry((gone[0], 30_000), (well, 30_000), (stale[0], 30_000)) == ["gone", "ok", "changed"]
+    assert q.bury(gone[0], stale[0], retried) == ["gone", "changed", "ok"]
+    assert ids(q.take(now=30_000)) == ["well"]

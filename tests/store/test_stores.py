@@ -137,29 +137,18 @@ def increment(key: str = "counter") -> Command[int]:
 # -- order ---------------------------------------------------------------------------------------------------------------
 
 
-def test_answers_stand_in_the_order_of_their_commands(q: Queue) -> None:
+def test_answers_and_errors_stand_in_the_places_of_their_commands(q: Queue) -> None:
     texts = [f"text {number}" for number in range(3 * AHEAD + 1)]
     assert q.store.run_many(echo(text) for text in texts) == texts
     assert q.store.run_many([]) == []
-
-
-def test_an_error_stands_in_the_place_of_its_command(q: Queue) -> None:
     q.admin.set("text", "no number")
-    answers = q.store.run_many([increment("a"), increment("text"), increment("b")])
-    assert (answers[0], answers[2]) == (1, 1)
-    assert isinstance(answers[1], StoreError)
-    assert "not an integer" in str(answers[1])
-    with pytest.raises(StoreError):
-        q.run(increment("text"))
-
-
-def test_a_reply_that_cannot_be_read_is_an_error_of_its_command_alone(q: Queue) -> None:
-    broken: Command[Any] = plain("ECHO", "x", read=int)
-    wanted: list[Command[Any]] = [echo("a"), broken, echo("b")]
-    answers = q.store.run_many(wanted)
-    assert (answers[0], answers[2]) == ("a", "b")
-    assert isinstance(answers[1], StoreError)
-    assert "cannot be read" in str(answers[1])
+    for wrong, reason in ((increment("text"), "not an integer"), (plain("ECHO", "x", read=int), "cannot be read")):
+        wanted: list[Command[Any]] = [echo("a"), wrong, echo("b")]
+        first, error, last = q.store.run_many(wanted)
+        assert (first, last) == ("a", "b")
+        assert isinstance(error, StoreError) and reason in str(error)
+        with pytest.raises(StoreError, match=reason):
+            q.run(wrong)
 
 
 def test_commands_are_drawn_while_the_server_works_and_not_all_at_once(q: Queue) -> None:
@@ -194,21 +183,6 @@ def test_an_error_of_the_callers_own_network_is_no_fault_of_redis(valkey: Server
         assert valkey.admin.info("stats")["total_connections_received"] == made  # the connection stayed good
 
 
-def test_what_was_begun_with_an_error_of_the_callers_own_tells_it_at_its_end(valkey: ServerUnderTest) -> None:
-    def drawn() -> Iterator[Command[int]]:
-        yield increment()
-        raise TimeoutError("the caller's own")
-
-    store = Store(valkey.url, timeout=PATIENCE, connections=1)
-    with pytest.raises(TimeoutError, match="the caller's own"):
-        store.run_many(drawn())
-    begun = store.begin(drawn())
-    with pytest.raises(TimeoutError, match="the caller's own"):
-        store.end(begun)
-    assert store.run(echo("fine")) == "fine"
-    store.close()
-
-
 # -- scripts that the server does not have -------------------------------------------------------------------------------
 
 
@@ -225,20 +199,15 @@ def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(q: Queue) -> N
     answers: list[Any] = q.store.run_many(drawn())
     assert [answer.others for answer in answers] == [{}] * (3 * AHEAD)
     assert len(q.state().queue) == 3 * AHEAD + 1
-
-
-def test_commands_that_meet_a_server_without_scripts_keep_their_order(q: Queue) -> None:
-    one = row("a", at=10_000)
     wanted: list[Command[Any]] = [
-        schedule_command(q.keys, one, now=10_000),
+        schedule_command(q.keys, row("a", at=10_000), now=10_000),
         commands.pull(q.keys, q.epoch, offset=0, room=10, now=10_000),
         commands.cancel(q.keys, ["a"], now=10_000),
     ]
-    q.store.run_many(wanted)  # from now on it thinks that the server has them
+    q.store.run_many(wanted)  # from now on the store expects that the server has these scripts
     q.server.flush()
     q.admin.script_flush()
-    answers: list[Any] = q.store.run_many(wanted)
-    scheduled, pulled, cancelled = answers
+    scheduled, pulled, cancelled = q.store.run_many(wanted)  # in their order
     assert scheduled.others == {}
     assert [ticket[:1] for ticket in pulled.tickets] == [b"a"]
     assert cancelled == ["in_flight"]
@@ -257,20 +226,16 @@ def test_a_first_bulk_call_larger_than_what_is_sent_ahead_schedules_everything(v
 # -- a server that is away -----------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_not_there_is_unavailable(make: Any) -> None:
+def test_a_missing_server_is_unavailable_and_a_wrong_url_or_password_is_no_outage(
+    valkey: ServerUnderTest, make: Any
+) -> None:
     store = make(f"redis://{LOCALHOST}:{free_port()}/0")
     with pytest.raises(StoreUnavailable, match="Redis is away"):
         store.run(echo("x"))
     answers = store.run_many(echo(str(number)) for number in range(100))
     assert [type(answer) for answer in answers] == [NotDone] * 100
-
-
-def test_a_wrong_url_is_told_at_once(make: Any) -> None:
     with pytest.raises(ConfigError, match="the Redis URL is wrong"):
         make("http://localhost")
-
-
-def test_a_wrong_password_is_told_and_is_no_outage(valkey: ServerUnderTest, make: Any) -> None:
     store = make(valkey.url.replace("redis://", "redis://nobody:wrong@"))
     with pytest.raises(StoreError, match="refused the credentials") as caught:
         store.run(echo("x"))
@@ -355,7 +320,11 @@ def test_the_reason_why_no_sentinel_names_the_primary_is_never_empty(
 # -- begun, and ended later ----------------------------------------------------------------------------------------------
 
 
-def test_what_was_begun_is_under_way_until_it_is_ended(valkey: ServerUnderTest) -> None:
+def test_commands_that_were_begun_run_until_they_are_ended(valkey: ServerUnderTest) -> None:
+    def drawn() -> Iterator[Command[int]]:
+        yield increment()
+        raise TimeoutError("the caller's own")
+
     store = Store(valkey.url, timeout=PATIENCE, connections=2)
     valkey.admin.delete("counter")
     first = store.begin([increment(), echo("a")])
@@ -363,7 +332,18 @@ def test_what_was_begun_is_under_way_until_it_is_ended(valkey: ServerUnderTest) 
     eventually(lambda: int(valkey.admin.get("counter") or 0) == 2, "both have run")
     assert store.end(second) == [2]
     assert store.end(first) == [1, "a"]
-    assert store.run_many([echo("b")] * 2) == ["b", "b"]  # the connections were given back
+    for _ in range(3):  # each time the connection is returned
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            store.run_many(drawn())
+        begun = store.begin(drawn())
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            store.end(begun)
+    assert store.run_many([echo("b")] * 2) == ["b", "b"]
+    store.close()
+    store = Store(f"redis://{LOCALHOST}:{free_port()}", connections=1)
+    for _ in range(2):  # the place for a connection is returned
+        answers = store.end(store.begin([echo("a"), echo("b")]))
+        assert [type(answer) for answer in answers] == [NotDone, NotDone]
     store.close()
 
 
@@ -381,14 +361,6 @@ def test_what_was_begun_and_lost_its_reply_is_run_once_more_but_not_what_an_owne
     (answer,) = store.end(begun)
     assert isinstance(answer, StoreUnavailable)
     assert store.run(echo("well")) == "well"
-    store.close()
-
-
-def test_what_is_begun_with_nobody_there_ends_with_an_error_for_each() -> None:
-    store = Store(f"redis://{LOCALHOST}:{free_port()}", connections=1)
-    for _ in range(2):  # the place for a connection was given back
-        answers = store.end(store.begin([echo("a"), echo("b")]))
-        assert [type(answer) for answer in answers] == [NotDone, NotDone]
     store.close()
 
 
@@ -527,15 +499,6 @@ def test_a_black_hole_ends_with_the_time_out_and_nothing_is_repeated(proxy: Faul
     assert list(proxy.commands).count("echo") == 2
 
 
-def test_redis_py_never_repeats_a_command_by_itself() -> None:
-    """Its retries are on by default, and would run a command again without telling."""
-    for store in (Store("redis://127.0.0.1/0"), AsyncStore("redis://127.0.0.1/0")):
-        options: Any = store._server._factory.connection_kwargs  # type: ignore[union-attr]  # of one server
-        assert options["retry"].get_retries() == 0
-        assert options["health_check_interval"] == 0
-        assert not options["retry_on_timeout"]
-
-
 def test_a_url_changes_neither_the_protocol_nor_how_often_connections_are_made(
     valkey: ServerUnderTest, make: Any
 ) -> None:
@@ -646,11 +609,17 @@ def test_threads_share_a_store_through_an_outage(proxy: FaultProxy) -> None:
     store.close()
 
 
-async def test_tasks_share_a_few_connections(valkey: ServerUnderTest) -> None:
-    store = AsyncStore(valkey.url, timeout=PATIENCE, connections=3)
+async def test_tasks_share_a_few_connections_and_a_cancelled_one_leaves_no_reply_to_the_next(
+    valkey: ServerUnderTest,
+) -> None:
+    store = AsyncStore(valkey.url, timeout=PATIENCE, connections=1)
     texts = [f"text {number}" for number in range(200)]
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
-    assert len(store._peer.idle) <= 3
+    assert len(store._peer.idle) <= 1
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply))
+    assert await store.run(echo("mine")) == "mine"
     await store.close()
 
 
@@ -676,16 +645,6 @@ async def test_what_a_loop_that_ended_left_open_can_be_closed() -> None:
             raise RuntimeError("Event loop is closed")
 
     await Connection(Left(), 1.0).close()
-
-
-async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: ServerUnderTest) -> None:
-    store = AsyncStore(valkey.url, timeout=PATIENCE, connections=1)
-    await store.run(echo("warm"))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply))
-    assert await store.run(echo("mine")) == "mine"
-    await store.close()
 
 
 # -- wakes ---------------------------------------------------------------------------------------------------------------
