@@ -48,24 +48,31 @@ def overviews(nodes: Team) -> Iterator[Look]:
         one.close()
 
 
-def test_each_node_is_shown_with_its_queues_and_what_has_no_owner_apart(nodes: Team, overviews: Look) -> None:
+def test_each_node_is_shown_with_its_queues_and_what_has_no_owner_apart_and_nothing_is_written(
+    nodes: Team, overviews: Look
+) -> None:
     assert overviews().look() == Overview((), ALL), "before the first worker nobody owns anything"
     with client(nodes.hosts) as admin:
+
+        def tree(path: str) -> dict[str, Any]:
+            data, stat = admin.get(path)
+            found = {path: (data, stat.mzxid, stat.cversion)}
+            for name in admin.get_children(path):
+                found |= tree(f"{path}/{name}")
+            return found
+
         assert not admin.exists(nodes.root), "and an unknown root stays unknown"
-    one, other = nodes.join("one"), nodes.make("other")
-    other.coordinator.start()
-    one.coordinator.release(3, one.held.pop(3).epoch)
-    seen = overviews().look()
-    assert [(member.name, member.queues) for member in seen.members] == [("one", (*ALL[:3], *ALL[4:])), ("other", ())]
-    assert seen.unowned == (3,)
-    assert seen.members[0].entry.address == "127.0.0.1:1"
-
-
-def test_without_redis_it_is_not_known_what_has_no_owner(nodes: Team, overviews: Look) -> None:
-    nodes.join("one")
-    seen = overviews(queues=lambda: None).look()
-    assert [member.queues for member in seen.members] == [ALL]
-    assert seen.unowned is None
+        one, other = nodes.join("one"), nodes.make("other")
+        other.coordinator.start()
+        one.coordinator.release(3, one.held.pop(3).epoch)
+        shown = [("one", (*ALL[:3], *ALL[4:])), ("other", ())]
+        before = tree(nodes.root)
+        for queues, unowned in ((ALL, (3,)), (None, None)):  # Redis, which knows all queues, may be away
+            seen = overviews(queues=lambda queues=queues: queues).look()
+            assert [(member.name, member.queues) for member in seen.members] == shown
+            assert seen.unowned == unowned
+        assert seen.members[0].entry.address == "127.0.0.1:1"
+        assert tree(nodes.root) == before
 
 
 def test_what_changes_ends_the_wait(nodes: Team, overviews: Look) -> None:
@@ -106,22 +113,6 @@ def test_the_loss_of_zookeeper_ends_the_wait_and_its_return_is_found(
     assert eventually(look, "ZooKeeper is back") == before
 
 
-def test_nothing_is_written_to_zookeeper(nodes: Team, overviews: Look) -> None:
-    nodes.join("one")
-    with client(nodes.hosts) as admin:
-
-        def tree(path: str) -> dict[str, Any]:
-            data, stat = admin.get(path)
-            found = {path: (data, stat.mzxid, stat.cversion)}
-            for name in admin.get_children(path):
-                found |= tree(f"{path}/{name}")
-            return found
-
-        before = tree(nodes.root)
-        overviews().look()
-        assert tree(nodes.root) == before
-
-
 # -- what is printed ---------------------------------------------------------------------------------------------------
 
 
@@ -144,22 +135,18 @@ def printed(monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *overviews: Overv
     return out.getvalue()
 
 
-def test_a_terminal_gets_a_table_with_names_and_nothing_that_it_would_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_table_that_it_does_not_obey_a_script_tabs_and_a_program_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     shown = printed(monkeypatch, Terminal(), Overview(MEMBERS, (3, 4)))
     assert "2 nodes, 4 of 6 queues owned; without an owner: 3-4" in shown
     assert "0-2,5" in shown and "h:8081" in shown and "state" in shown
     assert "Redis lost, clock trouble, left out until 1970-01-01T00:00:09.000Z" in shown
     assert "\x1b[2J" not in shown and "\\x1b[2Jw1" in shown
-
-
-def test_a_script_gets_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, io.StringIO(), Overview(MEMBERS[:1], None)).splitlines()
     assert lines[0].split("\t")[1] == "1 node, 4 queues owned; Redis, which knows all queues, does not answer"
     assert lines[1].split("\t")[:4] == ["w0", "4", "0-2,5", "live"]
-
-
-def test_a_program_gets_a_line_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
     line = printed(monkeypatch, io.StringIO(), Overview(MEMBERS, (3, 4)), json=True)
     assert line.count("\n") == 1
     first, second = json.loads(line)["nodes"]

@@ -49,10 +49,6 @@ def expire(team: Team, player: Player) -> None:
     eventually(ended, "it has a new session")
 
 
-def redis_of(team: Team) -> list[object]:
-    return [entry_of(team, name)["redis"] for name in ("one", "other")]
-
-
 def entry_of(team: Team, name: str) -> dict[str, object]:
     with client(team.hosts) as admin:
         data, _ = admin.get(f"{team.root}/nodes/{name}")
@@ -96,41 +92,18 @@ def test_a_node_that_is_cut_off_loses_its_queues_when_its_session_ends(
     nodes.settle(one, other)
 
 
-def test_a_queue_is_claimed_by_its_next_owner_as_soon_as_it_is_released(nodes: Team) -> None:
+def test_a_queue_is_claimed_by_its_next_owner_as_soon_as_its_owner_releases_it_and_not_before(nodes: Team) -> None:
     one, other = nodes.join("one"), nodes.join("other")
     assert other.queues == set()  # the other one has not let go yet
     nodes.until(lambda: one.coordinator.assigned() != ALL, "the first node is told", other)
-    queue = min(one.queues - one.coordinator.assigned())
-    assert other.coordinator.claim(queue) is None
-    one.coordinator.release(queue, one.held.pop(queue).epoch)
-    nodes.until(lambda: other.queues == {queue}, "the newcomer has it", other)
-    nodes.settle(one, other)
-
-
-def test_a_node_that_is_not_the_owner_can_neither_claim_nor_release(nodes: Team) -> None:
-    one = nodes.join("one")
-    other = nodes.make("other")
-    other.coordinator.start()
     for queue in sorted(ALL):
         assert other.coordinator.claim(queue) is None
         other.coordinator.release(queue, one.epochs[queue])
         assert other.coordinator.claim(queue) is None
-
-
-def test_epochs_grow_from_owner_to_owner(nodes: Team) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    epochs: list[str] = []
-    for _ in range(4):
-        for player in (one, other):
-            player.coordinator.release(0, "")
-        for player in (one, other):
-            claim = player.coordinator.claim(0)
-            if claim is not None:
-                epochs.append(claim.epoch)
-                player.coordinator.release(0, claim.epoch)
-    assert len(epochs) == 8
-    assert epochs == sorted(set(epochs))
-    assert all(epoch.startswith(f"{ERA:010d}.") for epoch in epochs)
+    queue = min(one.queues - one.coordinator.assigned())
+    one.coordinator.release(queue, one.held.pop(queue).epoch)
+    nodes.until(lambda: other.queues == {queue}, "the newcomer has it", other)
+    nodes.settle(one, other)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -149,7 +122,12 @@ def test_a_node_that_comes_back_under_its_name_waits_for_the_end_of_its_former_s
     assert all(again.epochs[queue] > epoch for queue, epoch in former.epochs.items())
 
 
-def test_two_live_nodes_of_one_name_are_told_so(nodes: Team, clock: ManualClock) -> None:
+def test_two_live_nodes_of_one_name_are_told_so_and_what_cannot_be_a_name_is_refused(
+    nodes: Team, clock: ManualClock
+) -> None:
+    for name in ("", "a/b", ".", ".."):
+        with pytest.raises(ConfigError, match="DELAYQ_NODE"):
+            nodes.make(name)
     first = nodes.join("one")
     with structlog.testing.capture_logs() as logs:
         second = nodes.join("one")
@@ -162,12 +140,6 @@ def test_two_live_nodes_of_one_name_are_told_so(nodes: Team, clock: ManualClock)
     assert "DELAYQ_NODE" in str(line)
     assert second.coordinator.assigned() == frozenset()
     assert first.coordinator.assigned() == ALL
-
-
-def test_a_name_that_cannot_be_one_in_zookeeper_is_refused(nodes: Team) -> None:
-    for name in ("", "a/b", ".", ".."):
-        with pytest.raises(ConfigError, match="DELAYQ_NODE"):
-            nodes.make(name)
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
@@ -320,14 +292,18 @@ def test_what_the_node_does_when_it_is_told_cannot_end_the_coordinator(nodes: Te
 # -- Redis -------------------------------------------------------------------------------------------------------------
 
 
-def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_is_bumped(
-    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def wiped(nodes: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after ZooKeeper was wiped: its transactions count from 1 again."""
     nodes.join("formerly").coordinator.stop()
     monkeypatch.setattr(
         "coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number, owner: epoch_text(era, 1, owner)
     )
+
+
+def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_is_bumped(
+    nodes: Team, clock: ManualClock, wiped: None
+) -> None:
     with structlog.testing.capture_logs() as logs:
         one = nodes.join("one")
         assert one.queues == set()
@@ -348,13 +324,7 @@ def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_i
     assert all(epoch.startswith(f"{ERA + 1:010d}.{1:020d}.") for epoch in one.epochs.values())
 
 
-def test_holds_grow_up_to_a_quarter_of_a_minute(
-    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes.join("formerly").coordinator.stop()
-    monkeypatch.setattr(
-        "coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number, owner: epoch_text(era, 1, owner)
-    )
+def test_holds_grow_up_to_a_quarter_of_a_minute(nodes: Team, clock: ManualClock, wiped: None) -> None:
     one = nodes.make("one")
     one.coordinator.start()
     holds = []
@@ -367,33 +337,33 @@ def test_holds_grow_up_to_a_quarter_of_a_minute(
     assert holds == [1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000]
 
 
-def test_a_node_that_lost_redis_leaves_its_queues_to_one_that_reaches_it(nodes: Team, clock: ManualClock) -> None:
+def test_a_node_that_lost_redis_leaves_its_queues_to_one_that_reaches_it_and_nothing_moves_when_none_does(
+    nodes: Team, clock: ManualClock
+) -> None:
     one, other = nodes.join("one"), nodes.join("other")
     nodes.settle(one, other)
-    one.coordinator.redis_reachable(False)
-    eventually(lambda: entry_of(nodes, "one")["redis"] == "trouble", "the others can see it")
-    assert nodes.settled(one, other)
-    clock.advance(5_000)
-    one.coordinator.redis_reachable(False)
+
+    def without_redis(state: str, players: dict[str, Player]) -> None:
+        for player in players.values():
+            player.coordinator.redis_reachable(False)
+        nodes.until(lambda: all(entry_of(nodes, name)["redis"] == state for name in players), "the others can see it")
+
+    def lose_redis(**players: Player) -> None:
+        without_redis("trouble", players)
+        assert nodes.settled(one, other)
+        clock.advance(5_000)
+        without_redis("lost", players)
+
+    lose_redis(one=one)
     nodes.until(lambda: other.queues == ALL, "the other one has all")
     assert one.queues == set()
     one.coordinator.redis_reachable(True)
     nodes.settle(one, other)
-
-
-def test_when_no_node_reaches_redis_nothing_moves(nodes: Team, clock: ManualClock) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
     before = one.epochs | other.epochs
-    for player in (one, other):
-        player.coordinator.redis_reachable(False)
-    nodes.until(lambda: redis_of(nodes) == ["trouble", "trouble"], "each can see it of the other")
-    clock.advance(5_000)
-    for player in (one, other):
-        player.coordinator.redis_reachable(False)
-    nodes.until(lambda: redis_of(nodes) == ["lost", "lost"], "each can see it of the other")
-    clock.wait_for_waiters(2, PATIENCE)
-    clock.advance(LATER)
+    lose_redis(one=one, other=other)
+    for _ in range(2):
+        clock.wait_for_waiters(2, PATIENCE)
+        clock.advance(LATER)
     clock.wait_for_waiters(2, PATIENCE)
     one.round()
     other.round()

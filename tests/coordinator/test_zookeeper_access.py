@@ -125,23 +125,19 @@ def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
         stranger.close()
 
 
-def test_a_wrong_password_and_no_user_at_all_are_refused_in_one_sentence(
-    guarded: ZooKeeperServer, access: Access
-) -> None:
-    said = refused(guarded.secure_hosts, replace(access, password="canary-wrong"))
-    assert said == (
-        f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: "
-        "see DELAYQ_ZOOKEEPER_USER and DELAYQ_ZOOKEEPER_PASSWORD"
-    )
-    said = refused(guarded.secure_hosts, replace(access, user="", password="", own=False))
-    assert "refuses a client without a user" in said
-
-
-def test_a_certificate_that_is_not_trusted_is_told_in_one_sentence(
+def test_who_does_not_get_in_is_told_why_in_one_sentence(
     guarded: ZooKeeperServer, access: Access, tmp_path: Path
 ) -> None:
-    said = refused(guarded.secure_hosts, replace(access, ca=str(Authority(tmp_path).file)))
-    assert "is not trusted: unable to get local issuer certificate; DELAYQ_ZOOKEEPER_CA names whom to trust" in said
+    stranger = str(Authority(tmp_path).file)
+    refuses = f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER and"
+    untrusted = "is not trusted: unable to get local issuer certificate; DELAYQ_ZOOKEEPER_CA names whom to trust"
+    for hosts, given, said in (
+        (guarded.secure_hosts, replace(access, password="canary-wrong"), f"{refuses} DELAYQ_ZOOKEEPER_PASSWORD"),
+        (guarded.secure_hosts, replace(access, user="", password="", own=False), "refuses a client without a user"),
+        (guarded.secure_hosts, replace(access, ca=stranger), untrusted),
+        (guarded.hosts, access, "speaks no TLS with us"),
+    ):
+        assert said in refused(hosts, given)
 
 
 def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: ZooKeeperServer, access: Access) -> None:
@@ -153,10 +149,6 @@ def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: Z
         assert "zookeeper" in session.children("/")
     finally:
         session.close()
-
-
-def test_tls_with_a_server_that_speaks_none_is_told(guarded: ZooKeeperServer, access: Access) -> None:
-    assert "speaks no TLS with us" in refused(guarded.hosts, access)
 
 
 def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_password_ends_in_words(
@@ -174,17 +166,14 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
     refused = settings | {"session_timeout": "2s"}  # a start waits for so long, and is repeated
     command = [sys.executable, "-m", "workers"]
     stranger = Authority(tmp_path / "else")
-    good = OneProcess("good", command, settings | {"node": "good"}, tmp_path / "good.log")
-    wrong = OneProcess(
-        "wrong", command, refused | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
-    )
-    untrusting = OneProcess(
-        "untrusting",
-        command,
-        refused | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
-        tmp_path / "untrusting.log",
-    )
-    all_of_them = (good, wrong, untrusting)
+    good, wrong, untrusting = all_of_them = [
+        OneProcess(name, command, own | {"node": name}, tmp_path / f"{name}.log")
+        for name, own in (
+            ("good", settings),
+            ("wrong", refused | {"zookeeper_password": "canary-wrong"}),
+            ("untrusting", refused | {"zookeeper_ca": str(stranger.file)}),
+        )
+    ]
     try:
         for one in all_of_them:
             one.start()
@@ -198,16 +187,11 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
         for one in all_of_them:
             one.stop()
     assert (wrong.returncode, untrusting.returncode) == (2, 2)
-    assert (
-        wrong.said()
-        .splitlines()[-1]
-        .startswith(
-            f"delayq worker: ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"
-        )
-    )
-    assert (
-        untrusting.said().splitlines()[-1].startswith("delayq worker: the certificate of the ZooKeeper at 127.0.0.1:")
-    )
+    for one, said in (
+        (wrong, f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"),
+        (untrusting, "the certificate of the ZooKeeper at 127.0.0.1:"),
+    ):
+        assert one.said().splitlines()[-1].startswith(f"delayq worker: {said}")
     for one in all_of_them:
         assert "canary" not in one.said()
         assert "\nTraceback" not in one.said()  # what kazoo logs has one, within its line

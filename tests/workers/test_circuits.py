@@ -97,17 +97,6 @@ def test_alone_a_message_of_which_nothing_was_taken_is_kept_and_burns_no_attempt
     assert world.records() == {}
 
 
-@pytest.mark.parametrize("failure", [BROKEN, AWAY], ids=["unknown", "unavailable"])
-def test_while_different_messages_fail_none_burns_attempts(world: OneQueue, failure: Result) -> None:
-    hand = world.take_over()
-    for number in range(4):
-        world.add(f"m{number}", max_attempts=3)
-    hand.run(600_000, lambda held: failure)
-    assert {id: world.state_of(id) for id in world.records()} == dict.fromkeys(["m0", "m1", "m2", "m3"], "parked")
-    assert {world.attempts_of(id) for id in world.records()} <= {0, 1}
-    assert world.dead() == {}
-
-
 def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> None:
     hand = fail_alone(world, "m0")
     for number in (1, 2):
@@ -155,19 +144,6 @@ def test_a_failed_message_is_not_sent_again_before_the_pause_that_the_target_ask
     assert world.records() == {}
 
 
-def test_a_pause_that_is_shorter_than_the_back_off_changes_nothing_and_none_is_longer_than_the_longest(
-    world: OneQueue,
-) -> None:
-    hand = world.take_over()
-    world.add("m")
-    hand.settle()
-    hand.answer("m", Result.unavailable("busy", after=1))
-    hand.settle()
-    (due,) = world.tickets().values()
-    assert due - START >= 50
-    assert {make("", after=10**9).after for make in (Result.unavailable, Result.unknown)} == {LONGEST_AFTER}
-
-
 def test_an_open_circuit_waits_as_long_as_the_target_asked_also_by_a_send_that_was_on_its_way() -> None:
     clock = ManualClock()
     circuit = Circuit(clock)
@@ -194,9 +170,17 @@ def test_an_open_circuit_waits_as_long_as_the_target_asked_also_by_a_send_that_w
     assert circuit.permit() == PROBES
 
 
-def test_a_target_that_asked_for_a_pause_gets_it(world: OneQueue) -> None:
+def test_a_target_that_asked_for_a_pause_gets_it_unless_it_is_shorter_than_the_back_off_or_longer_than_the_longest(
+    world: OneQueue,
+) -> None:
     hand = world.take_over()
     world.add("m0")
+    hand.settle()
+    hand.answer("m0", Result.unavailable("busy", after=1))
+    hand.settle()
+    (due,) = world.tickets().values()
+    assert due - START >= 50
+    assert {make("", after=10**9).after for make in (Result.unavailable, Result.unknown)} == {LONGEST_AFTER}
     hand.run(70_000, lambda held: Result.unavailable("busy", 20_000))
     assert hand.forwarders["general"].circuit.open
     world.add("m1", at=world.elapsed)

@@ -7,7 +7,7 @@ import pytest
 from delayq.errors import StoreUnavailable
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.targets import OK, Result
+from delayq.targets import OK
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.queue.cursor import FRESH_EVERY, LATE
@@ -25,9 +25,7 @@ def flood(world: OneQueue, count: int = 300) -> None:
     world.advance(100)
 
 
-def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(worlds: Worlds) -> None:
     world = worlds(bounds=SMALL)
     flood(world)
     hand = world.take_over()
@@ -227,19 +225,3 @@ def test_after_redis_was_away_what_the_targets_confirmed_is_acked_first_and_not_
     assert world.records() == {}
     world.add("next", at=world.now - START)
     assert hand.settle() == ["next"]
-
-
-def test_a_failing_send_and_a_new_message_in_one_tick_lose_nothing(worlds: Worlds) -> None:
-    world = worlds(bounds=SMALL)
-    hand = world.take_over()
-    for i in range(30):
-        world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 3}")
-    failed: set[str] = set()
-    for _ in range(400):
-        hand.tick()
-        for id in hand.sending:
-            again = id in failed
-            failed.add(id)
-            hand.answer(id, OK if again else Result.rejected("no") if id == "m05" else OK)
-        world.advance(1)
-    assert world.records().keys() == {"m05"}

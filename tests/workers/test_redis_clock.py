@@ -49,21 +49,20 @@ def redis_clock(redis: Redis) -> RedisClock:
     return RedisClock(cast(Store, redis), redis.skew, redis.clock, every=EVERY)
 
 
-def test_it_asks_at_once_and_then_when_it_is_time(redis_clock: RedisClock, redis: Redis) -> None:
+def test_it_asks_at_once_and_then_when_it_is_time_and_compares_clocks_by_the_length_of_the_trip(
+    redis_clock: RedisClock, redis: Redis
+) -> None:
+    redis.trip = 100
     assert redis_clock.tick() is not None
-    redis.clock.advance(EVERY - 1)
+    assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
+    redis.trip = 0
+    redis.clock.advance(EVERY - 101)
     assert redis_clock.tick() is None, "no news, so that what was listed since by this node is not taken back"
     assert redis.asked == 1
-    redis.clock.advance(1)
+    redis.clock.advance(101)
     glance = redis_clock.tick()
     assert glance is not None
     assert glance.layouts == LISTED
-
-
-def test_the_clocks_are_compared_by_the_length_of_the_trip(redis_clock: RedisClock, redis: Redis) -> None:
-    redis.trip = 100
-    redis_clock.tick()
-    assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
 
 
 def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
@@ -82,21 +81,13 @@ def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
     assert not redis.skew.far
 
 
-def test_the_time_without_a_question_does_not_count_as_out_of_reach(redis_clock: RedisClock, redis: Redis) -> None:
-    """As when a round took long, because it claimed many queues."""
-    redis_clock.tick()
-    redis.clock.advance(10 * REDIS_AWAY)
-    redis.away = True
-    redis_clock.tick()
-    assert (redis_clock.answers, redis_clock.reachable) == (False, True)
-    redis.clock.advance(REDIS_AWAY)
-    assert not redis_clock.reachable
-
-
-def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(redis_clock: RedisClock, redis: Redis) -> None:
+@pytest.mark.parametrize("wait", [EVERY, 10 * REDIS_AWAY], ids=["soon", "after-a-round-that-took-long"])
+def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while_without_an_answer(
+    redis_clock: RedisClock, redis: Redis, wait: int
+) -> None:
     redis_clock.tick()
     redis.away = True
-    redis.clock.advance(EVERY)
+    redis.clock.advance(wait)
     assert redis_clock.tick() is None
     assert (redis_clock.answers, redis_clock.reachable, redis.skew.far) == (False, True, True)
     redis.clock.advance(REDIS_AWAY)
@@ -146,16 +137,12 @@ def test_a_clock_that_is_far_off_is_told_and_only_one_that_is_late_is_behind(
     assert skew.ms == ahead
 
 
-def test_a_slow_answer_proves_nothing(skew: Skew, clock: ManualClock) -> None:
-    look(skew, clock, -FAR, trip=1)  # the answer may have been on its way back for all of that time
-    assert not skew.far
-    look(skew, clock, -FAR - 1, trip=1)
-    assert skew.far
-
-
 def test_only_a_clock_that_was_far_behind_itself_is_behind(skew: Skew, clock: ManualClock) -> None:
     """One that was far ahead, and has been put right, is not behind by the ms that is left."""
-    look(skew, clock, -FAR)
+    look(skew, clock, -FAR, trip=1)
+    assert not skew.far, "the answer may have been on its way back for all of that time"
+    look(skew, clock, -FAR - 1, trip=1)
+    assert skew.far
     look(skew, clock, 1)
     assert (skew.far, skew.behind) == (True, False)
 

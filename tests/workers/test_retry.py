@@ -116,24 +116,18 @@ def test_a_rejected_message_is_buried_at_once_in_the_targets_own_words(world: On
     assert hand.run(2_000) == []
 
 
-@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
-def test_on_the_general_path_a_message_past_its_time_is_not_sent_but_buried_as_expired(
-    world: OneQueue, key: str
+def test_a_message_past_its_time_is_not_sent_but_buried_as_expired_and_in_time_means_before_the_last_millisecond(
+    world: OneQueue,
 ) -> None:
-    world.add("m", expire_after=50, ordering_key=key)
+    for id, topic, key in (("general", "g.t", ""), ("keyed", "g.t", "k"), ("stream", "s.t", "")):
+        world.add(f"late-{id}", topic=topic, expire_after=50, ordering_key=key)
+        world.add(id, topic=topic, expire_after=51, ordering_key=key)
     world.advance(50)
-    hand = world.take_over()
-    assert hand.settle() == []
-    assert world.dead()["m"].reason == "expired"
-
-
-def test_in_time_means_before_the_last_millisecond(world: OneQueue) -> None:
-    world.add("general", expire_after=50)
-    world.add("stream", topic="s.t", expire_after=50)
-    world.advance(49)
-    hand = world.take_over()
-    assert hand.settle() == ["general"]
+    assert world.take_over().settle() == ["general", "keyed"]
     assert world.stream("s.t") == ["stream"]
+    assert {id: one.reason for id, one in world.dead().items()} == dict.fromkeys(
+        ["late-general", "late-keyed", "late-stream"], "expired"
+    )
 
 
 @pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
@@ -143,27 +137,6 @@ def test_a_message_that_fails_until_its_time_is_over_is_buried_as_expired(world:
     assert hand.settle() == ["m"]
     hand.answer("m", AWAY)
     assert hand.run(1_000) == []
-    assert world.dead()["m"].reason == "expired"
-
-
-def test_a_message_that_expires_while_it_waits_behind_its_key_is_buried_as_expired(world: OneQueue) -> None:
-    world.add("first", ordering_key="k")
-    world.add("second", ordering_key="k", expire_after=50)
-    world.add("third", ordering_key="k")
-    hand = world.take_over()
-    assert hand.settle() == ["first"]
-    world.advance(60)
-    hand.answer("first")
-    assert hand.run(10, lambda held: OK) == ["third"]
-    assert world.dead()["second"].reason == "expired"
-
-
-def test_into_a_local_stream_a_message_past_its_time_is_buried_as_expired(world: OneQueue) -> None:
-    world.add("m", topic="s.t", expire_after=50)
-    world.add("fine", topic="s.t")
-    world.advance(50)
-    world.take_over().settle()
-    assert world.stream("s.t") == ["fine"]
     assert world.dead()["m"].reason == "expired"
 
 
@@ -196,17 +169,15 @@ def forwarder(how: object) -> Forwarder:
     return Forwarder(OTHER, Odd(how), ManualClock(), threads=1, timeout=1_000)
 
 
-def test_an_exception_of_a_target_is_an_unknown_outcome_of_every_message() -> None:
-    results = forwarder(KeyError("surprise")).send(some(2))
-    assert [result.outcome for result in results] == ["unknown"] * 2
-    assert results[0].reason == "KeyError: 'surprise'"
-
-
-@pytest.mark.parametrize("difference", [-1, 1])
-def test_an_answer_for_fewer_or_more_messages_than_given_is_unknown_for_all(difference: int) -> None:
-    results = forwarder(difference).send(some(3))
+@pytest.mark.parametrize(
+    ("how", "reason"), [(KeyError("surprise"), "KeyError: 'surprise'"), (-1, "every message"), (1, "every message")]
+)
+def test_an_exception_and_an_answer_for_fewer_or_more_messages_than_given_are_unknown_for_all(
+    how: object, reason: str
+) -> None:
+    results = forwarder(how).send(some(3))
     assert [result.outcome for result in results] == ["unknown"] * 3
-    assert "every message" in results[0].reason
+    assert reason in results[0].reason
 
 
 def test_no_target_gets_more_at_once_than_it_takes() -> None:

@@ -36,23 +36,16 @@ def live(hand: Hand, ms: int) -> list[str]:
     return hand.sent[start:]
 
 
-def test_what_falls_due_within_it_goes_together_and_no_later(worlds: Callable[..., OneQueue]) -> None:
-    world, hand = having(worlds, SLACK, SLACK, SLACK)
-    for id, at in (("a", 100), ("b", 130), ("c", 100 + SLACK), ("d", 101 + SLACK)):
-        world.add(id, at=at)
-    assert live(hand, 99 + SLACK) == []
-    assert live(hand, 1) == ["a", "b", "c"]
-    assert live(hand, SLACK) == []
-    assert live(hand, 1) == ["d"]
-
-
-def test_a_wake_for_what_is_due_earlier_is_patient_too(worlds: Callable[..., OneQueue]) -> None:
+def test_what_falls_due_within_it_goes_together_and_no_later_also_at_a_wake(worlds: Callable[..., OneQueue]) -> None:
     world, hand = having(worlds, SLACK, SLACK, SLACK)
     world.add("later", at=500)
     live(hand, 1)
-    world.add("sooner", at=100)
+    for id, at in (("a", 100), ("b", 130), ("c", 100 + SLACK), ("d", 101 + SLACK)):
+        world.add(id, at=at)
     assert live(hand, 98 + SLACK) == []
-    assert live(hand, 1) == ["sooner"]
+    assert live(hand, 1) == ["a", "b", "c"]
+    assert live(hand, SLACK) == []
+    assert live(hand, 1) == ["d"]
 
 
 @pytest.mark.parametrize("place", range(3))
