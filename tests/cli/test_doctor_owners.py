@@ -84,8 +84,8 @@ FENCED: list[tuple[int, list[tuple[str, range, dict[str, Any]]], str, str]] = [
     ),
     (
         16, [("a", range(3, 16), ZK | {"epoch": NEW_EPOCH})],
-        "3 queues (0, 1, 2) without an owner, though a is live: most likely ZooKeeper's data was wiped, or the coordinator was changed, so "
-        "that new epochs are too low",
+        "3 queues (0, 1, 2) without an owner, though a is live: most likely ZooKeeper's data was wiped, or the "
+        "coordinator was changed, so that new epochs are too low",
         "delayq era bump",
     ),
 ]  # fmt: skip

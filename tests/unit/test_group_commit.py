@@ -73,16 +73,17 @@ async def finish(redis: Redis, made: Sequence[asyncio.Task[Outcome]]) -> None:
 async def test_calls_that_come_while_a_trip_is_under_way_share_the_next(group: GroupCommit, redis: Redis) -> None:
     made = calls(group, "a", 3)
     await settle()
-    made += calls(group, "b", 5)
+    made += [*calls(group, "b", 2), call(group, "taken"), *calls(group, "c", 2)]
     await settle()
     assert redis.trips == [["a0", "a1", "a2"]]
     assert group.waiting == 5
     redis.arrive()
     await settle()
-    assert redis.trips[1:] == [["b0", "b1", "b2", "b3", "b4"]]
+    assert redis.trips[1:] == [["b0", "b1", "taken", "c0", "c1"]]
     redis.arrive()
     outcomes = await asyncio.gather(*made)
-    assert [one.id for one in outcomes if isinstance(one, Scheduled)] == redis.trips[0] + redis.trips[1]
+    assert [one.id for one in outcomes] == redis.trips[0] + redis.trips[1]
+    assert [type(one) for one in outcomes] == [Scheduled] * 5 + [Conflict] + [Scheduled] * 2
 
 
 async def test_a_call_that_is_alone_goes_at_once_and_by_itself(group: GroupCommit, redis: Redis) -> None:
@@ -96,16 +97,9 @@ async def test_a_call_that_is_alone_goes_at_once_and_by_itself(group: GroupCommi
         await made
 
 
-async def test_each_call_gets_its_own_outcome(group: GroupCommit, redis: Redis) -> None:
-    made = [call(group, id) for id in ("a", "taken", "c")]
-    await finish(redis, made)
-    a, taken, c = [one.result() for one in made]
-    assert isinstance(a, Scheduled)
-    assert isinstance(taken, Conflict)
-    assert isinstance(c, Scheduled)
-
-
-async def test_another_trip_starts_when_many_wait(group: GroupCommit, redis: Redis) -> None:
+async def test_another_trip_starts_when_many_wait_or_one_has_waited_long(
+    group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = calls(group, "a", 1)
     await settle()
     made += calls(group, "b", async_client.MANY)
@@ -115,13 +109,9 @@ async def test_another_trip_starts_when_many_wait(group: GroupCommit, redis: Red
     assert redis.sizes == [1, async_client.MANY]
     await finish(redis, made)
     assert redis.sizes == [1, async_client.MANY, 3 * async_client.MANY]
-
-
-async def test_another_trip_starts_when_one_has_waited_long(
-    group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    redis.trips.clear()
     monkeypatch.setattr(async_client, "LONG", 0)
-    made = []
+    group, made = GroupCommit(redis.send, 3_600), []
     for name, count in (("a", 1), ("b", 2), ("c", 2)):
         made += calls(group, name, count)
         await settle()

@@ -66,10 +66,24 @@ def test_a_client_learns_after_a_while_which_layouts_are_gone(valkey: ServerUnde
 
 def bury(client: Client, id: str) -> None:
     """Make a message a dead letter, whenever it is due."""
-    keys = queue_keys(client.context().layouts.known[0].queue_of(id))
+    there = client.get(id)
+    assert there is not None
+    keys = queue_keys(there.queue)
     later = 4_000_000_000_000
     (found,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=10, node_now=later, now=later)))
     client.store.run(commands.bury(keys, EPOCH, [(found, 1, "no")]))
+
+
+def test_a_dead_letter_in_a_newer_queue_is_found_by_who_asks_the_closed_one_before_it(valkey: ServerUnderTest) -> None:
+    with Client(valkey.url, settings=PATIENT) as client:
+        client.context()
+        both = list_64(client.store)
+        letter = client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="letter"))
+        assert letter.queue == both[1].queue_of("letter")
+        bury(client, "letter")
+        assert client.redrive(["letter"]) == ["scheduled"]
+        bury(client, "letter")
+        assert client.discard("letter")
 
 
 CALLS: dict[str, Callable[[Client], object]] = {

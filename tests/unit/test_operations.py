@@ -266,10 +266,7 @@ def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatc
 
     first, second, error = Server(reply).run(operations.cancel_by_key(CONTEXT, "k"))
     assert (first.id, second.id, error) == ("a.0000", "b.0000", lost)
-
-
-def test_a_first_page_that_cannot_be_read_cancels_nothing() -> None:
-    lost = StoreUnavailable("away")
+    # If a first page cannot be read, nothing is cancelled.
     server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [])
     with pytest.raises(StoreUnavailable):
         server.run(operations.cancel_by_key(CONTEXT, "k"))

@@ -136,7 +136,10 @@ def test_a_rate_lasts_beside_no_pause_and_limits_only_what_was_paused(client: Cl
     assert client.topic("orders.us").bucket is None
     client.pause("orders.*")
     assert client.resume("orders.*", rate=500).changed
-    topic = client.topic("orders.us")
+    client.put_policy(Policy(name="slow", match="orders.slow", rate=5))
+    topic, slow = client.topic("orders.us"), client.topic("orders.slow")
+    assert slow.bucket is not None
+    assert (slow.bucket.rate, slow.limit) == (5, None)
     assert topic.bucket is not None
     assert topic.limit is not None
     assert (topic.bucket.rate, topic.limit.match, topic.granted_last_second) == (500, "orders.*", 0)
@@ -164,16 +167,6 @@ def test_a_pause_that_others_make_while_a_resume_looks_is_ended_by_it(client: Cl
             asked = list(plan.send(client.store.run_many(asked)))
     # It had seen nothing that it could end, so it is as if it had come first.
     assert (client.policies().paused, client.policies().limits) == (("orders.*",), {})
-
-
-def test_a_limit_is_told_only_where_it_is_what_bounds_a_topic(client: Client) -> None:
-    client.put_policy(Policy(name="slow", match="orders.slow", rate=5))
-    client.pause("orders.*")
-    client.resume("orders.*", rate=500)
-    slow, other = client.topic("orders.slow"), client.topic("orders.eu")
-    assert slow.bucket is not None
-    assert (slow.bucket.rate, slow.limit) == (5, None)
-    assert other.limit == client.policies().limits["orders.*"]
 
 
 def test_what_is_held_is_told_of_each_topic_and_by_a_resume(client: Client, valkey: ServerUnderTest) -> None:
@@ -234,7 +227,13 @@ def test_while_the_new_queues_have_not_the_policies_no_queue_is_closed(valkey: S
         FaultProxy(valkey.port) as proxy,
         Client(settings=load_settings(redis_url=proxy.url, queues=2, redis_timeout=REDIS_TIMEOUT)) as client,
     ):
-        client.pause("orders.*")
+        client.context()
+        proxy.drop_reply("apply_policies", times=4)
+        with pytest.raises(StoreUnavailable):
+            client.pause("orders.*")
+        proxy.heal()
+        again = client.pause("orders.*")
+        assert (again.changed, again.state) == (False, "paused")
         proxy.drop_reply("apply_policies", times=10)
         with pytest.raises(StoreUnavailable):
             list(reshard(client.store, 3, SystemClock()))
@@ -254,18 +253,6 @@ def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_know
     assert {state(client.store, queue, "policies") for queue in (0, 1)} == {paused.stored}
 
 
-def test_while_redis_is_away_nothing_is_promised_and_the_same_again_is(valkey: ServerUnderTest) -> None:
-    with FaultProxy(valkey.port) as proxy:
-        with Client(settings=load_settings(redis_url=proxy.url, queues=2, redis_timeout=REDIS_TIMEOUT)) as client:
-            client.context()
-            proxy.drop_reply("apply_policies", times=4)
-            with pytest.raises(StoreUnavailable):
-                client.pause("orders.*")
-            proxy.heal()
-            again = client.pause("orders.*")
-        assert (again.changed, again.state) == (False, "paused")
-
-
 WRONG_PAUSES: list[tuple[dict[str, Any], str]] = [
     ({"match": "orders.[ab]"}, "match"), ({"match": ""}, "match"), ({"match": 7}, "match"),
     ({"match": "a", "reason": "x" * 201}, "reason"), ({"match": "a", "reason": 7}, "reason"),
@@ -275,15 +262,12 @@ WRONG_PAUSES: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_pause_is_refused(client: Client) -> None:
+def test_a_wrong_pause_and_a_resume_at_no_rate_at_all_are_refused(client: Client) -> None:
     for fields, field in WRONG_PAUSES:
         with pytest.raises(InvalidMessage) as refused:
             client.pause(**fields)
         assert refused.value.field == field, fields
     assert client.policies().version == ""
-
-
-def test_a_resume_at_no_rate_at_all_is_refused(client: Client) -> None:
     client.pause("a")
     rates: list[Any] = [0, 0.5, -1, float("nan"), float("inf"), "5", True]
     for rate in rates:
@@ -326,19 +310,16 @@ def test_what_may_arrive_is_what_nodes_tell(client: Client, told: list[dict[str,
     assert [one.in_flight for one in arriving if one.in_flight is None] == ([None] if in_flight is None else [])
 
 
-def test_while_a_worker_is_too_old_nothing_is_paused(client: Client) -> None:
-    line(client, "node-1", policies="")
-    line(client, "node-2")
-    with pytest.raises(NotReady, match=r"^node-2 cannot pause topics"):
-        client.pause("orders.*")
-    assert client.policies().version == ""
-
-
 # -- policies ------------------------------------------------------------------------------------------------------------
 
 
-def test_while_a_worker_is_too_old_it_is_given_no_policy_that_it_would_not_act_on(client: Client) -> None:
+def test_while_a_worker_is_too_old_nothing_is_paused_and_it_is_given_no_policy_that_it_would_not_act_on(
+    client: Client,
+) -> None:
     line(client, "node-1")
+    with pytest.raises(NotReady, match=r"^node-1 cannot pause topics"):
+        client.pause("orders.*")
+    assert client.policies().version == ""
     said: list[dict[str, Any]] = [{"rate": 5}, {"max_in_flight": 3}, {"max_attempts": 3}, {"backoff": (10,)}]
     for one in said:
         with pytest.raises(NotReady, match=r"^node-1 cannot act on policies"):
@@ -348,17 +329,6 @@ def test_while_a_worker_is_too_old_it_is_given_no_policy_that_it_would_not_act_o
     assert "p" in client.policies().policies
 
 
-def test_topics_are_listed_by_a_pattern_and_whether_they_are_paused(client: Client) -> None:
-    client.put_policy(Policy(name="p", match="sms", pending=5))
-    for match in ("orders.eu", "orders.us"):
-        client.pause(match)
-    client.put_policy(Policy(name="q", match="orders.old", pending=5))
-    asked: list[dict[str, Any]] = [{}, {"match": "orders.?s"}, {"paused": False}, {"match": "orders.*", "paused": True}]
-    assert [[one.topic for one in client.topics(**one)] for one in asked] == [
-        ["orders.eu", "orders.old", "orders.us", "sms"], ["orders.us"], ["orders.old", "sms"], ["orders.eu", "orders.us"]
-    ]  # fmt: skip
-
-
 #: Each could not be read again.
 UNREADABLE: list[tuple[str, Any]] = [
     ("order", 1.5), ("order", None), ("rate", "5"), ("rate", True), ("rate", float("inf")), ("burst", 2.5), ("per", "node"),
@@ -366,14 +336,6 @@ UNREADABLE: list[tuple[str, Any]] = [
     ("backoff", 10), ("expire_after", "1h"), ("pending", 1.5), ("index", "topic"), ("redact", "$.card"),
     ("min_replicas", "1"), ("fsync", True),
 ]  # fmt: skip
-
-
-def test_a_policy_that_could_not_be_read_again_is_refused(client: Client) -> None:
-    for field, value in UNREADABLE:
-        camel = re.sub("_(.)", lambda match: match.group(1).upper(), field)
-        with pytest.raises(InvalidMessage, match=f"^{camel}: "):
-            client.put_policy(Policy(**({"name": "p", "match": "a", "rate": 5, field: value})))
-    assert client.policies().version == ""
 
 
 def test_a_policy_of_lists_is_the_same_as_one_of_tuples(client: Client) -> None:
@@ -424,10 +386,14 @@ WRONG_POLICIES: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_policy_is_refused(client: Client) -> None:
+def test_a_wrong_policy_and_one_that_could_not_be_read_again_are_refused(client: Client) -> None:
     for field, value, told in WRONG_POLICIES:
         with pytest.raises(InvalidMessage, match=told):
             client.put_policy(Policy(**({"name": "p", "match": "sms.*"} | {field: value})))
+    for field, value in UNREADABLE:
+        camel = re.sub("_(.)", lambda match: match.group(1).upper(), field)
+        with pytest.raises(InvalidMessage, match=f"^{camel}: "):
+            client.put_policy(Policy(**({"name": "p", "match": "a", "rate": 5, field: value})))
     assert client.policies().version == ""
 
 

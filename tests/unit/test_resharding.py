@@ -351,40 +351,6 @@ def test_the_machine_fails_without_a_rule_of_the_scripts(
         run(valkey, *seeds, *range(amount(0, 200)))
 
 
-def of_a_letter_in_a_newer_queue(server: ServerUnderTest, call: str) -> str:
-    """What a client is told of it that asks the queue first where it would be by the layout that the client knows."""
-    server.flush()
-    machine = Reshards()
-    machine.store = store = Store(server.url, timeout=PATIENCE)
-    try:
-        listed = store.run(commands.layout(2)).layouts
-        routes = Routes([Route(name="all", target="log:")])
-        store.run(commands.set_layouts(listed, (*listed, following(listed, 3))))
-        for queue in listed[0].numbers:
-            store.run(commands.close(queue_keys(queue)))
-        message = Message(topic="t", body="a", expect_date=FAR, id="letter")
-        (outcome,) = machine.ask(
-            schedule_messages(Context(layouts=Layouts(listed), routes=routes), [message], FAR - HOUR)
-        )
-        keys = queue_keys(outcome.queue)
-        (one,) = taken(store.run(commands.pull(keys, EPOCH, offset=0, room=500, node_now=FAR, now=FAR)))
-        store.run(commands.bury(keys, EPOCH, [(one, 1, "no")]))
-        asked = operations.redrive if call == "redrive" else operations.discard
-        (result,) = machine.ask(asked(Context(layouts=Layouts(listed), routes=routes), ["letter"]))
-        return str(result)
-    finally:
-        store.close()
-
-
-@pytest.mark.parametrize(("call", "result"), [("redrive", "scheduled"), ("discard", "discarded")])
-def test_a_letter_in_a_newer_queue_is_found_by_who_asks_the_closed_one_before_it(
-    call: str, result: str, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert of_a_letter_in_a_newer_queue(valkey, call) == result
-    plant(Mutant(f"a {call} that is not sent on", ((call, NOT_HERE, "'not_found'"),)), monkeypatch)
-    assert of_a_letter_in_a_newer_queue(valkey, call) == "not_dead", "it would be seen"
-
-
 def test_the_machine_fails_when_the_newest_layout_is_asked_first(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,21 +37,15 @@ def test_the_first_route_that_matches_takes_the_topic() -> None:
         Route(name="one", match="orders.?", target="log:"),
         Route(name="many", match="orders.*", target="log:"),
         Route(name="end", match="*-eu", target="log:"),
+        Route(name="dot", match="a.b", target="log:"),
     ])  # fmt: skip
     wanted = ("orders.paid", "orders.x", "orders.", "orders.xy", "orders", "users-eu", "users-eu-1", "Orders.x")
     assert names(routes, *wanted) == ["exact", "one", "many", "many", None, "end", None, None]
-
-
-def test_with_a_table_a_topic_that_matches_nothing_is_refused() -> None:
-    routes = Routes([Route(name="orders", match="orders.*", target="log:")])
+    assert names(routes, "a.b", "axb", "a.b.c") == ["dot", None, None]
     routes.check(Message(topic="orders.paid"))
     with pytest.raises(InvalidMessage, match="no route takes 'news'") as caught:
         routes.check(Message(topic="news"))
     assert caught.value.field == "topic"
-
-
-def test_a_dot_in_a_pattern_is_a_dot() -> None:
-    assert names(Routes([Route(name="r", match="a.b", target="log:")]), "a.b", "axb", "a.b.c") == ["r", None, None]
 
 
 def test_many_topics_from_outside_do_not_fill_memory() -> None:
@@ -72,24 +66,18 @@ def test_a_stream_may_be_named_by_a_template() -> None:
 ROWS = [{"name": "kafka", "match": "orders.*", "target": "kafka://b", "maxAttempts": 3, "sendTimeout": 500}]
 
 
-def test_a_table_is_read_from_json(tmp_path: Path) -> None:
+def test_a_table_is_read_from_json_toml_and_yaml(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="no PyYAML: pip install pyyaml")
     file = tmp_path / "routes.json"
     file.write_text(json.dumps({"routes": ROWS}))
     for value in (json.dumps(ROWS), json.dumps({"routes": ROWS}), " " + json.dumps(ROWS), str(file)):
         (route,) = load_routes(value).table
         assert (route.name, route.target, route.max_attempts, route.send_timeout) == ("kafka", "kafka://b", 3, 500)
-
-
-def test_a_table_is_read_from_toml_and_yaml(tmp_path: Path) -> None:
-    pytest.importorskip("yaml", reason="no PyYAML: pip install pyyaml")
     toml, yaml = tmp_path / "routes.toml", tmp_path / "routes.yml"
     toml.write_text('[[routes]]\nname = "log"\nmatch = "a*"\ntarget = "log:"\n')
     yaml.write_text("routes:\n  - name: log\n    match: 'a*'\n    target: 'log:'\n")
     for file in (toml, yaml):
         assert names(load_routes(str(file)), "abc", "b") == ["log", None]
-
-
-def test_an_empty_setting_is_no_table() -> None:
     assert names(load_routes("  "), "anything") == ["streams"]
 
 
@@ -108,19 +96,13 @@ BROKEN = [
 ]  # fmt: skip
 
 
-def test_a_broken_table_is_refused_in_one_sentence() -> None:
+def test_a_broken_table_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in BROKEN:
         assert said(value).startswith("DELAYQ_ROUTES: "), value
-
-
-def test_a_broken_file_is_told_in_one_sentence_with_its_name(tmp_path: Path) -> None:
     for name, content in {"a.json": b"\xff\xfe", "b.json": b"{", "c.toml": b"x = ", "d.toml": b"\xff"}.items():
         (tmp_path / name).write_bytes(content)
         assert said(str(tmp_path / name)).startswith("DELAYQ_ROUTES: ")
     assert "Is a directory" in said(str(tmp_path))
-
-
-def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "routes.yaml").write_text("routes: []")
     assert "pip install pyyaml" in said(str(tmp_path / "routes.yaml"))
@@ -144,9 +126,6 @@ def test_a_wrong_route_is_refused_in_one_sentence() -> None:
             Routes([Route(**({"name": "r"} | fields))])
         assert about in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-def test_two_routes_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two routes have the same name"):
         Routes([Route(name="a"), Route(name="a", match="x")])
 
@@ -182,15 +161,12 @@ def test_the_pull_itself_writes_only_streams_of_the_same_redis_and_in_a_cluster_
         assert is_local(Route(name="r", target=target, **fields), redis_url) is local, (redis_url, target, fields)
 
 
-def test_a_wrong_redis_behind_a_target_is_refused() -> None:
+def test_a_wrong_redis_behind_a_target_and_an_unknown_scheme_are_refused() -> None:
     for target in ("http://h", "redis+cluster://", "redis+sentinel://h"):
         with pytest.raises(ConfigError, match="route r: the target's URL is wrong: the Redis URL is wrong"):
             open_target(Route(name="r", target=f"redis+stream:{target}"), REDIS)
     with pytest.raises(ConfigError, match="route r: the target's URL is wrong"):
         open_target(Route(name="r", target="redis+stream://host:port"), REDIS)
-
-
-def test_an_unknown_scheme_is_told_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match=r"route r: no target takes mqtt: URLs; known are .*log") as caught:
         open_target(Route(name="r", target="mqtt://x"), REDIS)
     assert not isinstance(caught.value, MissingExtra)

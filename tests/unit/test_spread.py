@@ -83,35 +83,31 @@ def test_commands_go_to_their_primaries_and_answers_stand_in_order() -> None:
     assert not wire.spread.waiting
 
 
-def test_a_moved_slot_is_followed_and_remembered() -> None:
-    key = key_on(A)
-    wire = Wire([get(key)])
-    wire.round()
-    wire.reply(A, redis.exceptions.MovedError(f"{slot_of(key)} b:2"))
-    assert (wire.spread.waiting, wire.spread.stale, wire.spread.next_round()) == (True, True, 0.0)
-    assert wire.round() == [(B, 0)]
-    assert wire.slots.node_of(key) == B
-    wire.reply(B, b"there")
-    assert wire.spread.result() == [b"there"]
+SLOT = slot_of(key_on(A))
 
 
-def test_a_slot_under_way_is_asked_for_once_and_not_remembered() -> None:
-    key = key_on(A)
-    wire = Wire([get(key)])
-    wire.round()
-    wire.reply(A, redis.exceptions.AskError(f"{slot_of(key)} b:2"))
-    assert wire.spread.next_round() == 0.0
-    wire.round()
-    assert wire.sent == [(B, Routed(0, wire.sent[0][1].command, B, True))]
-    assert (wire.slots.node_of(key), wire.spread.stale) == (A, False)
-
-
-def test_a_server_without_a_host_in_its_answer_means_itself() -> None:
+@pytest.mark.parametrize(
+    ("error", "node", "remembered", "asking"),
+    [
+        (redis.exceptions.MovedError(f"{SLOT} b:2"), B, B, False),
+        (redis.exceptions.MovedError(f"{SLOT} :9"), ("a", 9), ("a", 9), False),  # without a host: the server itself
+        (redis.exceptions.AskError(f"{SLOT} b:2"), B, A, True),
+    ],
+    ids=["moved", "moved within a host", "asked once"],
+)
+def test_a_slot_that_is_elsewhere_is_followed_and_remembered_once_it_has_moved(
+    error: Exception, node: tuple[str, int], remembered: tuple[str, int], asking: bool
+) -> None:
     wire = Wire([get(key_on(A))])
     wire.round()
-    wire.reply(A, redis.exceptions.MovedError("5 :9"))
-    wire.spread.next_round()
-    assert wire.round() == [(("a", 9), 0)]
+    wire.reply(A, error)
+    assert (wire.spread.waiting, wire.spread.stale, wire.spread.next_round()) == (True, not asking, 0.0)
+    assert wire.round() == [(node, 0)]
+    assert wire.sent[0][1].asking is asking
+    assert wire.slots.node_of(key_on(A)) == remembered
+    for reply in [b"OK"] * asking + [b"there"]:
+        wire.reply(node, reply)
+    assert wire.spread.result() == [b"there"]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +168,9 @@ def test_what_was_not_answered_on_a_broken_connection_is_sent_once_more_and_then
     first, second = wire.spread.result()
     assert isinstance(first, StoreUnavailable)
     assert second == b"fine"
-
-
-def test_after_a_time_out_nothing_is_repeated() -> None:
     wire = Wire([get(key_on(A))])
     wire.round()
-    wire.spread.lost(wire.link(A), redis.exceptions.TimeoutError("slow"))
+    wire.spread.lost(wire.link(A), redis.exceptions.TimeoutError("slow"))  # after a time-out nothing is repeated
     assert not wire.spread.waiting
     assert [type(answer) for answer in wire.spread.result()] == [StoreUnavailable]
 
@@ -231,12 +224,17 @@ def cancel(queue: int) -> Command[list[str]]:
     return commands.cancel(queue_keys(queue), ["id"])
 
 
-def cancelled(count: int, *, replicas: int) -> list[Any]:
-    """Cancel something on one primary, and let so many replicas have it; the answers."""
-    wire = Wire([cancel(3)] * count, DURABILITY)
+def begun(*wanted: Command[Any]) -> tuple[Wire, tuple[str, int], PrimaryLink]:
+    """Commands of one queue that were sent to its primary."""
+    wire = Wire(wanted, DURABILITY)
     wire.round()
     (node,) = wire.spread.links
-    link = wire.link(node)
+    return wire, node, wire.link(node)
+
+
+def cancelled(count: int, *, replicas: int) -> list[Any]:
+    """Cancel something on one primary, and let so many replicas have it; the answers."""
+    wire, node, link = begun(*[cancel(3)] * count)
     assert link.rest()
     for _ in range(count):
         wire.reply(node, [b"cancelled"])
@@ -252,10 +250,7 @@ def test_a_change_that_too_few_replicas_have_is_unknown() -> None:
 
 
 def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
-    wire = Wire([cancel(3)], DURABILITY)
-    wire.round()
-    (node,) = wire.spread.links
-    link = wire.link(node)
+    wire, node, link = begun(cancel(3))
     assert link.rest()
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
@@ -270,18 +265,14 @@ def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
 
 
 def test_what_was_answered_on_a_connection_that_broke_before_the_barrier_is_unknown() -> None:
-    wire = Wire([cancel(3)], DURABILITY)
-    wire.round()
-    (node,) = wire.spread.links
+    wire, node, link = begun(cancel(3))
     wire.reply(node, [b"cancelled"])
-    wire.spread.lost(wire.link(node), redis.exceptions.ConnectionError("reset"))
+    wire.spread.lost(link, redis.exceptions.ConnectionError("reset"))
     assert [type(answer) for answer in wire.spread.result()] == [NotDurable]
 
 
 def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
-    wire = Wire([cancel(3)], DURABILITY)
-    wire.round()
-    (node,) = wire.spread.links
+    wire, node, _ = begun(cancel(3))
     elsewhere = B if node == A else A
     wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
     wire.spread.next_round()
@@ -293,7 +284,5 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
 
 
 def test_what_only_reads_waits_for_nobody() -> None:
-    wire = Wire([commands.find_by_key(queue_keys(3), "key", 10)], DURABILITY)
-    wire.round()
-    (node,) = wire.spread.links
-    assert not wire.link(node).rest()
+    _, _, link = begun(commands.find_by_key(queue_keys(3), "key", 10))
+    assert not link.rest()
