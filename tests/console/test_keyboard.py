@@ -90,23 +90,6 @@ def test_two_keys_lead_to_each_page_and_its_heading_is_read_out(pages: Pages, wo
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_keys_walk_select_and_open_rows(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages?topic=sms.*")
-    rows = page.get_by_role("main").locator("tbody tr")
-    expect(rows.first).to_be_visible()
-    for key, row in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
-        page.keyboard.press(key)
-        expect(rows.nth(row)).to_be_focused()
-    page.keyboard.press("x")
-    expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
-    expect(page.get_by_role("button", name="Cancel 1 message")).to_be_enabled()
-    page.keyboard.press("x")
-    expect(rows.nth(1).get_by_role("checkbox")).not_to_be_checked()
-    id = rows.nth(1).get_by_role("link").first.inner_text()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_contain_text(id)
-
-
 def test_the_first_tab_skips_the_menu(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/topics")
     settle(page)

@@ -109,7 +109,7 @@ def test_what_is_selected_is_cancelled_by_the_keyboard_and_the_count(world: Worl
     page = pages.open(f"{world.url}#/messages?topic=story.selected&state=scheduled")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
-    for key in ("j", "x", "j", "x"):
+    for key in ("j", "j", "j", "k", "x", "j", "x"):
         page.keyboard.press(key)
     expect(rows.and_(page.locator("[aria-selected=true]"))).to_have_count(2)
     page.get_by_role("button", name="Cancel 2 messages …").press("Enter")

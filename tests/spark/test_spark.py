@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,15 +54,6 @@ def messages(spark: Any, valkey: ServerUnderTest) -> Callable[..., Any]:
 
 def pool(client: Client) -> int:
     return sum(queue.pool for queue in client.stats())
-
-
-def test_the_source_is_where_spark_looks_for_sources_in_any_folder(tmp_path: Path) -> None:
-    look = "import pkgutil; print(*(one.name for one in pkgutil.iter_modules() if one.name.startswith('pyspark_')))"
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ran = subprocess.run(
-        [sys.executable, "-c", look], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    assert "pyspark_delayq" in ran.stdout.split()
 
 
 def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, append: Append, client: Client) -> None:
@@ -129,28 +117,6 @@ def test_a_write_that_cannot_work_is_refused_before_it_begins(
     with pytest.raises(Exception, match=r"use \.mode\('append'\)"):
         writer.option("topic", "t").mode("overwrite").save()
     assert valkey.admin.keys() == []
-
-
-def test_rejected_rows_are_reported_once_and_never_stop_the_others(
-    spark: Any, append: Append, client: Client, tmp_path: Path
-) -> None:
-    frame = spark.range(1_000, numPartitions=3).selectExpr(
-        "concat('m-', id) as id", f"if(id % 10 = 0, 1, {FAR}) as expect_date", "'x' as body"
-    )
-    with pytest.raises(
-        Exception, match=r"1000 rows read: 900 scheduled.*100 rejected \(past 100\).*What was scheduled"
-    ):
-        append(frame, topic="t", report="job")
-    report = read_report(client, "job")
-    assert report.total is not None and report.total.rejected == {"past": 100}
-    append(frame, topic="t", rejects=str(tmp_path / "rejects"))
-    table = spark.read.parquet(str(tmp_path / "rejects"))
-    assert table.columns == ["id", "expect_date", "body", "reject_reason", "reject_detail"]
-    assert table.count() == table.select("id").distinct().count() == 100
-    append(frame, topic="t", past="skip", report="job")
-    report = read_report(client, "job")
-    assert report.total is not None and (report.total.present, report.total.skipped) == (900, 100)
-    assert pool(client) == 900
 
 
 def test_messages_come_back_as_they_were_written(

@@ -211,14 +211,6 @@ def test_the_topic_stands_in_a_webhook_s_path_and_query_as_a_part_of_a_url(
     ]
 
 
-def test_a_topic_that_would_lead_elsewhere_is_rejected_without_a_request(
-    receiver: Receiver, webhooks: Webhooks
-) -> None:
-    hook = webhooks(receiver.url(path="/in/{topic}/end"))
-    assert outcomes(hook.send([delivery("a", topic="..")], SEND_SECONDS)) == ["rejected"]
-    assert receiver.requests == []
-
-
 @pytest.mark.parametrize(
     ("url", "why"),
     [

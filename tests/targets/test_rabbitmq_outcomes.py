@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from delayq.targets import OK
@@ -137,25 +135,6 @@ def test_whom_the_broker_cannot_bear_is_found_among_its_neighbours(
     assert id == "m70" and "406 PRECONDITION_FAILED" in reason
     assert outcomes(target.send([delivery("after", topic=queue)], SEND_SECONDS)) == ["ok"]
     assert {f"m{number}" for number in range(100)} - {"m70"} <= set(broker.ids(queue, 100))
-
-
-def test_what_amqp_cannot_carry_is_rejected(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
-    queue = broker.queue()
-    cases: tuple[tuple[dict[str, str], dict[str, Any], str], ...] = (
-        ({"routingKey": "x{topic}"}, {"topic": "t" * 255}, "its exchange or routing key is longer than 255 bytes"),
-        (
-            {},
-            {"properties": {"CC": "a"}},
-            "the property 'CC' cannot be a header; give the route another propertyPrefix",
-        ),
-        ({}, {"properties": {"delayq-due": "a"}}, "the property 'delayq-due' cannot be a header"),
-        ({"propertyPrefix": "p"}, {"properties": {"n" * 255: "a"}}, "cannot be a header"),
-    )
-    for options, fields, reason in cases:
-        target = rabbits(rabbitmq.url, **({"routingKey": queue} | options))
-        bad, good = target.send([delivery("bad", **fields), delivery("good", topic=queue)], SEND_SECONDS)
-        assert bad.outcome == "rejected" and reason in bad.reason
-        assert good.outcome == ("ok" if "routingKey" not in options else "unavailable")
 
 
 def test_headers_that_do_not_fit_into_a_frame_are_rejected(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:

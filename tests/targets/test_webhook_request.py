@@ -91,15 +91,6 @@ def test_the_content_type_is_that_of_the_body_unless_the_route_has_one(body: Any
     assert dict(target(contentType="application/xml").headers(one))[b"content-type"] == b"application/xml"
 
 
-def test_an_empty_body_and_a_big_one_arrive(receiver: Receiver, webhooks: Webhooks) -> None:
-    big = bytes(range(256)) * 4_000
-    assert outcomes(webhooks(receiver.url()).send([delivery("a", ""), delivery("b", big)], SEND_SECONDS)) == [
-        "ok",
-        "ok",
-    ]
-    assert [request.body for request in receiver.requests] == [b"", big]
-
-
 # -- the signature ---------------------------------------------------------------------------------------------------------
 
 

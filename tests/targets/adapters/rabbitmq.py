@@ -62,6 +62,7 @@ class RabbitMQAdapter:
             {"properties": {"delayq-due": "x"}},
             {"properties": {"amqp-priority": "high"}},
             {"properties": {"amqp-type": "x" * 256}},
+            {"properties": {"n" * 256: "x"}},
         ]
 
 
