@@ -7,6 +7,7 @@ import pytest
 
 from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import checks
+from delayq.store.connect.durability import believable
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -37,15 +38,12 @@ def test_a_server_says_what_it_is(server: ServerUnderTest) -> None:
     assert (found.max_memory, found.used_memory > 0) == (2**30, True)
 
 
-@pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])
-def test_a_server_that_cannot_write_to_its_disk_says_so(field: str) -> None:
-    for status, failing in (("ok", False), ("err", True)):
-        server = checks.server().read(f"{field}:{status}\r\nrole:master\r\n".encode())
-        assert server.disk_failing is failing
-        assert checks.weakest([GOOD, server]).disk_failing is failing
-
-
-def test_a_disk_that_cannot_be_written_is_told() -> None:
+def test_a_server_that_cannot_write_to_its_disk_says_so_and_it_is_told() -> None:
+    for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
+        for status, failing in (("ok", False), ("err", True)):
+            server = checks.server().read(f"{field}:{status}\r\nrole:master\r\n".encode())
+            assert server.disk_failing is failing
+            assert checks.weakest([GOOD, server]).disk_failing is failing
     found = checks.server().read(b"aof_enabled:1\r\nmaxmemory_policy:noeviction\r\naof_last_write_status:err\r\n")
     (complaint,) = checks.complaints(found)
     assert "make room on its disk" in complaint
@@ -65,8 +63,35 @@ def test_what_a_disk_has_refused_counts_until_a_rewrite_has_made_it_good() -> No
 
 
 def test_nothing_is_said_against_a_good_server() -> None:
-    assert checks.complaints(GOOD) == []
-    checks.refuse(GOOD)
+    for good in (GOOD, msgspec.structs.replace(GOOD, policy=None, role="unknown")):  # nor against what it does not say
+        assert checks.complaints(good) == []
+        checks.refuse(good)
+
+
+def test_too_few_replicas_are_told() -> None:
+    followed = msgspec.structs.replace(GOOD, replicas=2)
+    assert checks.complaints(followed, min_replicas=2) == []
+    (complaint,) = checks.complaints(followed, min_replicas=3)
+    assert "only 2 replicas are connected" in complaint
+
+
+def test_of_several_primaries_the_worst_counts() -> None:
+    good = msgspec.structs.replace(GOOD, name="redis", version="7.0.15", used_memory=1, replicas=2)
+    other = msgspec.structs.replace(
+        good, version="7.4.1", aof=False, policy="allkeys-lru", replicas=0, max_memory=10, used_memory=9
+    )
+    worst = checks.weakest([good, other, good])
+    assert (worst.version, worst.aof, worst.policy, worst.replicas) == ("7.0.15", False, "allkeys-lru", 0)
+    assert (worst.max_memory, worst.used_memory, worst.primaries) == (10, 9, 3)
+    assert len([one for one in checks.complaints(worst, min_replicas=1) if "one of the 3 primaries" in one]) == 3
+    with pytest.raises(ConfigError, match="allkeys-lru on one of the 3 primaries"):
+        checks.refuse(worst)
+
+
+def test_the_waitaof_of_redis_eight_and_later_is_believed() -> None:
+    assert believable("redis", "8.0.1")
+    for name, version in (("redis", "7.0.15"), ("redis", "7.4.1"), ("valkey", "9.1.2"), ("redis", "unknown")):
+        assert not believable(name, version)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +125,3 @@ def test_a_server_that_loads_its_append_only_file_is_away_and_not_without_one() 
     for ask in (lambda: checks.told([loading, {}]), lambda: checks.refuse(loading)):
         with pytest.raises(StoreUnavailable, match="loading"):
             ask()
-
-
-def test_what_else_a_server_does_not_say_is_not_held_against_it() -> None:
-    assert checks.complaints(msgspec.structs.replace(GOOD, policy=None, role="unknown")) == []

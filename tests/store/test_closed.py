@@ -29,7 +29,7 @@ def closed(q: Queue) -> Queue:
     return q
 
 
-def test_a_new_message_has_moved_and_changes_nothing(closed: Queue) -> None:
+def test_what_is_new_or_elsewhere_has_moved_and_nothing_changes(closed: Queue) -> None:
     assert not closed.run(commands.close(closed.keys))  # once and for ever
     assert closed.stats().closed
     before, generation = closed.state(), closed.admin.hget(closed.keys.state, "generation")
@@ -37,6 +37,12 @@ def test_a_new_message_has_moved_and_changes_nothing(closed: Queue) -> None:
         row("new", at=20_000), row("NEW", after=5_000, given=True), row("soon", at=10_001), row("bad", after=10**13 - 1)
     )
     assert [answers.others[place][0] for place in range(4)] == [MOVED, MOVED, MOVED, "invalid"]
+    assert closed.cancel("new", "off", "dead") == [MOVED, "cancelled", "dead"]
+    assert closed.reschedule("new", "r1000") == (MOVED, None)
+    assert closed.redrive("new", "here") == [MOVED, "not_dead"]
+    assert closed.discard("new", "here") == [None, False]
+    states = [one and one.state for one in closed.get("new", "here", "dead", "sent")]
+    assert states == [MOVED, "scheduled", "dead", "delivered"]
     assert closed.state() == before
     assert closed.admin.hget(closed.keys.state, "generation") == generation
 
@@ -55,15 +61,6 @@ def test_a_repeated_call_is_answered_by_the_queue_that_has_the_id(closed: Queue)
     assert [answers.others[place][0] for place in range(2)] == [MOVED, MOVED]
 
 
-def test_calls_about_ids_that_are_elsewhere_are_sent_on(closed: Queue) -> None:
-    assert closed.cancel("new", "off", "dead") == [MOVED, "cancelled", "dead"]
-    assert closed.reschedule("new", "r1000") == (MOVED, None)
-    assert closed.redrive("new", "here") == [MOVED, "not_dead"]
-    assert closed.discard("new", "here") == [None, False]
-    states = [one and one.state for one in closed.get("new", "here", "dead", "sent")]
-    assert states == [MOVED, "scheduled", "dead", "delivered"]
-
-
 def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
     assert closed.find("k") == ["here"]
     assert closed.reschedule("here", "a30000") == ("scheduled", 30_000)
@@ -77,18 +74,19 @@ def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
 # -- done with it --------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed: Queue) -> None:
-    def done(now: int) -> bool:
-        return closed.run(commands.is_drained(closed.keys, now=now, retention=closed.retention))
+def done(q: Queue, now: int) -> bool:
+    return q.run(commands.is_drained(q.keys, now=now, retention=q.retention))
 
+
+def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed: Queue) -> None:
     later = 20_000 + closed.retention.window
-    assert not done(later)
+    assert not done(closed, later)
     closed.cancel("here", now=15_000)
-    assert not done(later)
+    assert not done(closed, later)
     closed.discard("dead")
-    assert not done(14_999 + closed.retention.window)
-    assert done(later)
-    assert done(10_000), "once so, it stays so"
+    assert not done(closed, 14_999 + closed.retention.window)
+    assert done(closed, later)
+    assert done(closed, 10_000), "once so, it stays so"
     assert closed.stats().closed, "so that whoever comes late is sent on"
     assert closed.schedule(row("new", at=later)).others[0][0] == MOVED
 
@@ -96,22 +94,19 @@ def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed:
 def test_what_is_parked_keeps_it(closed: Queue) -> None:
     closed.cancel("here")
     closed.redrive("dead")
-    (one,) = taken(closed.pull(now=10_000))
-    closed.park("t:away", one)
+    closed.park("t:away", *taken(closed.pull(now=10_000)))
     closed.retention = Retention(window=1)
-    assert not closed.run(commands.is_drained(closed.keys, now=50_000, retention=closed.retention))
+    assert not done(closed, 50_000)
     closed.unpark("t:away")
-    (one,) = taken(closed.pull(now=10_000))
-    closed.ack(one)
-    assert closed.run(commands.is_drained(closed.keys, now=50_000, retention=closed.retention))
+    closed.ack(*taken(closed.pull(now=10_000)))
+    assert done(closed, 50_000)
 
 
 def test_an_open_queue_is_never_done_with_and_many_endings_are_forgotten_step_by_step(q: Queue) -> None:
-    assert not q.run(commands.is_drained(q.keys, now=q.now))
+    assert not done(q, q.now)
     q.admin.zadd(q.keys.final, {f"id-{number}": ended(number, FORWARDED) for number in range(5_000)})
     q.run(commands.close(q.keys))
-    done = [q.run(commands.is_drained(q.keys, now=10**12, retention=q.retention)) for _ in range(3)]
-    assert done == [False, False, True]
+    assert [done(q, 10**12) for _ in range(3)] == [False, False, True]
 
 
 # -- the list ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreError
@@ -253,14 +252,8 @@ def test_a_server_whose_word_cannot_be_taken_must_write_always_by_itself(
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
 
 
-def again(server: EmbeddedServer, *extra: str) -> EmbeddedServer:
-    """The same data at the same port, started with other settings."""
-    server.stop()
-    return EmbeddedServer(data_dir=server.data_dir, port=server.port, binary=server.binary, extra=extra)
-
-
 @binaries
-def test_a_server_that_comes_back_without_always_confirms_no_change(
+def test_a_server_that_is_changed_or_comes_back_without_always_confirms_no_change(
     binary: Path | None, tmp_path: Path, client: Callable[..., Client]
 ) -> None:
     first = EmbeddedServer(data_dir=tmp_path, binary=binary, extra=["--appendfsync", "always"])
@@ -268,7 +261,17 @@ def test_a_server_that_comes_back_without_always_confirms_no_change(
     made = client(first.url, fsync="always")
     made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
     bury(made, "dead")
-    with again(first) as second:
+    member = Member(first)
+    with closing(member.admin) as admin:
+        for setting, value, good in (("appendfsync", "everysec", "always"), ("appendonly", "no", "yes")):
+            admin.config_set(setting, value)
+            with pytest.raises(NotDurable, match=f"{setting} {value}"):
+                made.reschedule("there", delay_time=HOUR)
+            admin.config_set(setting, good)
+        assert made.reschedule("there", delay_time=HOUR).result == "scheduled"
+        member.wait_for_its_file()
+    first.stop()
+    with EmbeddedServer(data_dir=tmp_path, port=first.port, binary=binary) as second:
         for change in CHANGES.values():
             for _ in range(2):  # nor does the same call once more, which finds it done
                 with pytest.raises(NotDurable, match="it has appendonly yes, appendfsync everysec"):
@@ -277,22 +280,6 @@ def test_a_server_that_comes_back_without_always_confirms_no_change(
         with closing(Member(second).admin) as admin:
             admin.config_set("appendfsync", "always")
         CHANGES["schedule"](made)
-
-
-def test_a_server_that_is_changed_while_it_runs_confirms_no_change(client: Callable[..., Client]) -> None:
-    with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
-        made = client(server.url, fsync="always")
-        made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
-        member = Member(server)
-        admin = member.admin
-        for setting, value, good in (("appendfsync", "everysec", "always"), ("appendonly", "no", "yes")):
-            admin.config_set(setting, value)
-            with pytest.raises(NotDurable, match=f"{setting} {value}"):
-                made.cancel("there")
-            admin.config_set(setting, good)
-        assert made.cancel("there").result == "cancelled"  # by the call that was not confirmed
-        member.wait_for_its_file()
-        admin.close()
 
 
 def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
@@ -348,40 +335,3 @@ def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[
         with pytest.raises(ConfigError, match=r"appendfsync unknown, as its user may not ask \(\+config\|get\)"):
             client(url, fsync="always").schedule(Message(topic="t", delay_time=HOUR))
         admin.close()
-
-
-GOOD = checks.ServerSettings(
-    name="redis",
-    version="7.0.15",
-    aof=True,
-    policy="noeviction",
-    max_memory=0,
-    used_memory=1,
-    role="master",
-    loading=False,
-    replicas=2,
-)
-
-
-def test_the_waitaof_of_redis_eight_and_later_is_believed() -> None:
-    assert believable("redis", "8.0.1")
-    for name, version in (("redis", "7.0.15"), ("redis", "7.4.1"), ("valkey", "9.1.2"), ("redis", "unknown")):
-        assert not believable(name, version)
-
-
-def test_of_several_primaries_the_worst_counts() -> None:
-    other = msgspec.structs.replace(
-        GOOD, version="7.4.1", aof=False, policy="allkeys-lru", replicas=0, max_memory=10, used_memory=9
-    )
-    worst = checks.weakest([GOOD, other, GOOD])
-    assert (worst.version, worst.aof, worst.policy, worst.replicas) == ("7.0.15", False, "allkeys-lru", 0)
-    assert (worst.max_memory, worst.used_memory, worst.primaries) == (10, 9, 3)
-    assert len([one for one in checks.complaints(worst, min_replicas=1) if "one of the 3 primaries" in one]) == 3
-    with pytest.raises(ConfigError, match="allkeys-lru on one of the 3 primaries"):
-        checks.refuse(worst)
-
-
-def test_too_few_replicas_are_told() -> None:
-    assert checks.complaints(GOOD, min_replicas=2) == []
-    (complaint,) = checks.complaints(GOOD, min_replicas=3)
-    assert "only 2 replicas are connected" in complaint

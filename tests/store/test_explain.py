@@ -84,66 +84,49 @@ def world(valkey: ServerUnderTest) -> Iterator[World]:
     made.client.close()
 
 
-def test_one_that_waits_is_due_then_and_not_before(world: World) -> None:
-    world.add("a", after=HOUR)
-    world.owned("a")
-    told = world.explained("a")
-    assert (told.waits_for, told.owner, told.until) == ("due", "node-1", world.now + HOUR)
-    assert told.until is not None
-    assert list(world.pull("a", told.until - 1)) == []
-    assert list(world.pull("a", told.until)) == ["a"]
-
-
-def test_one_whose_queue_has_no_owner_goes_as_soon_as_it_has_one(world: World) -> None:
-    world.add("a")
-    assert world.explained("a").text.startswith("its queue, ")
-    world.owned("a", seen=-LINE_AGE - 1_000)
-    told = world.explained("a")
+def test_a_message_goes_when_it_is_due_its_queue_has_an_owner_and_its_turn_has_come(world: World) -> None:
+    due = ["a.0000", "b.0000", "c.0000"]
+    for n, id in enumerate(due):
+        world.add(id, after=n - 1_000)
+    world.add("later.0000", after=HOUR)
+    assert world.explained("c.0000").text.startswith("its queue, ")
+    world.owned("c.0000", seen=-LINE_AGE - 1_000)
+    told = world.explained("c.0000")
     assert (told.waits_for, told.since, told.owner) == ("owner", world.now - LINE_AGE - 1_000, None)
     assert "node-1 was heard last" in told.text
-    world.owned("a")
-    assert world.explained("a").waits_for == "pull"
-    assert list(world.pull("a")) == ["a"]
-
-
-def test_one_that_is_due_goes_in_its_turn_and_is_on_its_way_then(world: World) -> None:
-    for n, id in enumerate(("a.0000", "b.0000", "c.0000")):
-        world.add(id, after=n - 1_000)
     world.owned("c.0000")
-    told = world.explained("c.0000")
-    found = world.client.get("c.0000")
+    told, found = world.explained("c.0000"), world.client.get("c.0000")
     assert found is not None
     assert (told.waits_for, told.since) == ("pull", found.due)
     assert "behind 2 others" in told.text
-    assert list(world.pull("c.0000")) == ["a.0000", "b.0000", "c.0000"]
+    assert list(world.pull("c.0000")) == due
     assert world.explained("c.0000").waits_for == "answer"
+    told = world.explained("later.0000")
+    assert (told.waits_for, told.owner, told.until) == ("due", "node-1", world.now + HOUR)
+    assert list(world.pull("c.0000", world.now + HOUR - 1)) == due
+    assert list(world.pull("c.0000", world.now + HOUR)) == [*due, "later.0000"]
 
 
-def test_one_that_was_tried_is_tried_then_again(world: World) -> None:
-    world.add("a", max_attempts=3)
-    world.owned("a")
-    world.run(commands.retry(world.keys("a"), EPOCH, [(world.pull("a")["a"], world.now + HOUR)]))
-    told = world.explained("a")
+def test_one_that_was_tried_is_tried_again_as_often_as_it_says_or_else_its_worker(world: World) -> None:
+    own, other, keyed = world.add("a", max_attempts=3), world.add("b"), world.add("c", ordering_key="k")
+    failed = {"at": world.now - 7_000, "reason": "connection refused"}
+    for id, again in ((own, world.now + HOUR), (other, world.now + HOUR), (keyed, None)):
+        world.owned(id, max_attempts=16, failed=failed)
+        world.run(commands.retry(world.keys(id), EPOCH, [(world.pull(id)[id], again)]))
+    told = world.explained(own)
     assert (told.waits_for, told.until) == ("attempt", world.now + HOUR)
     assert told.text.startswith("attempt 2 of 3 is at ")
-    assert world.pull("a", world.now + HOUR)["a"].attempts == 1
-
-
-def test_how_often_one_is_tried_and_what_failed_last_is_told_by_its_worker_if_nothing_else_does(world: World) -> None:
-    first, keyed = world.add("a"), world.add("b", ordering_key="k")
-    failed = {"at": world.now - 7_000, "reason": "connection refused"}
-    world.owned(first, max_attempts=16, failed=failed)
-    world.run(commands.retry(world.keys(first), EPOCH, [(world.pull(first)[first], world.now + HOUR)]))
-    told = world.explained(first).text
-    assert told.startswith("attempt 2 of 16 is at ")
-    assert "; the last send to route kafka that failed was at " in told
-    assert told.endswith(" (connection refused)")
+    world.owned(other, max_attempts=16, failed=failed)
+    text = world.explained(other).text
+    assert text.startswith("attempt 2 of 16 is at ")
+    assert "; the last send to route kafka that failed was at " in text
+    assert text.endswith(" (connection refused)")
+    assert world.pull(own, world.now + HOUR)[own].attempts == 1
     world.owned(keyed, max_attempts=16, failed=failed)
-    world.run(commands.retry(world.keys(keyed), EPOCH, [(world.pull(keyed)[keyed], None)]))
     world.pull(keyed)
-    told = world.explained(keyed).text
-    assert "waits for attempt 2 of 16, and what follows it" in told
-    assert told.endswith(" (connection refused)")
+    text = world.explained(keyed).text
+    assert "waits for attempt 2 of 16, and what follows it" in text
+    assert text.endswith(" (connection refused)")
 
 
 @pytest.mark.parametrize("open", [True, False], ids=["open", "closed"])
@@ -165,7 +148,7 @@ def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: Wo
     assert "; if it is not being sent yet it is held, as " in world.explained("a").text
 
 
-def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world: World) -> None:
+def test_one_behind_its_ordering_key_waits_for_those_that_are_told(world: World) -> None:
     first, second = world.add("a", ordering_key="k"), world.add("b", ordering_key="k")
     world.owned(first)
     world.park(first, "k:kafka/k")
@@ -174,14 +157,8 @@ def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world
     assert told.text.endswith(": it is set aside, behind 1 other")
     assert world.unpark(second, "k:kafka/k", most=1) == [first]
     assert world.unpark(second, "k:kafka/k", most=1) == [first, second]
-
-
-def test_one_that_its_worker_has_waits_for_what_failed_before_it(world: World) -> None:
-    first, second = world.add("a", ordering_key="k"), world.add("b", ordering_key="k")
-    world.owned(first)
-    taken = world.pull(first)
     assert "waits for what goes before it under its ordering key" in world.explained(second).text
-    world.run(commands.retry(world.keys(first), EPOCH, [(taken[first], world.now - 1)]))
+    world.run(commands.retry(world.keys(first), EPOCH, [(world.pull(first)[first], world.now - 1)]))
     assert world.pull(first)[first].attempts == 1
     assert "waits for attempt 2, and what follows it" in world.explained(first).text
 

@@ -31,42 +31,25 @@ def pulled(q: Queue, version: str, epoch: str = EPOCH, now: int = NOW) -> Pulled
 
 
 def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -> None:
-    q.now = NOW
     assert q.run(commands.policies()) == {}
-    assert put(q, PAUSE, Change("policy:sms", "{}")) == PoliciesSet(FIRST, True, (NOW, NOW))
-    assert put(q, RESUME, maker=YOU) == PoliciesSet(f"0000000002.{YOU}", True, (None,))
-    stands = {"version": f"0000000002.{YOU}", "changed": f"{NOW}", "policy:sms": f"{NOW} {{}}"}
-    assert q.run(commands.policies()) == stands
-
-
-def test_what_lasts_when_it_changes_stands_there_since_it_did_before(q: Queue) -> None:
-    q.now = NOW
-    put(q, PAUSE, Change("policy:sms", "{}"))
-    q.now = NOW + 500
-    made = put(
-        q,
-        Change(PAUSE.field, '{"reason":"still down"}', lasts=True),
-        Change("policy:sms", '{"order":1}'),
-        Change("pause:new", "{}", lasts=True),
-    )
-    assert made == PoliciesSet(SECOND, True, (NOW, NOW + 500, NOW + 500))
-    stands = q.run(commands.policies())
-    assert stands[PAUSE.field] == f'{NOW} {{"reason":"still down"}}'
-
-
-def test_what_stands_there_already_is_no_change_and_keeps_its_time(q: Queue) -> None:
-    for step, (change, made) in enumerate(
-        (
-            (PAUSE, PoliciesSet(FIRST, True, (NOW,))),
-            (PAUSE, PoliciesSet(FIRST, False, (NOW,))),
-            (Change("pause:other", ""), PoliciesSet(FIRST, False, (None,))),
-            (RESUME, PoliciesSet(SECOND, True, (None,))),
-            (RESUME, PoliciesSet(SECOND, False, (None,))),
-        )
-    ):
+    sms, lasting = Change("policy:sms", "{}"), Change(PAUSE.field, '{"reason":"still down"}', lasts=True)
+    new, order = Change("pause:new", "{}", lasts=True), Change("policy:sms", '{"order":1}')
+    for step, (maker, changes, made, changed) in enumerate((
+        (ME, (PAUSE, sms), PoliciesSet(FIRST, True, (NOW, NOW)), 0),
+        (ME, (PAUSE,), PoliciesSet(FIRST, False, (NOW,)), 0),  # it stands there already, and keeps its time
+        (ME, (Change("pause:other", ""),), PoliciesSet(FIRST, False, (None,)), 0),
+        (ME, (lasting, order, new), PoliciesSet(SECOND, True, (NOW, NOW + 3, NOW + 3)), 3),
+        (YOU, (RESUME,), PoliciesSet(f"0000000003.{YOU}", True, (None,)), 4),
+        (YOU, (RESUME,), PoliciesSet(f"0000000003.{YOU}", False, (None,)), 4),
+    )):  # fmt: skip
         q.now = NOW + step
-        assert put(q, change) == made
-        assert q.run(commands.policies())["changed"] == str(NOW if step < 3 else NOW + 3)
+        assert put(q, *changes, maker=maker) == made
+        stands = q.run(commands.policies())
+        assert (stands["version"], stands["changed"]) == (made.version, str(NOW + changed))
+        if lasting in changes:
+            assert stands[PAUSE.field] == f"{NOW} {lasting.value}"
+    assert stands.keys() == {"version", "changed", "policy:sms", "pause:new"}
+    assert stands["policy:sms"] == f'{NOW + 3} {{"order":1}}'
 
 
 def test_a_change_of_an_outdated_value_or_version_changes_nothing(q: Queue) -> None:
@@ -80,36 +63,28 @@ def test_a_change_of_an_outdated_value_or_version_changes_nothing(q: Queue) -> N
 
 
 def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue) -> None:
-    put(q, PAUSE)
-    made = put(q, beyond=f"0000000007.{YOU}")
-    assert made == PoliciesSet(f"0000000008.{ME}", True, ())
-    assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", False, ())
-    assert PAUSE.field in q.run(commands.policies())
-
-
-def test_of_two_versions_with_one_number_one_is_later(q: Queue) -> None:
     assert put(q, beyond=f"0000000000.{YOU}") == PoliciesSet(FIRST, True, ())
     assert put(q, PAUSE, beyond=f"0000000001.{YOU}") == PoliciesSet(SECOND, True, (q.now,))
+    for changed in (True, False):
+        assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", changed, ())
+    assert PAUSE.field in q.run(commands.policies())
     assert Change("a", "b").before == ANY
 
 
 # -- applied -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_is_the_later_of_now_and_the_watermark(q: Queue) -> None:
+def test_a_mark_is_the_later_of_now_and_every_watermark(q: Queue) -> None:
     assert applied(q, FIRST, "orders.*") == Applied(FIRST, {"orders.*": NOW})
     q.given(row("a", at=NOW + 5_000))
     assert isinstance(q.pull(now=NOW + 5_000, version=FIRST), Pulled)
     assert applied(q, SECOND, "sms.?") == Applied(SECOND, {"sms.?": NOW + 5_000})
-
-
-def test_a_mark_knows_of_a_watermark_that_has_come_down(q: Queue) -> None:
     hour = 3_600_000
-    q.given(row("a", at=NOW + hour), now=NOW)
-    assert ids(q.pull(now=NOW + hour)) == ["a"]
-    q.pull(now=NOW)
-    assert q.field("watermark") == str(NOW)
-    assert applied(q, FIRST, "orders.*").marks == {"orders.*": NOW + hour}
+    q.given(row("b", at=NOW + hour), now=NOW)
+    assert ids(q.pull(now=NOW + hour, version=SECOND)) == ["a", "b"]
+    q.pull(now=NOW, version=SECOND)
+    assert q.field("watermark") == str(NOW)  # it has come down
+    assert applied(q, THIRD, "orders.*").marks == {"orders.*": NOW + hour}
 
 
 def test_a_pause_keeps_its_mark_for_as_long_as_it_lasts_and_an_earlier_version_changes_nothing(q: Queue) -> None:
