@@ -43,12 +43,6 @@ def look(watch: Alarms, clock: ManualClock) -> Said:
     return [(one["event"], one["text"]) for one in logs]
 
 
-def test_all_is_well(watch: Alarms, clock: ManualClock, client: Client) -> None:
-    client.schedule(Message(topic="t", delay_time=60_000))
-    assert look(watch, clock) == []
-    assert (watch.alarms, watch.missing) == ({}, 0)
-
-
 def test_it_does_not_look_before_its_time(
     watch: Alarms, clock: ManualClock, client: Client, valkey: ServerUnderTest
 ) -> None:
@@ -106,6 +100,8 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
     watch: Alarms, clock: ManualClock, client: Client, valkey: ServerUnderTest
 ) -> None:
     first, second = (client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")) for name in "ab")
+    assert look(watch, clock) == []
+    assert (watch.alarms, watch.missing) == ({}, 0)
     admin: Any = valkey.admin
     admin.hdel(queue_keys(3).pool, first.id)
     ((event, text),) = look(watch, clock)

@@ -20,13 +20,12 @@ from workers.queue.pull_job import OUTDATED_WAIT
 from workers.queue.symptoms import History
 from workers.queue.tenure import Book
 
-Worlds = Callable[..., OneQueue]
 PAUSE = Change("pause:other.*", '{"reason":"down","until":9000}')
 
 
-def put(store: Store, *changes: Change, maker: str = "0000000007", beyond: str = "") -> Policies:
+def put(store: Store, *changes: Change, beyond: str = "") -> Policies:
     """Change them; as a node reads them then."""
-    store.run(commands.set_policies(changes, maker=maker, beyond=beyond, now=1_000))
+    store.run(commands.set_policies(changes, maker="0000000007", beyond=beyond, now=1_000))
     return read(store)
 
 
@@ -37,19 +36,19 @@ def read(store: Store) -> Policies:
 # -- a pull job ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_dead_caller_has_set_is_brought_to_the_queue_in_front_of_the_next_pull(worlds: Worlds) -> None:
-    world = worlds()
+def test_what_a_dead_caller_has_set_is_brought_to_the_queue_in_front_of_the_next_pull(world: OneQueue) -> None:
     hand = world.take_over()
-    world.add("a")
     hand.book.current = put(world.store, PAUSE)
-    hand.settle()
-    assert world.field("policies") == hand.job.version == "0000000001.0000000007"
-    assert hand.sending == ["a"]
-    assert world.field("paused") == f"{world.now} other.*"
+    for id in ("a", "b"):
+        world.add(id)
+        hand.settle()
+        assert hand.sending[-1] == id
+        assert world.field("policies") == hand.job.version == "0000000001.0000000007"
+        assert world.field("paused") == f"{world.now} other.*"
+        world.store.run(commands.plain("HDEL", world.keys.state, "policies", "paused", read=int))
 
 
-def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(worlds: Worlds) -> None:
-    world = worlds()
+def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(world: OneQueue) -> None:
     hand = world.take_over()
     world.add("a")
     later = put(world.store, PAUSE)
@@ -63,20 +62,7 @@ def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(worlds: Worlds
     assert hand.sending == ["a"]
 
 
-def test_policies_that_a_queue_has_lost_are_brought_to_it_again(worlds: Worlds) -> None:
-    world = worlds()
-    hand = world.take_over()
-    hand.book.current = put(world.store, PAUSE)
-    hand.tick()
-    world.store.run(commands.plain("HDEL", world.keys.state, "policies", "paused", read=int))
-    world.add("a")
-    hand.settle()
-    assert hand.sending == ["a"]
-    assert world.field("paused") is not None
-
-
-def test_who_sleeps_until_a_far_due_is_woken_by_a_resume_and_hands_out_what_was_held(worlds: Worlds) -> None:
-    world = worlds()
+def test_who_sleeps_until_a_far_due_is_woken_by_a_resume_and_hands_out_what_was_held(world: OneQueue) -> None:
     hand = world.take_over()
     world.pause("g.*")
     world.add("a")
@@ -114,8 +100,8 @@ class Watched:
 
 
 @pytest.fixture
-def node(worlds: Worlds) -> Watched:
-    return Watched(worlds().store)
+def node(world: OneQueue) -> Watched:
+    return Watched(world.store)
 
 
 def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: Watched) -> None:
@@ -144,96 +130,79 @@ def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(
     assert read(node.store).pauses["other.*"].reason == "still down"
     put(node.store, PAUSE)
     node.glance(9_000)
+    away = Store("redis://127.0.0.1:1/0", timeout=0.1)
+    PolicyWatch(away, node.book, node.history, node.clock, Routes(TABLE), node._changed).tick(None, 9_000)
+    assert node.book.current.paused == ("other.*",), "it cannot be ended yet, and the node goes on"
+    away.close()
     node.watch.tick(None, 9_000)
     assert (node.book.current.paused, read(node.store).paused) == ((), ())
 
 
-def test_a_pause_that_cannot_be_ended_stays_and_the_node_goes_on(node: Watched) -> None:
-    put(node.store, PAUSE)
-    node.glance()
-    away = Store("redis://127.0.0.1:1/0", timeout=0.1)
-    PolicyWatch(away, node.book, node.history, node.clock, Routes(TABLE), node._changed).tick(None, 9_000)
-    assert node.book.current.paused == ("other.*",)
-    away.close()
-    node.watch.tick(None, 9_000)
-    assert not node.book.current.pauses
+@pytest.fixture
+def limits(world: OneQueue) -> Callable[[], list[str]]:
+    """What has a limit after the next look of a node whose queue it is."""
+    node = Watched(world.store)
+    node.watch.queues = [0, 1]
+
+    def look() -> list[str]:
+        node.clock.advance(2_000)
+        node.glance()
+        return sorted(read(node.store).limits)
+
+    return look
 
 
-def limits_after_a_look(node: Watched) -> list[str]:
-    node.clock.advance(2_000)
-    node.glance()
-    return sorted(read(node.store).limits)
-
-
-def test_a_limit_ends_when_no_queue_holds_anything_of_it(worlds: Worlds) -> None:
-    world = worlds()
-    hand, node = world.take_over(), Watched(world.store)
-    node.watch.queues = [0]
+def test_a_limit_ends_when_no_queue_holds_anything_of_it(world: OneQueue, limits: Callable[[], list[str]]) -> None:
+    hand = world.take_over()
     world.pause("g.*")
     world.add("a")
     hand.settle()
     world.change(Change("pause:g.*", ""), Change("limit:g.*", '{"rate":1}'), Change("limit:o.*", '{"rate":1}'))
     world.add("later", topic="o.t", at=60_000)
-    assert limits_after_a_look(node) == ["g.*", "o.*"]
-    assert limits_after_a_look(node) == ["g.*"]
+    assert limits() == ["g.*", "o.*"]
+    assert limits() == ["g.*"]
     hand.settle()
     hand.leases.tick()
     hand.settle()
-    assert limits_after_a_look(node) == ["g.*"], "it is on its way"
+    assert limits() == ["g.*"], "it is on its way"
     hand.answer("a")
     hand.settle()
-    assert limits_after_a_look(node) == []
+    assert limits() == []
     assert hand.sent == ["a"]
 
 
-def test_a_limit_lasts_while_what_was_paused_was_not_pulled_yet(worlds: Worlds) -> None:
-    world = worlds()
-    node = Watched(world.store)
-    node.watch.queues = [0, 1]
+def test_a_limit_lasts_while_what_was_paused_was_not_pulled_yet(
+    world: OneQueue, limits: Callable[[], list[str]]
+) -> None:
     world.add("a")
     world.change(Change("limit:g.*", '{"rate":1}'))
-    assert [limits_after_a_look(node) for _ in range(3)] == [["g.*"]] * 3, "there is no worker"
+    assert [limits() for _ in range(3)] == [["g.*"]] * 3, "there is no worker"
     world.cancel("a")
-    assert limits_after_a_look(node) == []
+    assert limits() == []
 
 
-def test_a_limit_lasts_while_what_was_paused_is_parked_for_its_target(worlds: Worlds) -> None:
-    world = worlds()
-    hand, node = world.take_over(), Watched(world.store)
-    node.watch.queues = [0, 1]
+@pytest.mark.parametrize("since", ["before", "after"])
+def test_a_limit_lasts_while_what_came_before_it_and_no_longer_what_came_after_it_is_parked_for_its_target(
+    world: OneQueue, limits: Callable[[], list[str]], since: str
+) -> None:
+    hand = world.take_over()
+    limit = commands.set_policies([Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now)
+    if since == "after":
+        world.store.run(limit)
     for n in range(4):
-        world.add(f"{n}", at=n)
+        world.add(f"{n}", at=5)
     hand.run(2_000, lambda held: Result.unavailable("down"))
     assert world.aside() == {"t:general": 4}
-    world.change(Change("limit:g.*", '{"rate":1}'), Change("limit:o.*", '{"rate":1}'))
-    assert limits_after_a_look(node) == ["g.*", "o.*"], "it was read just now"
-    assert [limits_after_a_look(node) for _ in range(3)] == [["g.*"]] * 3
+    if since == "before":
+        world.change(Change("limit:g.*", '{"rate":1}'))
+    assert limits() == ["g.*"], "it was read just now"
+    assert [limits() for _ in range(3)] == [["g.*"] if since == "before" else []] * 3
     for _ in range(400):
         hand.leases.tick()
         hand.run(0, lambda held: OK)
         world.advance(100)
     assert world.records() == {}
-    assert limits_after_a_look(node) == []
-
-
-def test_what_came_after_a_limit_and_is_parked_for_its_target_does_not_keep_it(worlds: Worlds) -> None:
-    world = worlds()
-    hand, node = world.take_over(), Watched(world.store)
-    node.watch.queues = [0]
-    node.store.run(commands.set_policies([Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now))
-    for n in range(4):
-        world.add(f"{n}", at=5)
-    hand.run(2_000, lambda held: Result.unavailable("down"))
-    assert world.aside() == {"t:general": 4}
-    assert limits_after_a_look(node) == ["g.*"], "it was read just now"
-    assert limits_after_a_look(node) == []
-
-
-def test_policies_that_fell_behind_a_queue_are_raised_above_it_and_say_so(node: Watched) -> None:
-    node.glance()
-    node.book.tell("0000000009.0000000003")
-    node.watch.tick(None, 0)
-    assert (node.book.current.number, node.history.went_back) == (10, 1)
+    assert limits() == []
 
 
 def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched) -> None:
@@ -242,6 +211,9 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     node.store.run(commands.plain("DEL", POLICIES, read=int))
     node.glance()
     assert (node.book.current.version, node.history.went_back) == ("", 1)
+    node.book.tell("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
+    node.watch.tick(None, 0)
+    assert (node.book.current.number, node.history.went_back) == (10, 2)
 
 
 def test_a_pause_that_cannot_be_read_is_one_all_the_same() -> None:
