@@ -20,12 +20,10 @@ __all__ = ["PACKAGES", "fetch", "find", "run"]
 #: What `go install` takes, by the program's name.
 PACKAGES: Final = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",
-    "prometheus": "github.com/prometheus/prometheus/cmd/prometheus@v0.315.0",
     "promtool": "github.com/prometheus/prometheus/cmd/promtool@v0.315.0",
 }
 #: The module and the build tags of those whose go.mod has what `go install` refuses: they are built as a dependency.
-_PROMETHEUS: Final = ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")
-MODULES: Final = {"prometheus": _PROMETHEUS, "promtool": _PROMETHEUS}
+MODULES: Final = {"promtool": ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")}
 #: The Kubernetes that helm takes a cluster for which it does not ask: its own Makefile tells it that of the client that
 #: it has, client-go 0.37. Without that it is 1.20, for which no chart of today is.
 _KUBERNETES: Final = "1.37"

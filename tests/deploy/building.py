@@ -72,18 +72,9 @@ def make_base() -> None:
         (container,) = _buildah("from", "scratch").split()
         try:
             folder = _buildah("mount", container).strip()
-            _run(
-                "mmdebstrap",
-                "--mode=root",
-                "--variant=minbase",
-                "--format=directory",
-                "--quiet",
-                "--dpkgopt=force-unsafe-io",
-                f"--include={','.join(PACKAGES)}",
-                f"--customize-hook={FINISH}",
-                SUITE,
-                folder,
-            )
+            words = ["--mode=root", "--variant=minbase", "--format=directory", "--quiet", "--dpkgopt=force-unsafe-io"]
+            given = (f"--include={','.join(PACKAGES)}", f"--customize-hook={FINISH}")
+            _run("mmdebstrap", *words, *given, SUITE, folder)
             _buildah("commit", "--quiet", container, BASE)
         finally:
             _buildah("rm", container)
@@ -97,23 +88,9 @@ def build(target: str) -> str:
         image = f"localhost/delayq-test-{target}:{_digest()}"
         if not _is_there(image):
             with tempfile.TemporaryDirectory() as folder:
-                _buildah(
-                    "build",
-                    "--isolation",
-                    "chroot",
-                    "--network",
-                    "host",
-                    "--format",
-                    "docker",
-                    "--target",
-                    target,
-                    "--build-arg",
-                    f"PYTHON={BASE}",
-                    *_downloads(Path(folder)),
-                    "--tag",
-                    image,
-                    str(ROOT),
-                )
+                words = f"--isolation chroot --network host --format docker --target {target} --tag {image}".split()
+                given = ("--build-arg", f"PYTHON={BASE}", *_downloads(Path(folder)))
+                _buildah("build", *words, *given, str(ROOT))
             _forget_others(image)
         return image
 

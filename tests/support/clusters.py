@@ -213,27 +213,15 @@ class ClusterUnderTest(ServerUnderTest):
 @contextmanager
 def real_cluster() -> Iterator[ClusterUnderTest]:
     """Six servers, stopped in order: replicas first, so that none takes over."""
+    options = (
+        f"--cluster-enabled yes --cluster-config-file nodes.conf --cluster-node-timeout {NODE_TIMEOUT} "
+        "--cluster-require-full-coverage no --cluster-allow-replica-migration no "
+        "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
+    )
     with ExitStack() as stack:
         members = []
         for _ in range(2 * PRIMARIES):
-            member = Member.started(
-                "--cluster-enabled",
-                "yes",
-                "--cluster-config-file",
-                "nodes.conf",
-                "--cluster-port",
-                str(free_port()),
-                "--cluster-node-timeout",
-                str(NODE_TIMEOUT),
-                "--cluster-require-full-coverage",
-                "no",
-                "--cluster-allow-replica-migration",
-                "no",
-                "--repl-diskless-sync-delay",
-                "0",
-                "--repl-ping-replica-period",
-                "1",
-            )
+            member = Member.started(*options.split(), "--cluster-port", str(free_port()))
             stack.callback(member.close)
             members.append(member)
         cluster = ClusterUnderTest(members)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from socket import socket
 from typing import Any, Self
-
-import pytest
 
 from delayq.embedded.processes import LOCALHOST
 from tests.support.timeouts import HTTP_TIMEOUT
 
-__all__ = ["Answer", "Receiver", "Request", "certificate"]
+__all__ = ["Answer", "Receiver", "Request"]
 
 
 @dataclass(frozen=True)
@@ -169,38 +164,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
-
-
-def certificate(folder: Path, *names: str) -> Path:
-    """A certificate of its own issuer for these names, and its key, in one file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("there is no openssl to make a certificate with: apt-get install openssl")
-    file, key = folder / "certificate.pem", folder / "key.pem"
-    subject = ",".join(f"IP:{name}" if name[0].isdigit() else f"DNS:{name}" for name in names)
-    made = subprocess.run(
-        [
-            openssl,
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=delayq test",
-            "-addext",
-            f"subjectAltName={subject}",
-            "-keyout",
-            str(key),
-            "-out",
-            str(file),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    file.write_text(file.read_text() + key.read_text())
-    return file

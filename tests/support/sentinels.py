@@ -14,12 +14,15 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
+from tests.support.certificates import Authority
 from tests.support.clusters import Member
 from tests.support.servers import REDIS_SERVER
 from tests.support.timeouts import PATIENCE, SENTINEL_DOWN_AFTER
 from tests.support.waiting import eventually
 
 SERVICE = "delayq"
+#: Replicas follow at once.
+QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 CONFIG = f"""\
 port {{port}}
 bind {LOCALHOST}
@@ -138,7 +141,7 @@ def real_sentinels() -> Iterator[SentinelsUnderTest]:
         members: list[Member] = []
         for _ in range(3):
             follow = ["--replicaof", LOCALHOST, str(members[0].port)] if members else []
-            member = Member.started("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *follow)
+            member = Member.started(*QUICK, *follow)
             stack.callback(member.close)
             members.append(member)
         eventually(lambda: members[0].replicas == 2, "both replicas follow")
@@ -159,11 +162,13 @@ class GuardedGroup:
 
     SERVERS, ASKER = "the servers' word", "the sentinel's: +/@"
 
-    def __init__(self, members: list[Member], sentinel: Sentinel, sentinel_port: int, certificate: Path | None) -> None:
+    def __init__(
+        self, members: list[Member], sentinel: Sentinel, sentinel_port: int, authority: Authority | None
+    ) -> None:
         self.members = members
         self.sentinel = sentinel
         self._port = sentinel_port
-        self._certificate = certificate
+        self._authority = authority
         self.url = self.url_with(self.SERVERS, self.ASKER)
 
     @property
@@ -172,8 +177,8 @@ class GuardedGroup:
         return next(one for one in self.members if one.is_primary)
 
     def url_with(self, servers: str, asker: str) -> str:
-        scheme = "rediss" if self._certificate else "redis"
-        tls = f"&ssl_ca_certs={self._certificate}" if self._certificate else ""
+        scheme = "rediss" if self._authority else "redis"
+        tls = f"&ssl_ca_certs={self._authority.file}" if self._authority else ""
         user = f"sentinel_username=asker&sentinel_password={quote(asker, safe='')}"
         return f"{scheme}+sentinel://:{quote(servers, safe='')}@{LOCALHOST}:{self._port}/{SERVICE}/0?{user}{tls}"
 
@@ -181,17 +186,14 @@ class GuardedGroup:
 @contextmanager
 def guarded_group(tls: Path | None) -> Iterator[GuardedGroup]:
     """`tls` is a folder for certificates; None: no TLS."""
-    certificate = _make_certificate(tls) if tls is not None else None
-    by_tls = [
-        "tls-cert-file",
-        f"{tls}/cert.pem",
-        "tls-key-file",
-        f"{tls}/key.pem",
-        "tls-ca-cert-file",
-        f"{tls}/cert.pem",
-    ]
-    by_tls += ["tls-auth-clients", "no", "tls-replication", "yes"]
-    lines = [f"{name} {value}" for name, value in zip(by_tls[::2], by_tls[1::2], strict=True)] if tls else []
+    by_tls: dict[str, str] = {}
+    authority = Authority(tls) if tls is not None else None
+    if authority is not None:
+        shown = authority.issue("servers")
+        by_tls = {
+            "tls-cert-file": str(shown.certificate), "tls-key-file": str(shown.key), "tls-ca-cert-file": str(authority.file),
+            "tls-auth-clients": "no", "tls-replication": "yes",
+        }  # fmt: skip
     word = GuardedGroup.SERVERS
     with ExitStack() as stack:
         members: list[Member] = []
@@ -199,24 +201,10 @@ def guarded_group(tls: Path | None) -> Iterator[GuardedGroup]:
         for _ in range(2):
             follow = ["--replicaof", LOCALHOST, str(ports[0])] if members else []
             tls_port = free_port()
-            secure = [
-                "--tls-port",
-                str(tls_port),
-                *(f"--{part}" if i % 2 == 0 else part for i, part in enumerate(by_tls)),
-            ]
-            member = Member.started(
-                "--requirepass",
-                word,
-                "--masterauth",
-                word,
-                "--repl-diskless-sync-delay",
-                "0",
-                "--repl-ping-replica-period",
-                "1",
-                *(secure if tls else ()),
-                *follow,
-                password=word,
-            )
+            secure = [part for name, value in by_tls.items() for part in (f"--{name}", value)]
+            secure += ["--tls-port", str(tls_port)] if tls else []
+            words = ["--requirepass", word, "--masterauth", word, *QUICK, *secure, *follow]
+            member = Member.started(*words, password=word)
             stack.callback(member.close)
             members.append(member)
             ports.append(tls_port if tls else member.port)
@@ -225,17 +213,9 @@ def guarded_group(tls: Path | None) -> Iterator[GuardedGroup]:
         extra = [
             f'sentinel auth-pass {SERVICE} "{word}"', "requirepass admin",
             f'user asker on ">{GuardedGroup.ASKER}" ~* &* +@all',
-            *(lines and [f"tls-port {sentinel_port}", *lines]),
+            *([f"tls-port {sentinel_port}", *map(" ".join, by_tls.items())] if by_tls else ()),
         ]  # fmt: skip
         sentinel = Sentinel(ports[0], quorum=1, extra=extra, password="admin")
         stack.callback(sentinel.close)
         eventually(lambda: sentinel.sees().get("num-slaves") == 1, "the sentinel knows the replica")
-        yield GuardedGroup(members, sentinel, sentinel_port if tls else sentinel.port, certificate)
-
-
-def _make_certificate(folder: Path) -> Path:
-    """A key and a certificate of this machine that signs itself."""
-    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=delayq", "-addext"]
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    subprocess.run(["openssl", *words, f"subjectAltName=IP:{LOCALHOST}", *files], check=True, capture_output=True)
-    return folder / "cert.pem"
+        yield GuardedGroup(members, sentinel, sentinel_port if tls else sentinel.port, authority)

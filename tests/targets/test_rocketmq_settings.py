@@ -16,8 +16,8 @@ from delayq.routes import Route
 from delayq.targets.rocketmq.client import MessageIds, grpc
 from delayq.targets.rocketmq.target import Options, RocketMQTarget
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
+from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
-from tests.support.receiver import certificate
 from tests.support.rocketmq_proxy import FakeProxy
 from tests.support.timeouts import SEND_SECONDS
 
@@ -44,11 +44,11 @@ def test_wrong_settings_are_told(url: str, options: dict[str, Any], complaint: s
     assert "canary" not in str(told.value)
 
 
-def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Path) -> None:
-    pem = certificate(tmp_path, "127.0.0.1")
-    pair = [((tmp_path / "key.pem").read_bytes(), pem.read_bytes())]
+def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(authority: Authority) -> None:
+    shown = authority.issue("rocketmq")
+    pair = [(shown.key.read_bytes(), shown.certificate.read_bytes())]
     with FakeProxy(credentials=grpc.ssl_server_credentials(pair)) as proxy:
-        for options, outcome in (({"ca": str(pem)}, "ok"), ({}, "unavailable")):
+        for options, outcome in (({"ca": str(authority.file)}, "ok"), ({}, "unavailable")):
             route = Route(name="r", target=proxy.url, options={"tls": True, **options})
             target = RocketMQTarget(proxy.url, route, "")
             assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == [outcome]

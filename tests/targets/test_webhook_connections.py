@@ -6,7 +6,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.targets.webhook.connections import IDLE, Connections
 from delayq.testing import ManualClock
+from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
-from tests.support.receiver import Answer, Receiver, certificate
+from tests.support.receiver import Answer, Receiver
 from tests.support.timeouts import SEND_SECONDS, SEND_TIMEOUT
 from tests.targets.conftest import Names, Webhooks
 
@@ -189,25 +189,20 @@ def test_proxies_of_the_environment_are_not_used(
 
 
 class TlsReceiver(Receiver):
-    """A receiver whose certificate is for hooks.example and 127.0.0.1."""
+    """A receiver whose certificate is for hooks.example and 127.0.0.1; `ca` is who issued it."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, authority: Authority) -> None:
+        self.ca = str(authority.file)
         self.asked_for: list[str | None] = []
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
+        context.load_cert_chain(authority.issue("hooks", "hooks.example", LOCALHOST).both)
         context.sni_callback = lambda sock, name, _: self.asked_for.append(name)
         super().__init__(context)
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return certificate(tmp_path_factory.mktemp("tls"), "hooks.example", LOCALHOST)
-
-
 @pytest.fixture
-def tls(file: Path) -> Iterator[TlsReceiver]:
-    with TlsReceiver(file) as running:
+def tls(authority: Authority) -> Iterator[TlsReceiver]:
+    with TlsReceiver(authority) as running:
         yield running
 
 
@@ -215,11 +210,11 @@ def test_by_tls_the_host_is_asked_for_and_verified_whatever_its_address(
     tls: TlsReceiver, webhooks: Webhooks, names: Names
 ) -> None:
     names["hooks.example"] = [LOCALHOST]
-    hook = webhooks(tls.url("hooks.example"), ca=str(tls.file))
+    hook = webhooks(tls.url("hooks.example"), ca=tls.ca)
     assert outcomes(hook.send([delivery("a"), delivery("b")], SEND_SECONDS)) == ["ok", "ok"]
     assert tls.asked_for == ["hooks.example"]
     assert used(tls) == [0, 0]
-    assert outcomes(webhooks(tls.url(), ca=str(tls.file)).send([delivery("a")], SEND_SECONDS)) == ["ok"]
+    assert outcomes(webhooks(tls.url(), ca=tls.ca).send([delivery("a")], SEND_SECONDS)) == ["ok"]
 
 
 Trouble = Callable[[TlsReceiver], tuple[str, dict[str, str]]]
@@ -228,9 +223,9 @@ Trouble = Callable[[TlsReceiver], tuple[str, dict[str, str]]]
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        (lambda tls: (tls.url("other.example"), {"ca": str(tls.file)}), "mismatch"),
+        (lambda tls: (tls.url("other.example"), {"ca": tls.ca}), "mismatch"),
         (lambda tls: (tls.url("hooks.example"), {}), "certificate verify failed"),
-        (lambda tls: (tls.url("127.0.0.2"), {"ca": str(tls.file)}), ""),
+        (lambda tls: (tls.url("127.0.0.2"), {"ca": tls.ca}), ""),
     ],
     ids=["another-name", "an-issuer-that-is-not-known", "another-address"],
 )

@@ -14,7 +14,7 @@ import pytest
 from delayq.clock import SystemClock
 from delayq.socket_writes import RECORD, write_until
 from delayq.testing import ManualClock
-from tests.support.receiver import certificate
+from tests.support.certificates import Authority
 
 MANY = b"x" * 4_000_000  # more than a system keeps for who does not read
 
@@ -38,10 +38,10 @@ class Pair:
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     if request.param == "tls":
-        file = certificate(tmp_path, "localhost")
+        authority = Authority(tmp_path)
         server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        server.load_cert_chain(file)
-        client = ssl.create_default_context(cafile=str(file))
+        server.load_cert_chain(authority.issue("server").both)
+        client = ssl.create_default_context(cafile=str(authority.file))
         answering = server.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False)
         shaking = threading.Thread(target=answering.do_handshake)
         shaking.start()
