@@ -54,7 +54,13 @@ def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkey
             eventually(lambda: client.count(Filter(topic="t0")).messages == 20, "it is counted")
 
 
-def taker(clock: ManualClock) -> CensusTaker:
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def made(clock: ManualClock) -> CensusTaker:
     made = CensusTaker(KEYS, "1", clock, Pace(clock))
     assert made.ask() == []  # it has only begun
     clock.advance(EVERY)
@@ -66,9 +72,7 @@ def script(made: CensusTaker) -> tuple[str, object]:
     return command.script, command.args[1]
 
 
-def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> None:
-    clock = ManualClock()
-    made = taker(clock)
+def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows(made: CensusTaker, clock: ManualClock) -> None:
     for answer in (StoreFull("no memory"), None):
         assert script(made) == ("census_slice", "0")
         assert made.ask() == []
@@ -88,9 +92,7 @@ def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> Non
     assert script(made) == ("census_slice", "0")
 
 
-def test_an_empty_queue_is_kept_once() -> None:
-    clock = ManualClock()
-    made = taker(clock)
+def test_an_empty_queue_is_kept_once(made: CensusTaker, clock: ManualClock) -> None:
     asked = []
     for _ in range(3):
         for command in made.ask():
@@ -102,9 +104,9 @@ def test_an_empty_queue_is_kept_once() -> None:
 
 
 @pytest.mark.parametrize(("slices", "pause"), [(2, PAUSE[0]), (10, TIMES * 10 * EVERY), (1_000, PAUSE[1])])
-def test_the_longer_a_look_took_the_longer_is_the_pause_behind_it(slices: int, pause: int) -> None:
-    clock = ManualClock()
-    made = taker(clock)
+def test_the_longer_a_look_took_the_longer_is_the_pause_behind_it(
+    made: CensusTaker, clock: ManualClock, slices: int, pause: int
+) -> None:
     for left in reversed(range(slices)):
         assert script(made)[0] == "census_slice"
         made.take(Slice(7, str(left), 1, [("t", "due", 0, 1, 10, 1, 0)]))
@@ -117,10 +119,10 @@ def test_the_longer_a_look_took_the_longer_is_the_pause_behind_it(slices: int, p
     assert script(made) == ("census_slice", "0")
 
 
-def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_beyond_the_most_are_counted_together(
+    made: CensusTaker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(census, "MOST_TOPICS", 2)
-    clock = ManualClock()
-    made = taker(clock)
     made.take(Slice(7, "0", 4, [(topic, "due", 0, 1, 10, 1, 0) for topic in "abca"] + [("d", "dead", 0, 1, 10, 1, 0)]))
     kept = Census(
         7,
@@ -134,9 +136,7 @@ def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyP
     assert command.args == commands.keep_census(KEYS, "1", kept).args
 
 
-def test_large_messages_are_looked_at_a_few_at_a_time() -> None:
-    clock = ManualClock()
-    made = taker(clock)
+def test_large_messages_are_looked_at_a_few_at_a_time(made: CensusTaker, clock: ManualClock) -> None:
     for size, look in ((100, 32), (100, 128), (100, 200), (100_000, 8), (10_000, 26)):
         made.take(Slice(7, "9", 10, [("t", "due", 0, 10, 10 * size, 0, 0)]))
         (command,) = made.ask()
@@ -144,8 +144,7 @@ def test_large_messages_are_looked_at_a_few_at_a_time() -> None:
         clock.advance(EVERY)
 
 
-def test_all_queues_of_a_node_share_its_pace() -> None:
-    clock = ManualClock()
+def test_all_queues_of_a_node_share_its_pace(clock: ManualClock) -> None:
     pace = Pace(clock, 10)
     assert [pace.take() for _ in range(12)] == [True] * 10 + [False] * 2
     clock.advance(250)

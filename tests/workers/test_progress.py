@@ -22,41 +22,35 @@ def progress(clock: ManualClock) -> Progress:
     return Progress("0", clock, LIMIT)
 
 
-def see(
-    progress: Progress, clock: ManualClock, after: int, *, confirmed: bool = False, outstanding: bool = True
-) -> bool:
-    clock.advance(after)
-    progress.see(confirmed=confirmed, outstanding=outstanding)
-    return progress.stuck
+#: What follows after so many ms: something is out, confirmed or neither; and whether the queue is stuck then.
+Steps = list[tuple[int, str, bool]]
+NOTHING_CONFIRMED: Steps = [
+    (5, "out", False),
+    (LIMIT - 1, "out", False),
+    (1, "out", True),
+    (1, "confirmed", False),
+    (LIMIT - 1, "out", False),
+    (1, "out", True),
+]
+WITHOUT_WORK: Steps = [(0, "out", False), *[(LIMIT // 60, "none", False)] * 100, (1, "out", False)]
+#: The pause before the next attempt is no progress, but a long rest is a new beginning.
+BACKING_OFF: Steps = [
+    (0, "out", False),
+    (BACK_OFF, "none", False),
+    (LIMIT - BACK_OFF, "out", True),
+    (BACK_OFF + 1, "none", False),
+    (LIMIT, "out", False),
+]
 
 
+@pytest.mark.parametrize("steps", [NOTHING_CONFIRMED, WITHOUT_WORK, BACKING_OFF], ids=["work", "none", "back-off"])
 def test_a_queue_is_stuck_when_nothing_was_confirmed_for_the_limit_and_no_more_when_something_is(
-    progress: Progress, clock: ManualClock
+    progress: Progress, clock: ManualClock, steps: Steps
 ) -> None:
-    assert not see(progress, clock, 5)
-    assert not see(progress, clock, LIMIT - 1)
-    assert see(progress, clock, 1)
-    assert not see(progress, clock, 1, confirmed=True)
-    assert not see(progress, clock, LIMIT - 1)
-    assert see(progress, clock, 1)
-
-
-def test_a_queue_without_work_is_never_stuck(progress: Progress, clock: ManualClock) -> None:
-    see(progress, clock, 0)
-    see(progress, clock, 1, confirmed=True, outstanding=False)
-    for _ in range(100):
-        assert not see(progress, clock, 1_000, outstanding=False)
-    assert not see(progress, clock, 1)
-
-
-def test_the_pause_before_the_next_attempt_is_no_progress_but_a_long_rest_is_a_new_beginning(
-    progress: Progress, clock: ManualClock
-) -> None:
-    see(progress, clock, 0)
-    see(progress, clock, BACK_OFF, outstanding=False)
-    assert see(progress, clock, LIMIT - BACK_OFF)
-    see(progress, clock, BACK_OFF + 1, outstanding=False)
-    assert not see(progress, clock, LIMIT)
+    for after, what, stuck in steps:
+        clock.advance(after)
+        progress.see(confirmed=what == "confirmed", outstanding=what != "none")
+        assert progress.stuck == stuck
 
 
 AWAY = Result.unavailable("the broker is away")

@@ -132,27 +132,21 @@ def test_an_owner_that_knows_nothing_of_it_brings_them_back_and_tries(limited: L
     assert limited.stream("s.bad") == [f"m{number:02}" for number in range(40)]
 
 
-def test_one_stream_that_takes_messages_again_does_not_wait_for_another_of_its_route(limited: Limited) -> None:
+def test_one_stream_that_takes_messages_again_does_not_wait_for_another_of_its_route_and_buries_what_is_too_late(
+    limited: Limited,
+) -> None:
     world = limited.world
     for topic in ("s.bad", "s.worse"):
         world.add(f"{topic}-1", topic)
+    world.add("late", "s.bad", expire_after=3_000)
     hand = world.take_over()
-    hand.run(100)
+    hand.run(5_000)
+    assert world.state_of("late") == "parked"
     limited.allow("~s.bad")
     hand.run(10_000)
     assert limited.stream("s.bad") == ["s.bad-1"]
+    assert world.dead()["late"].reason == "expired"
     assert world.state_of("s.worse-1") == "parked"
-
-
-def test_what_is_too_late_when_its_stream_takes_messages_again_is_buried(limited: Limited) -> None:
-    world = limited.world
-    world.add("m", "s.bad", expire_after=3_000)
-    hand = world.take_over()
-    hand.run(5_000)
-    assert world.state_of("m") == "parked"
-    limited.allow("~s.bad")
-    hand.run(10_000)
-    assert world.dead()["m"].reason == "expired"
 
 
 def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Limited) -> None:

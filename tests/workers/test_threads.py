@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any
 
@@ -102,46 +102,6 @@ def test_a_stopping_forwarder_sends_what_it_has_accepted(desks: Desks) -> None:
 # -- the pull job --------------------------------------------------------------------------------------------------
 
 
-def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str) -> None:
-    """Let `name` raise once in the middle of everything, in the loop of its puller; all arrive in the end."""
-    hand = world.take_over()
-    job, real, left = hand.job, getattr(broken, name), [1]
-
-    def once(*args: Any, **options: Any) -> Any:
-        if left and armed:
-            left.pop()
-            raise RuntimeError("broken on purpose")
-        return real(*args, **options)
-
-    armed: list[int] = []
-    monkeypatch.setattr(broken, name, once)
-    for i in range(40):
-        world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 5}" if i % 2 else "")
-    answered: list[str] = []
-
-    real_submit = type(hand.forwarders["general"]).submit
-    forwarder = hand.forwarders["general"]
-
-    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int) -> None:
-        real_submit(forwarder, report, batch)
-        while forwarder.outbox:
-            answered.append(forwarder.ids[0])
-            forwarder.answer(0, OK)
-
-    monkeypatch.setattr(forwarder, "submit", submit)
-    puller = Puller("puller", world.store, forwarder._clock)
-    puller.add(job)
-    while world.records() and world.elapsed < 60_000:
-        if len(answered) >= 10:
-            armed.append(1)
-        puller.round()
-        armed.clear()
-        world.advance(max(0, ceil(job.looks_at - world.elapsed)))
-    assert not left
-    assert set(answered) == {f"m{i:02}" for i in range(40)}
-    assert world.records() == {}
-
-
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
@@ -154,7 +114,38 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
 def test_an_exception_in_a_tick_loses_nothing(
     world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nothing_lost_after(world, monkeypatch, broken, name)
+    """`name` raises once in the middle of everything, in the loop of its puller; all arrive in the end."""
+    hand = world.take_over()
+    forwarder, answered = hand.forwarders["general"], list[str]()
+    real, real_submit, left, armed = getattr(broken, name), forwarder.submit, [1], list[int]()
+
+    def once(*args: Any, **options: Any) -> Any:
+        if left and armed:
+            left.pop()
+            raise RuntimeError("broken on purpose")
+        return real(*args, **options)
+
+    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int) -> None:
+        real_submit(report, batch)
+        while forwarder.outbox:
+            answered.append(forwarder.ids[0])
+            forwarder.answer(0, OK)
+
+    monkeypatch.setattr(broken, name, once)
+    monkeypatch.setattr(forwarder, "submit", submit)
+    for i in range(40):
+        world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 5}" if i % 2 else "")
+    puller = Puller("puller", world.store, forwarder._clock)
+    puller.add(hand.job)
+    while world.records() and world.elapsed < 60_000:
+        if len(answered) >= 10:
+            armed.append(1)
+        puller.round()
+        armed.clear()
+        world.advance(max(0, ceil(hand.job.looks_at - world.elapsed)))
+    assert not left
+    assert set(answered) == {f"m{i:02}" for i in range(40)}
+    assert world.records() == {}
     assert "tick_failed" in "".join(capsys.readouterr())
 
 
@@ -176,50 +167,47 @@ def test_a_job_whose_reset_fails_too_backs_off_and_counts_as_stuck_in_the_end(
     assert hand.job.ticked_at == ticked_at
 
 
-def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url, timeout=PATIENCE)
+@pytest.fixture
+def store(valkey: ServerUnderTest) -> Iterator[Store]:
+    made = Store(valkey.url, timeout=PATIENCE)
+    yield made
+    made.close()
+
+
+def start_and_stop(barrier: threading.Barrier, failed: list[BaseException], *those: Any) -> None:
+    """Start these and stop each twice, at once with other threads that do so."""
     try:
-        for _ in range(3):
-            puller = Puller("puller-0", store, SystemClock())
-            listener = WakeListener(store, [0], lambda queue, due: None)
-            forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
-            barrier = threading.Barrier(8)
-            failed: list[BaseException] = []
-
-            def start_and_stop(
-                puller: Puller = puller,
-                listener: WakeListener = listener,
-                forwarder: Forwarder = forwarder,
-                barrier: threading.Barrier = barrier,
-                failed: list[BaseException] = failed,
-            ) -> None:
-                try:
-                    barrier.wait()
-                    for one in (puller, listener, forwarder):
-                        one.start()
-                    barrier.wait()
-                    for one in (forwarder, listener, puller):
-                        one.stop()
-                        one.stop()
-                except BaseException as error:
-                    failed.append(error)
-
-            threads = [threading.Thread(target=start_and_stop) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert failed == []
-            assert puller.join(JOIN)
-            forwarder.join(JOIN)
-            listener.join(JOIN)
-            eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")
-    finally:
-        store.close()
+        barrier.wait()
+        for one in those:
+            one.start()
+        barrier.wait()
+        for one in reversed(those):
+            one.stop()
+            one.stop()
+    except BaseException as error:
+        failed.append(error)
 
 
-def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url, timeout=PATIENCE)
+def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(store: Store) -> None:
+    for _ in range(3):
+        puller = Puller("puller-0", store, SystemClock())
+        listener = WakeListener(store, [0], lambda queue, due: None)
+        forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
+        failed: list[BaseException] = []
+        given = (threading.Barrier(8), failed, puller, listener, forwarder)
+        threads = [threading.Thread(target=start_and_stop, args=given) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert puller.join(JOIN)
+        forwarder.join(JOIN)
+        listener.join(JOIN)
+        eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")
+
+
+def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(store: Store, valkey: ServerUnderTest) -> None:
     heard: list[int | None] = []
 
     def wake(queue: int, due: int | None) -> None:
@@ -238,4 +226,3 @@ def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(valkey: Serve
     finally:
         listener.stop()
         listener.join(JOIN)
-        store.close()
