@@ -36,28 +36,28 @@ def test_dead_letters_come_oldest_first_with_their_reasons_and_pages_follow_thro
     assert seen == list("abcde_")
 
 
-def test_a_page_goes_on_when_the_last_letter_seen_is_gone(q: Queue) -> None:
+def test_a_page_goes_on_when_the_last_letter_seen_is_gone_or_was_buried_again(q: Queue) -> None:
     bury(q, *"abc")
     bury(q, "d", at=30_000)
     q.discard("b")
     assert ids(q, (20_000, "a")) == ["c", "d"]
     # Its place among equal times is not known any more: nothing may be missed, so some come twice.
     assert ids(q, (20_000, "b")) == ["a", "c", "d"]
+    q.redrive("a", now=40_000)
+    q.bury(*q.take(now=40_000))
+    assert ids(q, (20_000, "a")) == ["c", "d", "a"]
 
 
-def test_a_letter_redriven_and_buried_again_is_not_mistaken_for_the_one_seen(q: Queue) -> None:
-    bury(q, "a", "b")
-    q.redrive("a", now=30_000)
-    q.bury(*q.take(now=30_000))
-    assert ids(q, (20_000, "a")) == ["b", "a"]
-
-
-def test_a_letter_whose_record_is_gone_or_corrupt_is_listed_and_can_be_discarded(q: Queue) -> None:
-    bury(q, "a", "b")
+def test_a_letter_whose_record_is_gone_or_corrupt_is_listed_stays_and_can_be_discarded(q: Queue) -> None:
+    bury(q, "a", "b", "c")
     q.admin.hdel(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "b", "???")
-    assert [(one.id, one.record) for one in q.dead_letters()] == [("a", None), ("b", None)]
-    assert q.discard("a", "b") == [True, True]
+    q.admin.hset(q.keys.pool, "c", q.admin.hget(q.keys.pool, "c")[:-1])
+    assert [(one.id, one.record) for one in q.dead_letters()] == [("a", None), ("b", None), ("c", None)]
+    before = q.state()
+    assert q.redrive("c", now=30_000) == ["corrupt"]
+    assert q.state() == before
+    assert q.discard("a", "b", "c") == [True] * 3
     assert q.dead_letters() == []
 
 
@@ -68,7 +68,7 @@ def test_a_redriven_letter_has_a_new_generation_and_no_attempts_and_can_be_redri
     bury(q, "a")
     for now in (30_000, 40_000):
         generation = q.record("a").generation
-        assert q.redrive("a", now=now) == ["scheduled"]
+        assert q.redrive("a", "a", "unknown", now=now) == ["scheduled", "scheduled", "not_dead"]
         record = q.record("a")
         assert (record.asked, record.body, record.keys) == (now, "body", ("k",))
         assert record.generation > generation
@@ -76,22 +76,9 @@ def test_a_redriven_letter_has_a_new_generation_and_no_attempts_and_can_be_redri
         assert again.attempts == 0
         assert q.bury(again) == ["ok"]
         assert q.state().dead == {"a": now}
-
-
-def test_redriving_twice_says_the_same_until_it_is_tried(q: Queue) -> None:
-    bury(q, "a")
-    assert q.redrive("a", "a", "unknown", now=30_000) == ["scheduled", "scheduled", "not_dead"]
-    q.retry((q.take_one(now=31_000), 40_000))
-    assert q.redrive("a", now=32_000) == ["not_dead"]  # it has been tried since
-
-
-def test_a_corrupt_letter_stays_where_it_is(q: Queue) -> None:
-    bury(q, "a")
-    raw: bytes = q.admin.hget(q.keys.pool, "a")
-    q.admin.hset(q.keys.pool, "a", raw[:-1])
-    before = q.state()
-    assert q.redrive("a", now=30_000) == ["corrupt"]
-    assert q.state() == before
+    q.redrive("a", now=50_000)
+    q.retry((q.take_one(now=51_000), 60_000))
+    assert q.redrive("a", now=52_000) == ["not_dead"]  # it has been tried since
 
 
 def test_a_redriven_letter_expires_anew_and_its_id_is_remembered_as_before(q: Queue) -> None:

@@ -59,18 +59,6 @@ def test_find_is_limited_and_goes_on_behind_an_id(q: Queue) -> None:
     assert pages == {"": ["a", "ab"], "a": ["ab", "b"], "b": ["c"], "bb": ["c"], "c": []}
 
 
-def test_what_ended_is_not_found_any_more(q: Queue) -> None:
-    q.given(*(row(id, at=20_000, keys=("k",)) for id in ("acked", "dead")))
-    q.given(*(row(id, at=90_000, keys=("k",)) for id in ("cancelled", "kept")))
-    messages = {one.id: one for one in q.take(now=20_000)}
-    q.ack(messages["acked"])
-    q.bury(messages["dead"])
-    q.cancel("cancelled")
-    assert q.find("k") == ["dead", "kept"]
-    q.discard("dead")
-    assert q.find("k") == ["kept"]
-
-
 # -- stats ---------------------------------------------------------------------------------------------------------------
 
 

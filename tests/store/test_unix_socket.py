@@ -37,13 +37,15 @@ def path_of(server: EmbeddedServer) -> Path:
     return Path(unquote(urlsplit(server.socket_url).path))
 
 
-def test_nobody_else_may_enter_its_folder(server: EmbeddedServer) -> None:
+def test_it_leads_to_the_same_server_also_after_a_crash_and_nobody_else_may_enter_its_folder(
+    server: EmbeddedServer,
+) -> None:
     path = path_of(server)
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
-def test_it_is_the_same_server_and_the_same_socket_after_a_crash(server: EmbeddedServer) -> None:
+    by_port = Route(name="r", target=server.url.replace("redis://", "redis+stream://"))
+    assert is_local(by_port, server.socket_url)
+    assert not is_local(msgspec.structs.replace(by_port, target=f"redis+stream://{LOCALHOST}:1"), server.socket_url)
     with Client(server.socket_url) as client:
         assert client.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
         server.kill()
@@ -53,12 +55,6 @@ def test_it_is_the_same_server_and_the_same_socket_after_a_crash(server: Embedde
         assert client.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
     with Client(server.url) as client:
         assert [found and found.id for found in client.get_many(["a", "b"])] == ["a", "b"]
-
-
-def test_a_route_that_names_the_port_is_one_to_the_same_server(server: EmbeddedServer) -> None:
-    by_port = Route(name="r", target=server.url.replace("redis://", "redis+stream://"))
-    assert is_local(by_port, server.socket_url)
-    assert not is_local(msgspec.structs.replace(by_port, target=f"redis+stream://{LOCALHOST}:1"), server.socket_url)
 
 
 def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(tmp_path: Path) -> None:
