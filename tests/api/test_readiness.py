@@ -32,13 +32,6 @@ async def test_what_a_redis_would_lose_is_not_taken(tmp_path: Path, asgi: Servin
             admin.config_set(name, strict)
 
 
-async def test_whether_it_is_ready_is_asked_without_writing(own_valkey: EmbeddedServer, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT)) as api:
-        assert (await api.get("/readyz")).status_code == 200
-        assert (await api.get("/v1/stats")).json()["depth"] == 0
-    assert keys_of(own_valkey) == []
-
-
 def keys_of(server: EmbeddedServer) -> list[bytes]:
     with closing(Member(server).admin) as admin:
         found: list[bytes] = admin.keys("*")
@@ -48,6 +41,8 @@ def keys_of(server: EmbeddedServer) -> list[bytes]:
 async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=16)) as api:
         assert (await api.get("/readyz")).status_code == 200
+        assert (await api.get("/v1/stats")).json()["depth"] == 0
+        assert keys_of(own_valkey) == []  # it is asked without writing
         assert (await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})).status_code == 201
     async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=8)) as api:
         assert "16 queues" in assert_away(await api.get("/readyz"))["missing"][0]

@@ -78,20 +78,6 @@ async def test_an_invalid_field_is_refused_by_its_name(untouched: httpx2.AsyncCl
     assert not found
 
 
-async def test_an_invalid_field_in_a_batch_is_refused_by_its_name(untouched: httpx2.AsyncClient) -> None:
-    found = {}
-    for text, field in malformed():
-        answer = await untouched.post("/v1/messages:batch", content=f'{{"messages":[{text}]}}', headers=JSON)
-        if answer.status_code == 200:
-            (result,) = answer.json()["results"]
-            told = (result["status"], result["problem"]["field"])
-        else:  # the text as a whole is no JSON
-            told = (400, assert_refused(answer)["field"].removeprefix("messages[0]."))
-        if told != (400, field):
-            found[text] = told
-    assert not found
-
-
 async def test_a_body_that_is_no_message_is_refused(untouched: httpx2.AsyncClient) -> None:
     for text in NO_FIELD:
         problem = assert_refused(await untouched.post("/v1/messages", content=text, headers=JSON))
@@ -150,9 +136,13 @@ async def test_json_has_several_media_types(api: httpx2.AsyncClient) -> None:
         assert assert_refused(answer, 415)["type"] == "urn:delayq:problem:unsupported"
 
 
-async def test_what_has_no_path_is_not_found(untouched: httpx2.AsyncClient) -> None:
+async def test_what_has_no_path_is_not_found_and_a_query_that_is_no_text_is_refused(
+    untouched: httpx2.AsyncClient,
+) -> None:
     for path in ("/v1", "/v1/message", "/v1/messages/", "/v1/messages/a/b", "/v1/messages:bulk", "/v2/messages"):
         assert_refused(await untouched.get(path), 404)
+    for query in ("key=%ff", "&".join(f"k{i}=1" for i in range(200))):
+        assert_refused(await untouched.get(f"/v1/messages?{query}"))
 
 
 async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes(untouched: httpx2.AsyncClient) -> None:
@@ -166,8 +156,3 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
         answer = await untouched.request(method, path)
         assert_refused(answer, 405)
         assert answer.headers["allow"] == allow
-
-
-async def test_a_query_that_is_no_text_is_refused(untouched: httpx2.AsyncClient) -> None:
-    assert_refused(await untouched.get("/v1/messages?key=%ff"))
-    assert_refused(await untouched.get("/v1/messages?" + "&".join(f"k{i}=1" for i in range(200))))

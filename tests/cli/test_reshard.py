@@ -59,17 +59,10 @@ def test_a_dry_run_says_the_same_and_changes_nothing(cli: Cli, given: Given) -> 
     assert cli("reshard", "--queues", "64").rows == ran.rows
     again = json.loads(cli("reshard", "--queues", "64", "--json").out)  # says how far it is
     assert (again["dryRun"], [one["step"] for one in again["steps"]]) == (False, ["own", "keep"])
-    assert listed(given) == "16 64@16"
-
-
-def test_layouts_may_be_many_and_smaller(cli: Cli, given: Given) -> None:
-    given.scheduled("old")
-    for queues in ("64", "4", "16"):
+    for queues in ("4", "16"):  # layouts may be many and smaller
         assert cli("reshard", "--queues", queues).code == 0
     assert listed(given) == "16 64@16 4@80 16@84"
     assert all(closed(given, range(84)))
-    assert given.queue_of("x") < 16, "the client that made the first message knows no better yet"
-    assert given.client.schedule_many([])[:] == []
     last = json.loads(cli("schedule", "demo", "x", "--delay", "1h", "--id", "last", "--json").out)
     assert last["queue"] == Layout(16, 84).queue_of("last")
 

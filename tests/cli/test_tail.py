@@ -99,12 +99,9 @@ def test_tail_says_that_a_topic_has_no_stream(cli: Cli, given: Given, monkeypatc
         assert why in cli("tail", "demo").refused()
     given.admin.xadd("demo", ENTRY)
     assert cli("tail", "demo", "--from-start", "--count", "1", "--stream", "demo").code == 0
-
-
-def test_tail_of_a_key_that_is_no_stream_is_refused(cli: Cli, given: Given) -> None:
-    given.admin.set("demo", "text")
-    assert cli("tail", "demo").refused() == "the key demo is no stream."
-    assert cli("tail", "demo", "--from-start").refused() == "the key demo is no stream."
+    given.admin.set("text", "no stream")
+    for words in ((), ("--from-start",)):
+        assert cli("tail", "demo", "--stream", "text", *words).refused() == "the key text is no stream."
 
 
 def test_tail_goes_on_when_redis_comes_back(

@@ -71,16 +71,9 @@ def test_a_queue_that_was_deleted_is_told_until_its_data_are_back() -> None:
                 .startswith("queue 0 is not what this process has seen before")
             )
     assert audit.look(numbered(before)).lost == {}
-
-
-def test_all_queues_that_were_deleted_are_told_in_one_sentence() -> None:
+    # All that were deleted are told in one sentence. A queue that is claimed for the first time is no other one.
     audit = Accounts()
-    audit.look(numbered(figures("1"), figures("1"), figures("1")))
-    found = audit.look(numbered(figures("1"), figures(None), figures("3")))
+    assert audit.look(numbered(figures(None, scheduled=1, pool=1), figures("1"), figures("1"))).lost == {}
+    assert audit.look(numbered(figures("1", scheduled=1, pool=1), figures("1"), figures("1"))).lost == {}
+    found = audit.look(numbered(figures("1", scheduled=1, pool=1), figures(None), figures("3")))
     assert found.lost["gone"].startswith("2 queues (1 and others) are not what")
-
-
-def test_a_queue_that_is_claimed_for_the_first_time_is_no_other_one() -> None:
-    audit = Accounts()
-    assert audit.look(numbered(figures(None, scheduled=1, pool=1))).lost == {}
-    assert audit.look(numbered(figures("1", scheduled=1, pool=1))).lost == {}

@@ -7,24 +7,10 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.clock import SystemClock
 from delayq.store.connect.peer import ASK_EVERY, Peer, late_by
+from delayq.testing import ManualClock
 
-HERE = 5_000  # of the monotonic clock here
 THERE = 1_800_000_000_000
-
-
-class ManualClock(SystemClock):
-    """A monotonic clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self._monotonic = HERE
-
-    def monotonic(self) -> int:
-        return self._monotonic
-
-    def advance(self, ms: int) -> None:
-        self._monotonic += ms
 
 
 def asked(peer: Peer, clock: ManualClock, time: int, way: int = 0, back: int = 0) -> None:

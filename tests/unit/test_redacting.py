@@ -37,17 +37,11 @@ def test_what_stands_at_the_paths_is_not_shown_and_all_else_as_it_came(paths: li
     assert as_bytes.body_base64 == base64.b64encode(shown).decode()
 
 
-@pytest.mark.parametrize("body", ["order 42", "", '{"card":', "{'card': 1}"])
-def test_what_is_no_json_is_shown_as_it_is(body: str) -> None:
-    message = MessageOut("t", "", body=body)
-    redact(message, ["$.card"])
-    assert message.body == body
-
-
-def test_what_is_nested_too_deep_to_be_read_is_not_shown_at_all() -> None:
-    message = MessageOut("t", "", body="[" * 100_000 + "]" * 100_000)
-    redact(message, ["$[0]"])
-    assert message.body == '"[redacted]"'
+def test_what_is_no_json_is_shown_as_it_is_unless_it_is_nested_too_deep_to_be_read() -> None:
+    for body in ("order 42", "", '{"card":', "{'card': 1}", "[" * 100_000 + "]" * 100_000):
+        message = MessageOut("t", "", body=body)
+        redact(message, ["$.card"])
+        assert message.body == ('"[redacted]"' if body.startswith("[") else body)
 
 
 @pytest.mark.parametrize(
