@@ -199,9 +199,10 @@ class World:
 
     def streamed(self) -> list[str]:
         """The ids that were ever in the streams; those of one stream in order."""
-        return self.consumed + [id for stream in STREAMS for id in self._ids_in(stream)]
+        return self.consumed + [id for stream in STREAMS for id in self.stream(stream)]
 
-    def _ids_in(self, stream: str) -> list[str]:
+    def stream(self, stream: str) -> list[str]:
+        """The ids in a stream, in order."""
         if self.store.run(commands.plain("TYPE", stream, read=lambda reply: reply)) != b"stream":
             return []
         entries = self.store.run(commands.plain("XRANGE", stream, "-", "+", read=lambda reply: reply))

@@ -5,7 +5,7 @@ The general routes' sends end when the test says how; a wake is passed to the ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from coordinator.epoch import next_epoch
@@ -13,7 +13,7 @@ from delayq.message import Message
 from delayq.policies import Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import Change, DeadLetter, QueueStats
+from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
@@ -194,6 +194,11 @@ class OneQueue(World):
         assert self.schedule(message, f"A{due}")[0] == "new"
         assert known == len(self.hands)
 
+    def add_many(self, ids: Iterable[str], topic: str = "g.t", at: int = 0, *, every: int = 0, **options: Any) -> None:
+        """Schedule messages of which each is due `every` ms after the one before it."""
+        for number, id in enumerate(ids):
+            self.add(id, topic, at + every * number, **options)
+
     def pause(self, *matches: str, told: bool = True) -> None:
         """Pause these topics, and no others, until another call; the owners read it at once if they are `told`."""
         self._apply(self.set_policies(*matches), told=told)
@@ -232,10 +237,6 @@ class OneQueue(World):
         assert found is not None
         return found.attempts
 
-    def stats(self) -> QueueStats:
-        """The queue's figures."""
-        return self.store.run(commands.stats(self.keys, now=self.now))
-
     def aside(self) -> dict[str, int]:
         """How many messages stand in each parked set."""
         return {name: self.store.run(commands.count_parked(self.keys, name)) for name in self.stats().parked_sets}
@@ -243,11 +244,6 @@ class OneQueue(World):
     def dead(self) -> dict[str, DeadLetter]:
         """The dead letters by id."""
         return {one.id: one for one in self.store.run(commands.dead_letters(self.keys, 1_000))}
-
-    def stream(self, name: str) -> list[str]:
-        """The ids in a stream, in order."""
-        entries = self.store.run(commands.plain("XRANGE", name, "-", "+", read=lambda reply: reply))
-        return [dict(zip(words[::2], words[1::2], strict=True))[b"id"].decode() for _, words in entries]
 
     def field(self, name: str) -> str | None:
         """A field of the queue's state."""

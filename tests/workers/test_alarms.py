@@ -27,11 +27,6 @@ def client(valkey: ServerUnderTest) -> Iterator[Client]:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def watch(client: Client, clock: ManualClock) -> Alarms:
     return Alarms(client.store, range(16), clock)
 

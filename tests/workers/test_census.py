@@ -55,11 +55,6 @@ def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkey
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def made(clock: ManualClock) -> CensusTaker:
     made = CensusTaker(KEYS, "1", clock, Pace(clock))
     assert made.ask() == []  # it has only begun

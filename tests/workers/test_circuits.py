@@ -115,8 +115,7 @@ def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> Non
 
 def test_of_many_at_once_only_as_many_try_as_it_takes(world: OneQueue) -> None:
     hand = fail_alone(world, "m0")
-    for number in range(30):
-        world.add(f"n{number:02}", at=world.elapsed)
+    world.add_many((f"n{number:02}" for number in range(30)), at=world.elapsed)
     tried = hand.settle()
     assert tried[:2] == ["n00", "n01"]
     assert len(tried) <= 2 + PROBES
@@ -202,8 +201,7 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
     def answer(held: InFlightMessage) -> Result:
         return Result.unavailable("there is no such topic") if held.topic == "g.deleted" else OK
 
-    for number in range(20):
-        world.add(f"d{number}", topic="g.deleted", at=number)
+    world.add_many((f"d{number}" for number in range(20)), topic="g.deleted", every=1)
     hand.run(1_500, answer)
     assert hand.forwarders["deleted"].circuit.open
     assert not hand.forwarders["general"].circuit.open
@@ -217,8 +215,7 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
 
 def test_a_full_target_opens_its_circuit_at_once_and_burns_nothing_however_often_it_is_full(world: OneQueue) -> None:
     hand = world.take_over()
-    for number in range(30):
-        world.add(f"m{number:02}", at=number)
+    world.add_many((f"m{number:02}" for number in range(30)), every=1)
     world.advance(30)
     hand.settle()
     hand.answer("m00", Result.full("no room"))
@@ -247,8 +244,7 @@ def break_and_mend(worlds: Worlds, policy: str) -> list[int]:
     world = worlds()
     hand = world.take_over()
     world.change(Change("policy:p", f'{{"match": "g.*", {policy}}}'))
-    for number in range(10):
-        world.add(f"m{number}", at=0)
+    world.add_many((f"m{number}" for number in range(10)), at=0)
     times: list[int] = []
     while world.elapsed < 28_000:
         for _ in range(3):
@@ -275,8 +271,7 @@ def test_a_permit_is_used_up_by_what_is_sent_alone(
         monkeypatch.setattr(Share, "returns_permit", lambda self: None)
     world = worlds()
     hand = world.take_over()
-    for number in range(10):
-        world.add(f"m{number}", at=0)
+    world.add_many((f"m{number}" for number in range(10)), at=0)
     hand.run(1_500, lambda held: AWAY)
     assert hand.forwarders["general"].circuit.open
     world.change(Change("policy:p", '{"match": "g.*", "rate": 5}'))
@@ -293,8 +288,7 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
     world = worlds()
     hand = world.take_over()
     world.change(Change("policy:p", '{"match": "g.*", "rate": 2, "burst": 2}'))
-    for number in range(40):
-        world.add(f"m{number:02}", at=0)
+    world.add_many((f"m{number:02}" for number in range(40)), at=0)
     while world.elapsed < 10_000:
         for _ in range(3):
             hand.leases.tick()

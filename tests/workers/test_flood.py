@@ -20,8 +20,7 @@ SMALL = Bounds(window=300, look=5, backoff=Backoff(100, 1_000))
 
 def flood(world: OneQueue, count: int = 300) -> None:
     """Messages due in one ms, seen 100 ms later."""
-    for i in range(count):
-        world.add(f"b{i:03}", topic="s.burst")
+    world.add_many((f"b{i:03}" for i in range(count)), topic="s.burst")
     world.advance(100)
 
 
@@ -71,8 +70,7 @@ def test_in_a_flood_a_queue_whose_turn_it_is_not_pulls_what_is_fresh_and_nothing
 
 def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
     world = worlds(bounds=SMALL)
-    for i in range(60):
-        world.add(f"b{i:03}", topic="s.burst")
+    world.add_many((f"b{i:03}" for i in range(60)), topic="s.burst")
     world.advance(LATE)
     world.add("fresh", topic="s.fresh", at=LATE)
     hand = world.take_over()
@@ -87,8 +85,7 @@ def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
 def test_in_a_flood_a_job_that_waits_for_room_rests_until_fresh_messages_or_a_report_are_due(worlds: Worlds) -> None:
     world = worlds(bounds=SMALL)
     world.add("a-other", topic="o.t")
-    for i in range(60):
-        world.add(f"b{i:03}", topic="g.t")
+    world.add_many((f"b{i:03}" for i in range(60)), topic="g.t")
     world.advance(100)
     hand = world.take_over()
     for _ in range(20):

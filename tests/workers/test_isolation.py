@@ -17,8 +17,7 @@ AWAY = Result.unavailable("the broker is away")
 
 def opened(world: OneQueue, hand: Hand, count: int = 6) -> None:
     """Messages m0, m1, … that find their target away, until its circuit is open and they are parked."""
-    for i in range(count):
-        world.add(f"m{i}", at=i)
+    world.add_many((f"m{i}" for i in range(count)), every=1)
     world.advance(count)
     hand.settle()
     hand.answer_all(AWAY)
@@ -57,8 +56,7 @@ def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(
 def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) -> None:
     world = worlds(bounds=Bounds(window=30, look=50, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
-    for i in range(50):
-        world.add(f"m{i:02}")
+    world.add_many(f"m{i:02}" for i in range(50))
     hand.settle()
     assert len(hand.sending) == 10  # a third of the window: two targets, and what must go on beside them
     hand.run(150)
@@ -119,8 +117,7 @@ def test_large_messages_that_find_no_room_are_not_fetched_again_and_again(worlds
 def test_a_message_that_is_larger_than_a_routes_share_goes_alone(worlds: Worlds) -> None:
     world = worlds(bounds=Bounds(window_bytes=30 * KB, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
-    for i in range(5):
-        world.add(f"m{i}", at=i, body="x" * 20 * KB)
+    world.add_many((f"m{i}" for i in range(5)), every=1, body="x" * 20 * KB)
     world.advance(5)
     hand.settle()
     assert hand.sending == ["m0"]
@@ -148,8 +145,7 @@ def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world:
 @pytest.mark.parametrize("outcome", [AWAY, Result.unknown("timed out")], ids=["unavailable", "unknown"])
 def test_behind_an_open_circuit_messages_are_parked_and_burn_no_attempts(world: OneQueue, outcome: Result) -> None:
     hand = world.take_over()
-    for i in range(10):
-        world.add(f"m{i}", at=i, max_attempts=3)
+    world.add_many((f"m{i}" for i in range(10)), every=1, max_attempts=3)
     world.advance(10)
     hand.settle()
     for i in range(10):
@@ -234,8 +230,7 @@ def test_a_parked_message_cancels_as_in_flight_and_a_new_owner_brings_back_the_o
 
 def test_a_slow_target_that_makes_progress_does_not_hold_up_the_others(world: OneQueue) -> None:
     hand = world.take_over()
-    for i in range(200):
-        world.add(f"slow{i:03}")
+    world.add_many(f"slow{i:03}" for i in range(200))
     hand.settle()
     for step in range(30):  # one message each 10 ms
         world.advance(10)

@@ -56,8 +56,7 @@ def test_what_an_owner_sent_is_not_sent_again_by_the_store(world: OneQueue, prox
 
 def test_what_stands_behind_an_error_is_told_again_with_it(world: OneQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settlement, "CHUNK", 5)
-    for number in range(8):
-        world.add(f"{number}", at=number)
+    world.add_many((f"{number}" for number in range(8)), every=1)
     world.advance(10)
     hand = world.take_over()
     hand.settle()

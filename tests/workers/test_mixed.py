@@ -30,8 +30,7 @@ def test_topics_that_get_a_route_later_are_delivered_by_the_next_owner_however_m
     worlds: Worlds,
 ) -> None:
     world = worlds(table=[STREAMS, GENERAL])
-    for i in range(1_100):
-        world.add(f"m{i:04}", topic="q.t")
+    world.add_many((f"m{i:04}" for i in range(1_100)), topic="q.t")
     world.add("behind", topic="o.t", at=1)
     world.advance(1)
     world.take_over().run(50)

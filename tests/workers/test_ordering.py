@@ -102,8 +102,7 @@ def test_a_buried_head_lets_its_successors_go(world: OneQueue) -> None:
 
 
 def test_a_redriven_message_takes_its_place_by_the_new_due(world: OneQueue) -> None:
-    for i in range(3):
-        world.add(f"m{i}", ordering_key="k")
+    world.add_many((f"m{i}" for i in range(3)), ordering_key="k")
     hand = world.take_over()
     hand.run(20, lambda held: NO if held.id == "m0" else OK)
     world.advance(100)
@@ -155,8 +154,7 @@ def test_messages_parked_with_their_target_keep_their_order_with_newer_ones(worl
     for i in range(5):
         world.add(f"x{i}", at=i)  # these open the circuit
     hand = world.take_over()
-    for i in range(8):
-        world.add(f"k{i}", at=5 + i, ordering_key="k")
+    world.add_many((f"k{i}" for i in range(8)), at=5, every=1, ordering_key="k")
     world.advance(5)
     hand.settle()
     hand.answer_all(AWAY)
@@ -173,8 +171,7 @@ def test_messages_parked_with_their_target_keep_their_order_with_newer_ones(worl
 
 def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(worlds: Worlds) -> None:
     world = worlds(bounds=Bounds(window=300, look=4, backoff=Backoff(100, 1_000)))
-    for i in range(40):
-        world.add(f"s{i:03}", topic="s.t")
+    world.add_many((f"s{i:03}" for i in range(40)), topic="s.t")
     world.advance(100)
     world.add("k1", topic="s.fresh", at=99, ordering_key="k")
     world.add("k2", topic="s.fresh", at=100, ordering_key="k")

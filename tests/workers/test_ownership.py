@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from typing import cast
 
 import pytest
 import structlog
 
-from coordinator import Claim, CoordinatorError, LocalCoordinator
+from coordinator import Claim, Coordinator, CoordinatorError, LocalCoordinator
 from coordinator.local import HOLD
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
-from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
 from workers.node.ownership import STUCK, Ownership
 from workers.queue.pull_job import PullJob
 
@@ -48,8 +45,10 @@ class Job:
         return not self.alive
 
 
-class Spread:
+class Spread(Coordinator):
     """A coordinator whose wishes the test sets."""
+
+    connected = True
 
     def __init__(self) -> None:
         self.wanted: frozenset[int] = frozenset()
@@ -58,20 +57,7 @@ class Spread:
         self.broken: set[int] = set()
         self.said: list[str] = []
         self.away = False
-        self.connected = True
         self._number = 0
-
-    def start(self) -> None:
-        """Nothing to do."""
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Nothing to watch."""
-
-    def share(self, queues: Collection[int]) -> None:
-        """`wanted` says what is assigned."""
-
-    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
-        """Nothing to know."""
 
     def assigned(self) -> frozenset[int]:
         return self.wanted
@@ -96,9 +82,6 @@ class Spread:
         if self.away:
             raise CoordinatorError("away")
         self.said.append(f"release {queue} {epoch}")
-
-    def stop(self) -> None:
-        """Nothing to leave."""
 
 
 def start(job: PullJob) -> None:
@@ -291,8 +274,7 @@ class SideBySide:
         ]
 
 
-def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an_owner(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url, timeout=PATIENCE)
+def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an_owner(store: Store) -> None:
     pair = SideBySide(store)
     pair.join()
     pair.step()
@@ -302,7 +284,6 @@ def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an
         assert pair.owners() == [1, 1, 1, 1]
     turns = pair.ownerships[0].claims + pair.ownerships[1].claims
     assert turns <= 4 * (2 + 60 * 1_000 // HOLD), "they take turns, and do not fight"
-    store.close()
 
 
 @pytest.mark.parametrize("away", [False, True])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from delayq.testing import ManualClock
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
@@ -13,11 +11,6 @@ from tests.workers.conftest import Desks
 from workers.sending.pause_detector import PauseDetector
 
 LONGEST = 1_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def test_a_gap_between_two_looks_that_is_longer_than_the_longest_is_a_pause(clock: ManualClock) -> None:

@@ -189,8 +189,7 @@ def test_a_limit_lasts_while_what_came_before_it_and_no_longer_what_came_after_i
     limit = commands.set_policies([Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now)
     if since == "after":
         world.store.run(limit)
-    for n in range(4):
-        world.add(f"{n}", at=5)
+    world.add_many((f"{n}" for n in range(4)), at=5)
     hand.run(2_000, lambda held: Result.unavailable("down"))
     assert world.aside() == {"t:general": 4}
     if since == "before":

@@ -13,11 +13,6 @@ LIMIT = 60_000
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def progress(clock: ManualClock) -> Progress:
     return Progress("0", clock, LIMIT)
 
@@ -72,8 +67,7 @@ def test_a_queue_of_which_all_that_is_out_waits_for_a_broken_target_is_not_stuck
 
 def test_a_queue_whose_sends_do_not_end_is_stuck_also_beside_a_broken_target(world: OneQueue) -> None:
     hand = world.take_over()
-    for number in range(6):
-        world.add(f"m{number}")
+    world.add_many(f"m{number}" for number in range(6))
     hand.run(1_000, lambda held: AWAY)
     assert hand.forwarders["general"].circuit.open
     world.add("hung", topic="o.t", at=world.elapsed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -135,11 +135,6 @@ class NotingClock(ManualClock):
 @pytest.fixture
 def servers() -> Servers:
     return Servers()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def made(*jobs: Job, hand_over: Callable[[PullJob], None] | None = None) -> tuple[Puller, Servers, NotingClock]:
@@ -326,6 +321,24 @@ def test_one_that_has_come_to_its_end_is_let_go() -> None:
 # -- with threads ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def pullers(servers: Servers, clock: ManualClock) -> Iterator[Pullers]:
+    made = Pullers(cast(Store, servers), clock)
+    yield made
+    made.stop()
+    made.join(JOIN)
+
+
+def in_time(clock: ManualClock, look: Callable[[], object], what: str) -> None:
+    """Move the clock until this is so."""
+
+    def step() -> object:
+        clock.advance(1)
+        return look()
+
+    eventually(step, what)
+
+
 def test_a_stop_while_a_packet_hangs_waits_no_longer_than_it_may(servers: Servers, clock: ManualClock) -> None:
     puller, go_on, begun = Puller("puller", cast(Store, servers), clock), threading.Event(), threading.Event()
 
@@ -373,9 +386,10 @@ def test_it_goes_on_after_an_error_that_nobody_expected(
     assert "puller_failed" in "".join(capsys.readouterr())
 
 
-def test_a_queue_goes_over_to_the_thread_of_the_server_where_it_lies(servers: Servers, clock: ManualClock) -> None:
+def test_a_queue_goes_over_to_the_thread_of_the_server_where_it_lies(
+    servers: Servers, clock: ManualClock, pullers: Pullers
+) -> None:
     servers.places = {"a": HERE, "b": HERE}
-    pullers = Pullers(cast(Store, servers), clock)
     jobs = [Job("a"), Job("b")]
     movers: dict[str, set[int]] = {"a": set(), "b": set()}
     for job in jobs:
@@ -390,22 +404,15 @@ def test_a_queue_goes_over_to_the_thread_of_the_server_where_it_lies(servers: Se
     eventually(lambda: all(job.told for job in jobs), "both are moved")
     assert len(movers["a"] | movers["b"]) == 1
     servers.places["b"] = THERE
-
-    def moved() -> bool:
-        clock.advance(1)
-        return len(movers["b"]) == 2
-
-    eventually(moved, "another thread moves it")
+    in_time(clock, lambda: len(movers["b"]) == 2, "another thread moves it")
     assert len(movers["a"]) == 1
-    pullers.stop()
-    pullers.join(JOIN)
 
 
 def test_a_queue_stays_with_its_thread_until_another_one_can_be_started(
-    servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, clock: ManualClock, pullers: Pullers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers.places = {"a": HERE}
-    pullers, job, left = Pullers(cast(Store, servers), clock), Job("a"), [1, 1]
+    job, left = Job("a"), [1, 1]
     job.pause = 1
     pullers.add(cast(PullJob, job))
     eventually(lambda: job.told, "it is moved")
@@ -420,30 +427,18 @@ def test_a_queue_stays_with_its_thread_until_another_one_can_be_started(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     servers.places["a"] = THERE
-
-    def moved() -> bool:
-        clock.advance(1)
-        return job._mover is not old
-
-    eventually(moved, "another thread moves it")
+    in_time(clock, lambda: job._mover is not old, "another thread moves it")
     assert not left
     told = len(job.told)
-
-    def goes_on() -> bool:
-        clock.advance(1)
-        return len(job.told) > told
-
-    eventually(goes_on, "it is asked again")
-    pullers.stop()
-    pullers.join(JOIN)
+    in_time(clock, lambda: len(job.told) > told, "it is asked again")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is the fault
 @pytest.mark.parametrize("how", ["died", "hangs"])
 def test_in_place_of_a_thread_that_died_or_hangs_there_is_another(
-    servers: Servers, clock: ManualClock, how: str
+    servers: Servers, clock: ManualClock, pullers: Pullers, how: str
 ) -> None:
-    pullers, go_on, begun = Pullers(cast(Store, servers), clock), threading.Event(), threading.Event()
+    go_on, begun = threading.Event(), threading.Event()
 
     def fault() -> None:
         begun.set()
@@ -469,5 +464,3 @@ def test_in_place_of_a_thread_that_died_or_hangs_there_is_another(
         first.finished = True
         first.wake()
     assert old.join(JOIN)
-    pullers.stop()
-    pullers.join(JOIN)

@@ -13,8 +13,6 @@ from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
-from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
 from workers.node.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
 
 EVERY = 1_000
@@ -97,8 +95,7 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while_without_an_answ
     assert (redis_clock.answers, redis_clock.reachable) == (True, True)
 
 
-def test_what_the_script_says(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url, timeout=PATIENCE)
+def test_what_the_script_says(store: Store) -> None:
     assert store.run(commands.glance(now=7)) == Glance(7, (), ""), "nobody has used it yet"
     store.run(commands.layout(16))
     store.run(commands.set_layouts(LISTED[:1], LISTED))
@@ -106,15 +103,9 @@ def test_what_the_script_says(valkey: ServerUnderTest) -> None:
     glance = store.run(commands.glance())
     assert (glance.layouts, glance.policies) == (LISTED, "0000000001.0000000007")
     assert abs(glance.now - store.run(commands.redis_now())) < 60_000
-    store.close()
 
 
 # -- how far the clocks are apart ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

@@ -81,8 +81,7 @@ def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
     expected = [f"b{number:03}" for number in range(bad)]
     for number, id in enumerate(expected):
         world.add(id, "s.bad", at=number, ordering_key="k" if number % 2 else "")
-    for number in range(300):
-        world.add(f"g{number:03}", "s.good", at=number * 2)
+    world.add_many((f"g{number:03}" for number in range(300)), "s.good", every=2)
     world.add("general", "g.t", at=1)
     hand = world.take_over()
     assert hand.run(700, lambda held: OK) == ["general"]
@@ -123,8 +122,7 @@ def test_a_big_backlog_is_held_up_by_none_of_them(limited: Limited, fault: Calla
 
 def test_an_owner_that_knows_nothing_of_it_brings_them_back_and_tries(limited: Limited) -> None:
     world = limited.world
-    for number in range(40):
-        world.add(f"m{number:02}", "s.bad")
+    world.add_many((f"m{number:02}" for number in range(40)), "s.bad")
     world.take_over().settle()
     assert world.state_of("m00") == "parked"
     limited.allow("~s.bad")

@@ -40,11 +40,6 @@ def client(own_valkey: EmbeddedServer) -> Iterator[Client]:
         yield made
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def fail(admin: Any) -> None:
     """What is counted when a command is refused because of the disk."""
     with suppress(redis.exceptions.ResponseError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,7 +29,6 @@ from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
@@ -40,13 +38,6 @@ from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_over=None))
-
-
-@pytest.fixture
-def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    store = Store(valkey.url, timeout=PATIENCE)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -165,13 +165,6 @@ def test_a_job_whose_reset_fails_too_backs_off_and_counts_as_stuck_in_the_end(
         hand.job.failed()
     assert not hand.job.wants_to_look(world.elapsed)
     assert hand.job.ticked_at == ticked_at
-
-
-@pytest.fixture
-def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    made = Store(valkey.url, timeout=PATIENCE)
-    yield made
-    made.close()
 
 
 def start_and_stop(barrier: threading.Barrier, failed: list[BaseException], *those: Any) -> None:

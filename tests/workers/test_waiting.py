@@ -62,8 +62,7 @@ def test_one_that_is_not_due_any_more_by_a_clock_that_was_set_back_waits_for_its
 
 def test_a_long_backlog_of_a_key_whose_target_is_slow_keeps_its_order_and_comes_once(world: OneQueue) -> None:
     ids = [f"m{number:03}" for number in range(60)]
-    for number, id in enumerate(ids):
-        world.add(id, at=number, ordering_key="k")
+    world.add_many(ids, every=1, ordering_key="k")
     world.advance(60)
     hand = world.take_over()
     hand.settle()
@@ -80,8 +79,7 @@ def test_a_long_backlog_of_a_key_whose_target_is_slow_keeps_its_order_and_comes_
 
 @pytest.mark.parametrize("waited", [100, LOOK_AGAIN + 1], ids=["shortly", "while-the-owner-was-held-up"])
 def test_one_that_is_cancelled_or_expires_while_it_waits_for_room_is_not_sent(world: OneQueue, waited: int) -> None:
-    for number in range(ROOM):
-        world.add(f"m{number:02}", at=number)
+    world.add_many((f"m{number:02}" for number in range(ROOM)), every=1)
     world.add("gone", at=ROOM)
     world.add("old", at=ROOM, expire_after=min(waited, LOOK_AGAIN))
     world.add("rest", at=ROOM)
@@ -134,8 +132,7 @@ def test_what_waits_for_room_is_looked_at_again_in_time_however_long_its_answer_
 
 
 def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(world: OneQueue) -> None:
-    for number in range(ROOM + 1):
-        world.add(f"m{number:02}", at=number)
+    world.add_many((f"m{number:02}" for number in range(ROOM + 1)), every=1)
     world.advance(ROOM)
     hand = world.take_over()
     hand.settle()
