@@ -77,7 +77,7 @@ def test_a_change_is_written_down_once_with_what_it_really_changed(q: Queue, nam
     assert not q.admin.exists(q.keys.audit)
 
 
-def test_what_cannot_be_read_is_written_down_by_its_id(q: Queue) -> None:
+def test_what_cannot_be_read_is_written_down_by_its_id_and_only_so_many_entries_are_kept(q: Queue) -> None:
     dead(q)
     q.admin.hset(q.keys.pool, "a", "garbled")
     q.run(commands.discard(q.keys, ["a"], entry=ENTRY, now=NOW))
@@ -85,9 +85,6 @@ def test_what_cannot_be_read_is_written_down_by_its_id(q: Queue) -> None:
     by_hand, entry = entries(q)
     assert [(one.id, one.topic) for one in entry.messages] == [("a", "")]
     assert (by_hand.actor, by_hand.messages) == ("", ())
-
-
-def test_only_so_many_entries_are_kept(q: Queue) -> None:
     few = entry_of(By(actor="shop"), "repair", Retention(audit_most=100))
     for number in range(400):
         q.given(row(f"m{number}", at=90_000))

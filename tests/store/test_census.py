@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,21 @@ from tests.support.servers import ServerUnderTest
 from workers.queue.census import CensusTaker, Pace
 
 MINUTE = 60_000
+BEGAN = 4_000_000_000_000
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as made:
+        made.context()
+        yield made
+
+
+def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:
+    """A census of each queue, in which there is something."""
+    for queue, census in enumerate(counted):
+        valkey.admin.hset(queue_keys(queue).pool, "x", "y")
+        client.store.run(commands.keep_census(queue_keys(queue), EPOCH, census))
 
 
 def walked(q: Queue, look: int, now: int) -> list[Slice]:
@@ -74,145 +90,124 @@ def test_it_is_kept_whole_and_by_no_older_owner(q: Queue) -> None:
     assert q.run(commands.census(q.keys, "t7")) == q.run(commands.census(q.keys)) == Census(20_000, {})
 
 
-def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderTest) -> None:
-    began = 4_000_000_000_000
-    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
-        client.context()
-        assert client.count(Filter(topic="a*")) == client.count() == Counted(0, exact=True)
-        valkey.admin.hset(queue_keys(0).pool, "x", "y")
-        assert client.count(Filter(topic="a*")).messages is None
-        assert client.forecast(began, began + MINUTE, 15_000, Filter(topic="a")).messages is None
-        topics = {
-            "aa": {"scheduled": Tally(66, 0, [0, 60, 6]), "due": Tally(5, 0, [5])},
-            "ab": {"dead": Tally(2, 0, [2])},
-            "b": {"parked": Tally(7, 0, [7])},
-        }
-        for queue, at in ((0, began), (1, began + 1)):
-            valkey.admin.hset(queue_keys(queue).pool, "x", "y")
-            client.store.run(commands.keep_census(queue_keys(queue), EPOCH, Census(at, topics if not queue else {})))
-        for wanted, count in {
-            Filter(topic="aa"): 71,
-            Filter(topic="a*"): 73,
-            Filter(topic="a*", states=("due", "dead")): 7,
-            Filter(topic="?"): 7,
-            Filter(topic="*"): 80,
-            Filter(states=("scheduled",)): 66,
-            Filter(topic="aa", due_from=began + 1, due_to=began + MINUTE // 2): 30,
-            Filter(topic="aa", due_to=began + 2 * MINUTE): 68,
-            Filter(among=("ab", "b")): 9,
-        }.items():
-            assert (client.count(wanted).messages, client.count(wanted).as_of) == (count, began), wanted
-        found = client.forecast(began, began + 2 * MINUTE, MINUTE // 2, Filter(topic="a*"))
-        assert (found.messages, found.exact, found.as_of) == ([30, 30, 2, 1], False, began)
+def test_counts_and_forecasts_by_topic_are_as_of_the_census(client: Client, valkey: ServerUnderTest) -> None:
+    assert client.count(Filter(topic="a*")) == client.count() == Counted(0, exact=True)
+    valkey.admin.hset(queue_keys(0).pool, "x", "y")
+    assert client.count(Filter(topic="a*")).messages is None
+    assert client.forecast(BEGAN, BEGAN + MINUTE, 15_000, Filter(topic="a")).messages is None
+    topics = {
+        "aa": {"scheduled": Tally(66, 0, [0, 60, 6]), "due": Tally(5, 0, [5])},
+        "ab": {"dead": Tally(2, 0, [2])},
+        "b": {"parked": Tally(7, 0, [7])},
+    }
+    keep(client, valkey, Census(BEGAN, topics), Census(BEGAN + 1, {}))
+    for wanted, count in {
+        Filter(topic="aa"): 71,
+        Filter(topic="a*"): 73,
+        Filter(topic="a*", states=("due", "dead")): 7,
+        Filter(topic="?"): 7,
+        Filter(topic="*"): 80,
+        Filter(states=("scheduled",)): 66,
+        Filter(topic="aa", due_from=BEGAN + 1, due_to=BEGAN + MINUTE // 2): 30,
+        Filter(topic="aa", due_to=BEGAN + 2 * MINUTE): 68,
+        Filter(among=("ab", "b")): 9,
+    }.items():
+        assert (client.count(wanted).messages, client.count(wanted).as_of) == (count, BEGAN), wanted
+    found = client.forecast(BEGAN, BEGAN + 2 * MINUTE, MINUTE // 2, Filter(topic="a*"))
+    assert (found.messages, found.exact, found.as_of) == ([30, 30, 2, 1], False, BEGAN)
 
 
-def test_what_a_census_has_not_counted_by_its_topic_is_not_known(valkey: ServerUnderTest) -> None:
-    began = 4_000_000_000_000
+def test_what_a_census_has_not_counted_by_its_topic_is_not_known(client: Client, valkey: ServerUnderTest) -> None:
     topics = {
         "aa": {"scheduled": Tally(60, 0, [0, 60]), "due": Tally(5, 0, [5])},
         "b": {"parked": Tally(7, 0, [7])},
         "*": {"scheduled": Tally(100, 0, [0, 0, 0, 100])},
     }
-    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
-        client.context()
-        for queue in range(2):
-            valkey.admin.hset(queue_keys(queue).pool, "x", "y")
-            told = topics if not queue else {"aa": {"scheduled": Tally(1, 0, [0, 1])}}
-            client.store.run(commands.keep_census(queue_keys(queue), EPOCH, Census(began, told)))
-        for wanted, count in {
-            Filter(topic="aa"): 66,
-            Filter(topic="c"): None,  # it may be among those of '*'
-            Filter(topic="a*"): None,
-            Filter(among=("aa", "c")): None,
-            Filter(topic="a*", states=("due",)): 5,  # of '*' none are due
-            Filter(topic="a?", due_from=began, due_to=began + MINUTE): 61,
-            Filter(among=("aa", "b")): 73,
-            Filter(topic="*"): 173,
-            Filter(topic="**", states=("scheduled",)): 161,
-            Filter(topic="*", among=("*a*",)): None,
-        }.items():
-            assert client.count(wanted) == Counted(count, exact=False, as_of=began), wanted
-        assert client.forecast(began, began + 2 * MINUTE, MINUTE, Filter(topic="c")).messages == [0, 0]
-        unknown = client.forecast(began, began + 4 * MINUTE, MINUTE, Filter(topic="c"))
-        assert (unknown.messages, unknown.as_of) == (None, began)
+    keep(client, valkey, Census(BEGAN, topics), Census(BEGAN, {"aa": {"scheduled": Tally(1, 0, [0, 1])}}))
+    for wanted, count in {
+        Filter(topic="aa"): 66,
+        Filter(topic="c"): None,  # it may be among those of '*'
+        Filter(topic="a*"): None,
+        Filter(among=("aa", "c")): None,
+        Filter(topic="a*", states=("due",)): 5,  # of '*' none are due
+        Filter(topic="a?", due_from=BEGAN, due_to=BEGAN + MINUTE): 61,
+        Filter(among=("aa", "b")): 73,
+        Filter(topic="*"): 173,
+        Filter(topic="**", states=("scheduled",)): 161,
+        Filter(topic="*", among=("*a*",)): None,
+    }.items():
+        assert client.count(wanted) == Counted(count, exact=False, as_of=BEGAN), wanted
+    assert client.forecast(BEGAN, BEGAN + 2 * MINUTE, MINUTE, Filter(topic="c")).messages == [0, 0]
+    unknown = client.forecast(BEGAN, BEGAN + 4 * MINUTE, MINUTE, Filter(topic="c"))
+    assert (unknown.messages, unknown.as_of) == (None, BEGAN)
 
 
-def test_since_when_something_is_due_is_not_known_by_a_census(valkey: ServerUnderTest) -> None:
-    began = 4_000_000_000_000
+def test_since_when_something_is_due_is_not_known_by_a_census(client: Client, valkey: ServerUnderTest) -> None:
     topics = {"a": {"due": Tally(3, 0, [3]), "dead": Tally(5, 0, [5]), "scheduled": Tally(8, 0, [0, 8])}}
-    with Client(settings=load_settings(redis_url=valkey.url, queues=1)) as client:
-        client.context()
-        valkey.admin.hset(queue_keys(0).pool, "x", "y")
-        client.store.run(commands.keep_census(queue_keys(0), EPOCH, Census(began, topics)))
-        for edges, count in {
-            (None, None): 16,
-            (None, began + MINUTE): 16,
-            (began, None): 8,
-            (began + MINUTE // 2, None): 4,
-            (began - 1, None): None,
-            (began - 9, began - 1): None,
-            (None, began - 1): None,
-        }.items():
-            wanted = Filter(topic="a", due_from=edges[0], due_to=edges[1])
-            assert client.count(wanted).messages == count, edges
-            of_dead = client.count(Filter(topic="a", states=("dead",), due_from=edges[0], due_to=edges[1])).messages
-            assert of_dead == (None if count is None else 0 if edges[0] else 5), edges
-            scheduled = client.count(Filter(topic="a", states=("scheduled",), due_from=edges[0], due_to=edges[1]))
-            assert scheduled.messages is not None
+    keep(client, valkey, Census(BEGAN, topics))
+    for (first, last), count in {
+        (None, None): 16,
+        (None, BEGAN + MINUTE): 16,
+        (BEGAN, None): 8,
+        (BEGAN + MINUTE // 2, None): 4,
+        (BEGAN - 1, None): None,
+        (BEGAN - 9, BEGAN - 1): None,
+        (None, BEGAN - 1): None,
+    }.items():
+        every, dead, scheduled = (
+            client.count(Filter(topic="a", states=states, due_from=first, due_to=last)).messages
+            for states in ((), ("dead",), ("scheduled",))
+        )
+        assert (every, dead) == (count, None if count is None else 0 if first else 5), (first, last)
+        assert scheduled is not None
 
 
 def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_nothing_else(
-    valkey: ServerUnderTest,
+    client: Client, valkey: ServerUnderTest
 ) -> None:
-    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
+    def scheduled(count: int, topic: str = "t", tags: str = "") -> None:
+        client.schedule_many([Message(topic=topic, tags=tags, delay_time=60_000) for _ in range(count)])
 
-        def scheduled(count: int, topic: str = "t", tags: str = "") -> None:
-            client.schedule_many([Message(topic=topic, tags=tags, delay_time=60_000) for _ in range(count)])
+    def take_census(version: str) -> None:
+        valkey.admin.delete(*(queue_keys(queue).census for queue in range(2)))
+        for queue in range(2):
+            clock = ManualClock()
+            taker = CensusTaker(queue_keys(queue), EPOCH, clock, Pace(clock))
+            while client.store.run(commands.census(queue_keys(queue))) is None:
+                clock.advance(1_000)
+                for command in taker.ask(version=version):
+                    taker.take(client.store.run(cast("Command[Any]", command)))
 
-        def take_census(version: str) -> None:
-            for queue in range(2):
-                clock = ManualClock()
-                taker = CensusTaker(queue_keys(queue), EPOCH, clock, Pace(clock))
-                while client.store.run(commands.census(queue_keys(queue))) is None:
-                    clock.advance(1_000)
-                    for command in taker.ask(version=version):
-                        taker.take(client.store.run(cast("Command[Any]", command)))
-
-        def forget_census() -> None:
-            valkey.admin.delete(*(queue_keys(queue).census for queue in range(2)))
-
-        client.schedule_many([Message(topic="t", id=f"old-{n}", delay_time=60_000) for n in range(3)])
-        version = put_policy(client, "indexed", match="t", index=["topic", "tags"])
-        scheduled(10, tags="a b")
-        scheduled(20)
-        scheduled(5, topic="other", tags="x")
-        assert client.count(Filter(topic="t")) == Counted(None, exact=False)
-        take_census(version)
-        counted = client.count(Filter(topic="t"))
-        assert (counted.messages, counted.exact) == (33, False)
-        assert client.count(Filter(topic="t", tags="a b")) == Counted(10, exact=True)
-        client.cancel_many(["old-0", "old-1", "old-2"])
-        assert client.count(Filter(topic="t")).exact is False  # nobody has looked since
-        forget_census()
-        take_census(version)
-        assert client.count(Filter(topic="t")) == Counted(30, exact=True)
-        scheduled(1)
-        assert client.count(Filter(topic="t")) == Counted(31, exact=True)
-        put_policy(client, "another", match="else")  # who knows by what they were scheduled meanwhile
-        assert client.count(Filter(topic="t")).exact is False
-        assert client.count(Filter(topic="t", tags="a b")).exact is False
-        for wanted in (Filter(topic="other", tags="x"), Filter(topic="t*", tags="x"), Filter(tags="x")):
-            with pytest.raises(InvalidMessage, match="tags"):
-                client.count(wanted)
+    client.schedule_many([Message(topic="t", id=f"old-{n}", delay_time=60_000) for n in range(3)])
+    version = put_policy(client, "indexed", match="t", index=["topic", "tags"])
+    scheduled(10, tags="a b")
+    scheduled(20)
+    scheduled(5, topic="other", tags="x")
+    assert client.count(Filter(topic="t")) == Counted(None, exact=False)
+    take_census(version)
+    counted = client.count(Filter(topic="t"))
+    assert (counted.messages, counted.exact) == (33, False)
+    assert client.count(Filter(topic="t", tags="a b")) == Counted(10, exact=True)
+    client.cancel_many(["old-0", "old-1", "old-2"])
+    assert client.count(Filter(topic="t")).exact is False  # nobody has looked since
+    take_census(version)
+    assert client.count(Filter(topic="t")) == Counted(30, exact=True)
+    scheduled(1)
+    assert client.count(Filter(topic="t")) == Counted(31, exact=True)
+    put_policy(client, "another", match="else")  # who knows by what they were scheduled meanwhile
+    assert client.count(Filter(topic="t")).exact is False
+    assert client.count(Filter(topic="t", tags="a b")).exact is False
+    for wanted in (Filter(topic="other", tags="x"), Filter(topic="t*", tags="x"), Filter(tags="x")):
+        with pytest.raises(InvalidMessage, match="tags"):
+            client.count(wanted)
 
 
-def test_an_invalid_forecast_or_count_is_refused(valkey: ServerUnderTest) -> None:
+def test_an_invalid_forecast_or_count_is_refused(client: Client) -> None:
     senseless: list[tuple[str, Any]] = [
         ("from", (-1, 5, 1)), ("to", (0, 10**13, 1)), ("to", (5, 5, 1)), ("step", (0, 5, 0)),
         ("step", (0, 501_000, 1_000)), ("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x")),
     ]  # fmt: skip
-    with Client(settings=load_settings(redis_url=valkey.url)) as client:
-        for field, asked in senseless:
-            with pytest.raises(InvalidMessage) as refused:
-                client.count(asked) if isinstance(asked, Filter) else client.forecast(*asked)
-            assert refused.value.field == field
+    for field, asked in senseless:
+        with pytest.raises(InvalidMessage) as refused:
+            client.count(asked) if isinstance(asked, Filter) else client.forecast(*asked)
+        assert refused.value.field == field

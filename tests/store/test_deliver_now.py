@@ -65,15 +65,19 @@ def pull_held(q: Queue, now: int) -> commands.Pulled:
 
 @pytest.mark.parametrize("asked", [NOW - 1, DUE])
 def test_what_is_held_goes_by_force_alone_and_is_exposed_then(q: Queue, asked: int) -> None:
-    q.given(row("a", at=asked))
+    q.given(row("a", at=asked), row("b", at=DUE))
     paused(q)
-    q.park("h:orders", *taken(pull_held(q, DUE)))
+    a, b = taken(pull_held(q, DUE))
+    q.park("h:orders", a)
     assert deliver(q, "a", now=DUE + 1) == [("held", None)]
     assert deliver(q, "a", now=DUE + 1, force=True) == [("scheduled", DUE + 1)]
-    assert q.state() == State(queue={"a": DUE + 1}, attempts={"a": 0})
+    assert q.state() == State(queue={"a": DUE + 1, "b": DUE}, attempts={"a": 0})
     assert list(pull_held(q, DUE + 1).let_past.values()) == [True]
     assert deliver(q, "a", now=DUE + 2, force=True) == [("scheduled", DUE + 1)]
     assert q.cancel("a", now=DUE) == ["in_flight"]
+    deliver(q, "b", now=DUE, force=True)
+    assert q.park("h:orders", b) == commands.Parked("", None)  # whoever still has it can settle nothing
+    assert q.state().queue == {"b": DUE}
 
 
 def test_what_a_limit_holds_goes_by_force_alone_too_and_passes_nothing_of_its_key(q: Queue) -> None:
@@ -95,17 +99,6 @@ def test_of_a_paused_topic_what_waits_is_held_and_what_may_be_on_its_way_is_in_f
     assert deliver(q, *ids, now=NOW + 9, force=True) == [("in_flight", None), *[("scheduled", NOW + 9)] * 3]
     assert q.state().attempts == {"waits": 0, "retries": 1, "held": 0}
     assert sent.id == "sent"
-
-
-def test_whoever_still_has_it_can_settle_nothing(q: Queue) -> None:
-    q.given(row("a", at=DUE))
-    paused(q)
-    (one,) = taken(pull_held(q, DUE))
-    deliver(q, "a", now=DUE, force=True)
-    parked = q.park("h:orders", one)
-    assert parked is not None
-    assert parked.head is None
-    assert q.state().queue == {"a": DUE}
 
 
 @pytest.mark.parametrize("tried", [False, True], ids=["never tried", "tried"])

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
 from delayq.store.commands import Parked
 from tests.support.queues import Queue, State, row
 
 
-@pytest.mark.parametrize(
-    ("spec", "due"),
-    [("a30000", 30_000), ("a15000", 15_000), ("r500", 12_500), ("a1", 12_000)],
-    ids=["later", "earlier", "a delay from now", "the past is now"],
-)
-def test_a_message_that_waits_gets_its_new_due_and_a_new_generation(q: Queue, spec: str, due: int) -> None:
-    q.given(row("a", at=20_000, keys=("k",)))
-    first = q.record("a").generation
-    assert q.reschedule("a", spec, now=12_000) == ("scheduled", due)
-    assert q.state() == State(queue={"a": due}, keys={"k": ["a"]})
-    record = q.record("a")
-    assert (record.asked, record.body, record.keys) == (due, "body", ("k",))
-    assert record.generation > first
-    assert q.take_one(now=due).record.asked == due
-
-
-def test_the_fields_survive_two_moves(q: Queue) -> None:
-    fields = {"topic": "t", "tags": "tag", "properties": {"n": "v"}, "body": {"x": [1]}, "expire_after": 7}
-    q.given(row("a", at=20_000, **fields))  # type: ignore[arg-type]  # a mixed dict
-    q.reschedule("a", "a30000")
-    q.reschedule("a", "a25000")
-    record = q.record("a")
-    assert (record.topic, record.tags, record.properties) == ("t", "tag", {"n": "v"})
-    assert (record.body, record.expires_at) == ({"x": [1]}, 25_007)
+def test_a_message_that_waits_gets_its_new_due_and_a_new_generation_and_keeps_its_fields(q: Queue) -> None:
+    fields: dict[str, Any] = {"topic": "t", "tags": "tag", "properties": {"n": "v"}, "body": {"x": [1]}, "keys": ("k",)}
+    q.given(row("a", at=20_000, expire_after=7, **fields))
+    generation = q.record("a").generation
+    for spec, due in (("a30000", 30_000), ("a15000", 15_000), ("r500", 12_500), ("a1", 12_000)):  # the past is now
+        assert q.reschedule("a", spec, now=12_000) == ("scheduled", due)
+        assert q.state() == State(queue={"a": due}, keys={"k": ["a"]})
+        record = q.record("a")
+        assert {name: getattr(record, name) for name in fields} == fields
+        assert (record.asked, record.expires_at) == (due, due + 7)
+        assert record.generation > generation
+        generation = record.generation
+    assert q.take_one(now=12_000).record.asked == 12_000
 
 
 def test_a_due_out_of_range_is_refused_by_the_script_itself(q: Queue) -> None:

@@ -70,16 +70,12 @@ def test_a_policy_that_comes_changes_or_goes_makes_no_conflict_of_a_repeat(q: Qu
         q.server.admin.flushall()
 
 
-def test_a_relative_due_that_a_policy_spreads_stays_relative(q: Queue) -> None:
+def test_a_relative_due_stays_relative_and_its_own_expiry_comes_before_that_of_a_policy(q: Queue) -> None:
     schedule(q, by_policy(row("a", after=500), spread=100))
     assert (q.record("a").asked, q.record("a").first_asked) == (10_600, 10_600)
-    again = by_policy(row("a", after=500), spread=7)
-    assert schedule(q, again).others == {0: ("live", 10_600)}
-
-
-def test_its_own_expiry_comes_before_that_of_a_policy_which_buries_as_its_own_does(q: Queue) -> None:
+    assert schedule(q, by_policy(row("a", after=500), spread=7)).others == {0: ("live", 10_600)}
     own, none = row("own", at=20_000, expire_after=900), row("none", at=20_000)
     schedule(q, by_policy(own, expire_after=5), by_policy(none, expire_after=500), by_policy(none, expire_after=500))
     assert [q.record(id).expires_at for id in ("own", "none")] == [20_900, 20_500]
     q.pull(now=20_500, known=[Known("orders", "orders", per_queue=True)])
-    assert q.state().dead == {"none": 20_500}
+    assert q.state().dead == {"none": 20_500}  # a policy buries as well

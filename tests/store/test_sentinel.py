@@ -79,17 +79,15 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_sentinels_and_servers_are_asked_as_different_users(guarded: GuardedGroup, make: Any) -> None:
+def test_sentinels_and_servers_are_asked_as_different_users_and_a_wrong_password_is_told(
+    guarded: GuardedGroup, make: Any
+) -> None:
     with closing(make(guarded.url, timeout=PATIENCE)) as store:
         assert works(store)
         assert store.run(checks.server()).role == "master"
         guarded.sentinel.fail_over()
         eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there")
     eventually(lambda: guarded.primary.replicas == 1, "the old primary follows")
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: Any) -> None:
     for servers, asker, reason in (
         (GuardedGroup.SERVERS, "wrong", "no sentinel names the primary of delayq: .*(WRONGPASS|invalid username)"),
         ("wrong", GuardedGroup.ASKER, "refused the credentials"),
