@@ -28,13 +28,13 @@ from delayq.targets.webhook.target import WebhookTarget
 from delayq.telemetry.tracing import provider_for
 from delayq.testing import MemoryTarget
 from tests.support.deliveries import delivery
+from tests.support.nodes import settings_for
 from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
 from tests.support.spans import SAMPLED, UNSAMPLED, Recorded, traceparent_of
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from tests.workers.nodes import settings_for
 from workers.node.node import Node
 from workers.sending.spans import Spans
 
@@ -89,16 +89,16 @@ def links_of(span: Any) -> list[str]:
 async def test_from_the_callers_span_to_the_delivery(
     valkey: ServerUnderTest, spans: Recorded, target: MemoryTarget
 ) -> None:
-    settings = settings_for(valkey.url, {"kept": target})
-    for topic in ("kept.orders", "s.orders"):  # by the general path; into a stream of the same Redis
+    settings = settings_for(valkey.url, target)
+    for topic in ("m.orders", "s.orders"):  # by the general path; into a stream of the same Redis
         message = {"topic": topic, "delayTime": 0, "id": topic, "body": "x"}
         answer = await post(settings, spans, "/v1/messages", message, traceparent=SAMPLED)
         assert answer.status_code == 201
     with working(settings, spans):
-        for topic in ("kept.orders", "s.orders"):
+        for topic in ("m.orders", "s.orders"):
             eventually(lambda topic=topic: spans.named(f"send {topic}"), "it was delivered")  # type: ignore[misc]
     (carried,) = [one.properties["traceparent"] for one in target.deliveries]
-    for topic in ("kept.orders", "s.orders"):
+    for topic in ("m.orders", "s.orders"):
         (scheduling,) = spans.named(f"schedule {topic}")
         (delivered,) = spans.named(f"send {topic}")
         # The caller's trace goes on in the API …
@@ -117,7 +117,7 @@ async def test_from_the_callers_span_to_the_delivery(
         assert attributes["messaging.destination.name"] == topic
         assert (attributes["messaging.system"], attributes["messaging.operation.name"]) == ("delayq", "send")
         assert (scheduling.attributes or {})["messaging.message.id"] == topic
-    assert carried == traceparent_of(spans.named("schedule kept.orders")[0])
+    assert carried == traceparent_of(spans.named("schedule m.orders")[0])
     ((_, entry),) = valkey.admin.xrange("s.orders")
     assert entry[b"p:traceparent"].decode() == traceparent_of(spans.named("schedule s.orders")[0])
 
@@ -153,8 +153,8 @@ async def test_a_batch_is_one_span_and_a_context_that_a_message_brings_stays(
 async def test_a_trace_that_is_not_recorded_leaves_nothing(
     valkey: ServerUnderTest, spans: Recorded, target: MemoryTarget
 ) -> None:
-    settings = settings_for(valkey.url, {"kept": target})
-    message: dict[str, Any] = {"topic": "kept.orders", "delayTime": 0, "id": "m"}
+    settings = settings_for(valkey.url, target)
+    message: dict[str, Any] = {"topic": "m.orders", "delayTime": 0, "id": "m"}
     await post(settings, spans, "/v1/messages", message, traceparent=UNSAMPLED)
     brought = {"id": "n", "properties": {"traceparent": UNSAMPLED}}
     await post(settings, spans, "/v1/messages", message | brought, traceparent=UNSAMPLED)

@@ -18,11 +18,10 @@ from delayq.message import Message
 from delayq.store.commands import LAYOUT_VERSION
 from delayq.store.keys import META
 from delayq.testing import MemoryTarget
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from tests.workers.nodes import settings_for
 from workers.node.node import Node
 from workers.queue import pull
 
@@ -54,34 +53,34 @@ def test_a_message_wakes_a_job_that_would_sleep_for_an_hour(
     valkey: ServerUnderTest, good: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull, "LONGEST_WAIT", 3_600_000)
-    settings = settings_for(valkey.url, {"good": good}, queues=1)
+    settings = settings_for(valkey.url, good, queues=1)
     with Client(settings=settings) as client, RunningNode(settings):
         for number in range(3):
-            schedule(client, Message(topic="good.t", id=f"m{number}", delay_time=20))
+            schedule(client, Message(topic="m.t", id=f"m{number}", delay_time=20))
             last = good.wait_for(number + 1, PATIENCE)[-1]
             assert last.at >= last.due
 
 
 def test_a_node_that_starts_before_redis_waits_for_it(tmp_path: Path, good: MemoryTarget) -> None:
     server = EmbeddedServer(data_dir=tmp_path, port=free_port())
-    settings = settings_for(server.url, {"good": good})
+    settings = settings_for(server.url, good)
     with RunningNode(settings, wait=False) as one:
         assert not one.node.ready
         with server, Client(settings=settings) as client:
-            schedule(client, *some("good.t", 10))
+            schedule(client, *some("m.t", 10))
             good.wait_for(10, PATIENCE)
             one.node.stop()
             one.wait_for_the_end()
 
 
 def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: MemoryTarget) -> None:
-    with RunningNode(settings_for("redis://127.0.0.1:1", {"good": good}), wait=False):
+    with RunningNode(settings_for("redis://127.0.0.1:1", good), wait=False):
         pass
     assert good.closed
 
 
 def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: ServerUnderTest, good: MemoryTarget) -> None:
-    settings = settings_for(valkey.url, {"good": good}, queues=4)
+    settings = settings_for(valkey.url, good, queues=4)
     with Client(settings=settings) as client:
         client.context()  # writes the layout
     newer = f"{LAYOUT_VERSION}0"
@@ -103,7 +102,7 @@ def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: Serve
 
 def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, good: MemoryTarget) -> None:
     before = set(threading.enumerate())
-    with RunningNode(settings_for(valkey.url, {"good": good})):
+    with RunningNode(settings_for(valkey.url, good)):
         assert len(set(threading.enumerate()) - before) > 4
     assert good.closed
     eventually(lambda: not set(threading.enumerate()) - before, "the threads end")
