@@ -15,24 +15,25 @@ REDIS_URLS = (
     "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
-#: A process of tests for each core: most tests keep one busy. A file's tests stay together in one process, and so do those of
-#: a group (`xdist_group`), which share what takes long to start. pytest takes the last of two, so `-n 0` still works.
-PARALLEL = ("-n", str(os.cpu_count() or 1), "--dist", "loadgroup")
+_CORES = os.cpu_count() or 1
 
 
 class Layer(NamedTuple):
-    """A part of the tests: pytest's expression of marks, the extra of delayq that it needs, and what it takes."""
+    """A part of the tests: pytest's expression of marks, processes at a time, the extra of delayq, and what it takes."""
 
     marks: str
+    processes: int
     extra: str
     takes: str
 
 
-#: The layers by the option of ./dev test that runs them.
+#: The layers by the option of ./dev test that runs them. Default tests keep a core busy each; the others wait for servers.
 LAYERS = {
-    "": Layer("not long and not release", "test", "about 4,500 tests in 4 minutes on two cores"),
-    "--long": Layer("long", "dev", "about 450 tests on real brokers, a browser and Spark in 10 minutes on two cores"),
-    "--all": Layer("", "dev", "every test, with many more examples, in over an hour on two cores"),
+    "": Layer("not long and not release", _CORES, "test", "about 2,800 tests in 4 minutes on two cores"),
+    "--long": Layer(
+        "long", 2 * _CORES, "dev", "about 750 tests on real brokers, a browser and Spark in 10 minutes on two cores"
+    ),
+    "--all": Layer("", 2 * _CORES, "dev", "every test, with many more examples, in over an hour on two cores"),
 }
 BENCHMARKS = (
     "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark, "
@@ -63,7 +64,7 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         layer, words = _layer_of(rest), [word for word in rest if word not in LAYERS]
         if "--all" in rest:
             os.environ["DELAYQ_TEST_ALL"] = "1"  # read by tests/support/amounts.py
-        return {LAYERS[layer].extra}, ["-m", "pytest", "-ra", *PARALLEL, *_chosen(layer, words, cwd)]
+        return {LAYERS[layer].extra}, ["-m", "pytest", "-ra", *_parallel(layer), *_chosen(layer, words, cwd)]
     if name == "check" and rest in ([], ["--fix"]):
         return {"test"}, ["-m", "devtools.check", *rest]
     if name == "bench" and rest:
@@ -164,6 +165,14 @@ def _layer_of(words: Sequence[str]) -> str:
     if len(options) > 1:
         raise UsageError(f"test takes one of {' and '.join(options)}: --all includes --long")
     return options[0] if options else ""
+
+
+def _parallel(layer: str) -> list[str]:
+    """How many processes run tests at a time; a caller's `-n 0` comes later, so it wins.
+
+    A file's tests stay together in one process, and so do those of an `xdist_group`, which share what takes long to start.
+    """
+    return ["-n", str(LAYERS[layer].processes), "--dist", "loadgroup"]
 
 
 def _chosen(layer: str, words: Sequence[str], cwd: str) -> list[str]:
