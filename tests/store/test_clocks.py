@@ -121,7 +121,7 @@ def test_it_comes_down_in_pages_also_among_equal_dues(q: Queue, apart: int) -> N
         )
     q.admin.hset(q.keys.state, "watermark", NOW + YEARS)
     marked = []
-    for _ in range(3):
+    for _ in range(4):
         q.pull(now=NOW)
         marked.append(q.admin.hlen(q.keys.attempts))
         if len(marked) == 1:  # what is cancelled or scheduled between two pages is answered truly
@@ -130,7 +130,8 @@ def test_it_comes_down_in_pages_also_among_equal_dues(q: Queue, apart: int) -> N
             q.given(row("later", at=NOW + YEARS + 1), row("here", at=NOW + HOUR))
             assert q.cancel("later", "here") == ["cancelled", "in_flight"]
         q.pull(now=NOW + 1, fresh=True)
-    assert marked == [2_000, 3_998, 4_997]
+    # A page begins anew among equal dues if the message where it was to begin is gone.
+    assert marked == ([2_000, 3_998, 4_997, 4_997] if apart else [2_000, 2_000, 4_000, 4_997])
     assert q.field("watermark") == str(NOW)
     assert q.field("lowered_to") is None
     assert q.cancel(names[1], names[600], names[-2]) == ["in_flight"] * 3

@@ -78,37 +78,31 @@ def test_what_is_paused_is_held_on_every_primary_until_it_is_resumed(cluster: Cl
 # -- what a client does --------------------------------------------------------------------------------------------------
 
 
-def test_messages_live_on_every_primary_and_are_found_by_id_and_by_key(
+def test_messages_live_on_every_primary_and_are_found_searched_and_counted(
     cluster: ClusterUnderTest, client: Client
 ) -> None:
-    messages = [
-        Message(topic="t", delay_time=HOUR, id=f"m{number}", keys=("all", f"k{number % 7}")) for number in range(300)
-    ]
-    outcomes = client.schedule_many(messages)
+    due = SystemClock().now() + HOUR
+    ids = [f"m{number}" for number in range(300)]
+    outcomes = client.schedule_many(
+        Message(topic="t", expect_date=due + number, id=id, keys=("all", f"k{number % 7}"))
+        for number, id in enumerate(ids)
+    )
     assert all(isinstance(one, Scheduled) and one.created for one in outcomes)
     assert all(one.admin.dbsize() for one in cluster.primaries)
-    assert [one.id for one in client.get_many([f"m{number}" for number in range(300)]) if one] == [
-        f"m{number}" for number in range(300)
-    ]
+    assert [one.id for one in client.get_many(ids) if one] == ids
     assert len(client.find("all")) == 300
     assert sum(one.scheduled for one in client.stats()) == 300
+    page = client.search(limit=70)
+    searched = [one.id for one in page.messages]
+    while page.next_token is not None:
+        page = client.search(limit=70, token=page.next_token)
+        searched += [one.id for one in page.messages]
+    assert searched == ids
+    assert client.count(Filter(due_from=due + 10)) == Counted(290, exact=True)
+    assert client.forecast(due, due + 2_000, 1_000).messages == [300, 0]
     assert {one.result for one in client.cancel_by_key("k3")} == {"cancelled"}
     assert len(client.find("all")) == 300 - len(range(3, 300, 7))
     assert client.reschedule("m0", delay_time=2 * HOUR).result == "scheduled"
-
-
-def test_messages_on_every_primary_are_searched_and_counted(cluster: ClusterUnderTest, client: Client) -> None:
-    dues = [SystemClock().now() + HOUR + number for number in range(40)]
-    client.schedule_many([Message(topic="t", id=f"m-{due}", expect_date=due) for due in dues])
-    found: list[str] = []
-    page = client.search(limit=7)
-    while page.next_token is not None:
-        found += [one.id for one in page.messages]
-        page = client.search(limit=7, token=page.next_token)
-    found += [one.id for one in page.messages]
-    assert found == [f"m-{due}" for due in dues]
-    assert client.count(Filter(due_from=dues[10])) == Counted(30, exact=True)
-    assert client.forecast(dues[0], dues[0] + 2_000, 1_000).messages == [40, 0]
 
 
 def test_every_script_runs_with_all_its_keys_in_one_slot(cluster: ClusterUnderTest, store: Runner) -> None:
@@ -120,12 +114,11 @@ def test_every_script_runs_with_all_its_keys_in_one_slot(cluster: ClusterUnderTe
         assert not isinstance(answer, StoreError), f"{script}: {answer}"
 
 
-def test_one_script_call_of_each_primary_is_under_way_before_the_first_reply_is_read(store: Runner) -> None:
-    answers = store.run_many(commands.stats(queue_keys(queue)) for queue in range(QUEUES))
-    assert [answer.scheduled for answer in answers if not isinstance(answer, Exception)] == [0] * QUEUES
-
-
-def test_each_primary_is_checked(cluster: ClusterUnderTest, store: Runner) -> None:
+def test_each_primary_is_checked(cluster: ClusterUnderTest, client: Client, store: Runner) -> None:
+    client.schedule_many(Message(topic="t", delay_time=HOUR) for _ in range(50))
+    examined = {check.name: check for check in examine(client.store, Settings(), SystemClock())}
+    assert {name: check.result for name, check in examined.items() if check.result != "ok"} == {"owners": "fail"}
+    assert "3 primaries" in examined["server"].text
     found = store.run(checks.server())
     assert (found.primaries, found.policy, found.replicas, found.role) == (3, "noeviction", 1, "master")
     odd = cluster.primaries[1]
@@ -135,13 +128,6 @@ def test_each_primary_is_checked(cluster: ClusterUnderTest, store: Runner) -> No
             checks.refuse(store.run(checks.server()))
     finally:
         odd.admin.config_set("maxmemory-policy", "noeviction")
-
-
-def test_the_doctor_finds_a_cluster_well(client: Client) -> None:
-    client.schedule_many(Message(topic="t", delay_time=HOUR) for _ in range(50))
-    found = {check.name: check for check in examine(client.store, Settings(), SystemClock())}
-    assert {name: check.result for name, check in found.items() if check.result != "ok"} == {"owners": "fail"}
-    assert "3 primaries" in found["server"].text
 
 
 def test_nobody_there_is_unavailable_and_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None:

@@ -49,42 +49,35 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits(cluster: Clust
     store.close()
 
 
-def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(cluster: ClusterUnderTest) -> None:
+async def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(cluster: ClusterUnderTest) -> None:
     settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=1, redis_timeout=REDIS_TIMEOUT)
+    lax = settings.replace(min_replicas=0)
     with Client(settings=settings) as client:
+        async with AsyncClient(settings=lax) as other:
 
-        def schedule(ids: Iterable[str]) -> dict[str, bool]:
-            wanted = list(ids)
-            outcomes = client.schedule_many(Message(topic="t", delay_time=HOUR, id=id) for id in wanted)
-            assert all(isinstance(one, (Scheduled, StoreUnavailable)) for one in outcomes)
-            return {id: isinstance(one, Scheduled) for id, one in zip(wanted, outcomes, strict=True)}
+            def schedule(ids: Iterable[str]) -> dict[str, bool]:
+                wanted = list(ids)
+                outcomes = client.schedule_many(Message(topic="t", delay_time=HOUR, id=id) for id in wanted)
+                assert all(isinstance(one, (Scheduled, StoreUnavailable)) for one in outcomes)
+                return {id: isinstance(one, Scheduled) for id, one in zip(wanted, outcomes, strict=True)}
 
-        assert all(schedule(f"before{number}" for number in range(200)).values())
-        victim = cluster.primary_of(queue_keys(3).state)
-        victim.server.kill()
-        during = schedule(f"during{number}" for number in range(200))
-        assert set(during.values()) == {True, False}  # those of its queues, and the others
-        # Its replica takes over, but has none of its own: it confirms nothing until the old primary is back.
-        cluster.replace(victim)
-        cluster.heal()
-        missing = [id for id, accepted in during.items() if not accepted]
-        eventually(lambda: all(schedule(missing).values()), "the same client goes on")
-        found = client.get_many([f"before{number}" for number in range(200)] + list(during))
-        assert [one.state if one else None for one in found] == ["scheduled"] * 400
-        assert sum(one.scheduled for one in client.stats()) == 400
-
-
-async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnderTest) -> None:
-    settings = Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
-    async with AsyncClient(settings=settings) as client:
-        messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
-        assert all(isinstance(one, Scheduled) for one in await client.schedule_many(messages))
-        victim = cluster.primary_of(queue_keys(3).state)
-        victim.server.kill()
-        await asyncio.to_thread(cluster.replace, victim)
-        while not all(isinstance(one, Scheduled) for one in await client.schedule_many(messages)):
-            pass  # until the servers agree on the new primary
-        assert sum(one.scheduled for one in await client.stats()) == 100
+            assert all(schedule(f"before{number}" for number in range(200)).values())
+            messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
+            assert all(isinstance(one, Scheduled) for one in await other.schedule_many(messages))
+            victim = cluster.primary_of(queue_keys(3).state)
+            victim.server.kill()
+            during = schedule(f"during{number}" for number in range(200))
+            assert set(during.values()) == {True, False}  # those of its queues, and the others
+            # Its replica takes over, but has none of its own: it confirms nothing until the old primary is back.
+            await asyncio.to_thread(cluster.replace, victim)
+            while not all(isinstance(one, Scheduled) for one in await other.schedule_many(messages)):
+                pass  # until the servers agree on the new primary
+            await asyncio.to_thread(cluster.heal)
+            missing = [id for id, accepted in during.items() if not accepted]
+            eventually(lambda: all(schedule(missing).values()), "the same client goes on")
+            found = client.get_many([f"before{number}" for number in range(200)] + list(during))
+            assert [one.state if one else None for one in found] == ["scheduled"] * 400
+            assert sum(one.scheduled for one in await other.stats()) == 500
 
 
 def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
