@@ -20,6 +20,7 @@ from tests.support.certificates import Authority
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.cpu_budget import CpuBudget
 from tests.support.proxy import FaultProxy
+from tests.support.receiver import Receiver
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import KEPT, ServerUnderTest, real_server
@@ -94,6 +95,13 @@ def valkey(session_valkey: ServerUnderTest) -> ServerUnderTest:
     """The embedded Valkey, empty."""
     session_valkey.flush()
     return session_valkey
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of webhooks."""
+    with Receiver() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

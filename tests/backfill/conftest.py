@@ -16,7 +16,7 @@ __all__ = ["HOUR", "ORDERS", "SCHEMA", "Cli", "Given", "Table", "alone", "cli", 
 
 HOUR: Final = 3_600_000
 #: The options that make a message of an order.
-ORDERS: Final = (
+ORDERS: Final = [
     "--topic",
     "orders.unpaid",
     "--id-column",
@@ -25,7 +25,7 @@ ORDERS: Final = (
     "due_at",
     "--map",
     "text=body",
-)
+]
 SCHEMA: Final = "id string, topic string, body string, expect_date bigint"
 Table = Callable[..., Path]
 

@@ -101,19 +101,8 @@ def test_each_row_becomes_a_message_and_the_same_again_schedules_nothing(
     )
     pyarrow.parquet.write_table(table, tmp_path / "orders.parquet")
     ran = cli("backfill", tmp_path / "orders.parquet", *ORDERS, "--run", "r1", "--local", "--json")
-    assert (ran.code, json.loads(ran.out)) == (
-        0,
-        {
-            "run": "r1",
-            "read": rows,
-            "scheduled": rows,
-            "alreadyThere": 0,
-            "skipped": 0,
-            "rejected": 0,
-            "reasons": {},
-            "rejects": None,
-        },
-    )
+    counts = {"read": rows, "scheduled": rows, "alreadyThere": 0, "skipped": 0, "rejected": 0}
+    assert (ran.code, json.loads(ran.out)) == (0, {"run": "r1", **counts, "reasons": {}, "rejects": None})
     assert ran.sentence() == "this is run r1: delayq backfill undo r1 takes it back."
     found = given.client.get("order-7")
     assert found is not None and found.record is not None

@@ -8,7 +8,21 @@ from contextlib import ExitStack
 
 import pytest
 
+from delayq.config import Settings, load_settings
+from delayq.testing import MemoryTarget
 from tests.faults.house import House, new_house
+from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT
+
+
+@pytest.fixture
+def settings(valkey: ServerUnderTest) -> Settings:
+    return load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)
+
+
+@pytest.fixture
+def target() -> MemoryTarget:
+    return MemoryTarget()
 
 
 @pytest.fixture(autouse=True)

@@ -32,11 +32,6 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
-def target() -> MemoryTarget:
-    return MemoryTarget()
-
-
-@pytest.fixture
 def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
     """A server whose settings are as they were afterwards."""
     names = ("maxmemory", "maxmemory-policy", "maxclients", "busy-reply-threshold")
@@ -54,6 +49,17 @@ def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.node.node.ROUND", 50)
 
 
+async def post(api: Any, id: str, topic: str = "m.t", delay: int = 0) -> Any:
+    """The answer to a call that schedules a message."""
+    return await api.post("/v1/messages", json={"topic": topic, "id": id, "delayTime": delay})
+
+
+async def accept(api: Any, *ids: str, topic: str = "m.t", delay: int = 0) -> None:
+    """Schedule messages one after the other, all of which are accepted."""
+    for id in ids:
+        assert (await post(api, id, topic, delay)).status_code == 201
+
+
 def watch_of(running: RunningNode) -> Alarms:
     """What looks after Redis in a node."""
     watch = eventually(lambda: running.node.watch, "it watches")
@@ -69,23 +75,20 @@ async def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(
 ) -> None:
     settings = settings_for(server.url, target)
     rows = [{"topic": topic, "id": f"{topic}-{n}", "delayTime": 500} for topic in ("m.t", "s.t") for n in range(50)]
-    new = {"topic": "m.t", "id": "new", "delayTime": 0}
     with RunningNode(settings):
         async with in_process(settings) as api:
             far = {"topic": "m.t", "id": "far", "delayTime": HOUR}
             for one in (await api.post("/v1/messages:batch", json={"messages": [*rows, far]})).json()["results"]:
                 assert one["status"] == 201
             server.admin.config_set("maxmemory", 1)
-            assert "nothing was scheduled" in refused(await api.post("/v1/messages", json=new), 507)["detail"]
-            several = (await api.post("/v1/messages:batch", json={"messages": [new, new | {"id": "b"}]})).json()[
-                "results"
-            ]
-            assert [one["status"] for one in several] == [507, 507]
+            assert "nothing was scheduled" in refused(await post(api, "new"), 507)["detail"]
+            several = await api.post("/v1/messages:batch", json={"messages": rows[:2]})
+            assert [one["status"] for one in several.json()["results"]] == [507, 507]
             assert (await api.delete("/v1/messages/far")).json()["result"] == "cancelled"
             target.wait_for_ids([f"m.t-{n}" for n in range(50)], PATIENCE)
             eventually(lambda: server.admin.xlen("s.t") == 50, "all of the stream")
             server.admin.config_set("maxmemory", 0)
-            assert (await api.post("/v1/messages", json=new)).status_code == 201
+            await accept(api, "new")
             target.wait_for_ids(["new"], PATIENCE)
     assert Counter(target.ids) == dict.fromkeys([*(f"m.t-{n}" for n in range(50)), "new"], 1)
 
@@ -114,12 +117,12 @@ async def test_f9_a_batch_that_is_too_much_in_part_is_answered_one_by_one(
 async def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_refused(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
-    settings, message = settings_for(server.url, target), {"topic": "m.t", "delayTime": 0}
+    settings = settings_for(server.url, target)
     with RunningNode(settings) as running:
         async with in_process(settings) as api:
             watch = watch_of(running)
             assert (await api.get("/readyz")).status_code == 200
-            assert (await api.post("/v1/messages", json=message | {"id": "before"})).status_code == 201
+            await accept(api, "before")
             server.admin.config_set("maxmemory-policy", "allkeys-lru")
             (missing,) = refused(await api.get("/readyz"))["missing"]
             assert "maxmemory-policy is allkeys-lru" in missing
@@ -129,7 +132,7 @@ async def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_ref
                 late.schedule(Message(topic="m.t", delay_time=HOUR))
             error = unstarted(settings_for(server.url, target))
             assert "maxmemory-policy is allkeys-lru" in str(error)
-            assert (await api.post("/v1/messages", json=message | {"id": "during"})).status_code == 201
+            await accept(api, "during")
             target.wait_for_ids(["before", "during"], PATIENCE)
             server.admin.config_set("maxmemory-policy", "noeviction")
             eventually(lambda: not watch.alarms, "the end of the alarm")
@@ -182,17 +185,15 @@ async def test_a15_a_script_of_somebody_else_that_keeps_redis_busy_makes_late_an
 
     with RunningNode(settings):
         async with in_process(settings) as api:
-            assert (
-                await api.post("/v1/messages", json={"topic": "m.t", "id": "a", "delayTime": 200})
-            ).status_code == 201
+            await accept(api, "a", delay=200)
             busy = threading.Thread(target=occupy)
             busy.start()
             await answered(api, "/readyz", 503)
-            refused(await api.post("/v1/messages", json={"topic": "m.t", "id": "b", "delayTime": 0}))
+            refused(await post(api, "b"))
             assert ended == []
             assert server.admin.script_kill(), "nobody else has killed it"
             busy.join()
-            assert (await api.post("/v1/messages", json={"topic": "m.t", "id": "b", "delayTime": 0})).status_code == 201
+            await accept(api, "b")
             target.wait_for_ids(["a", "b"], PATIENCE)
     assert Counter(target.ids) == {"a": 1, "b": 1}
 
@@ -216,14 +217,12 @@ async def test_a22_a_redis_without_connections_to_give_goes_on_for_those_that_ha
             assert (await api.get("/readyz")).status_code == 200
             server.admin.config_set("maxclients", 60)
             flood(stack, server.port)
-            for id in ids:
-                message = {"topic": "m.t", "id": id, "delayTime": 0}
-                assert (await api.post("/v1/messages", json=message)).status_code == 201
+            await accept(api, *ids)
             target.wait_for_ids(ids, PATIENCE)
             with Client(settings=settings) as client, pytest.raises(StoreUnavailable):
                 client.schedule(Message(topic="m.t", delay_time=0))
             refused(await late.get("/readyz"))
-            refused(await late.post("/v1/messages", json={"topic": "m.t", "id": "late", "delayTime": 0}))
+            refused(await post(late, "late"))
         with ExitStack() as stack:
             flood(stack, server.port)
             waits = RunningNode(settings, wait=False)
@@ -231,8 +230,7 @@ async def test_a22_a_redis_without_connections_to_give_goes_on_for_those_that_ha
             assert not waits.node.ready
             stack.close()
             waits.wait_until_ready()
-        answer = await late.post("/v1/messages", json={"topic": "m.t", "id": "late", "delayTime": 0})
-        assert answer.status_code == 201
+        await accept(late, "late")
         target.wait_for_ids(["late"], PATIENCE)
         waits.stop()
 
@@ -246,9 +244,7 @@ async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_un
     settings = settings_for(server.url, target)
     with RunningNode(settings):
         async with in_process(settings) as api:
-            for n in range(20):
-                message = {"topic": "s.t", "id": f"a16-{n}", "delayTime": HOUR}
-                assert (await api.post("/v1/messages", json=message)).status_code == 201
+            await accept(api, *(f"a16-{n}" for n in range(20)), topic="s.t", delay=HOUR)
             assert (await api.get("/readyz")).status_code == 200
             pool = queue_keys((await api.get("/v1/messages/a16-0")).json()["queue"]).pool
             gone = server.admin.hlen(pool)

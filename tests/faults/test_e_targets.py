@@ -84,17 +84,6 @@ def running(server: ServerUnderTest, *routes: Mapping[str, Any], **given: Any) -
         yield Running(client, node, metrics)
 
 
-@pytest.fixture
-def target() -> MemoryTarget:
-    return MemoryTarget()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as one:
-        yield one
-
-
 def memory(target: MemoryTarget, name: str = "memory") -> dict[str, Any]:
     """A route of the topics m.* into a memory target."""
     return {"name": name, "match": "m.*", "target": register_memory_target(target, name)}

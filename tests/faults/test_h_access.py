@@ -15,15 +15,9 @@ from delayq.doctor.access import check_password, check_zookeeper
 from delayq.store.connect.store import Store
 from tests.api.conftest import in_process
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import REDIS_TIMEOUT
 
 JSON = {"content-type": "application/json"}
 MESSAGE = {"topic": "orders", "delayTime": 60_000}
-
-
-@pytest.fixture
-def settings(valkey: ServerUnderTest) -> Settings:
-    return load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)
 
 
 def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(valkey: ServerUnderTest) -> None:

@@ -21,20 +21,14 @@ import api.server
 import coordinator.__main__
 import delayq.cli
 import workers.__main__
-from delayq.config import Settings, load_settings
+from delayq.config import Settings
 from tests.api.conftest import connect, in_process, on_a_socket, talk
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
-from tests.support.timeouts import REDIS_TIMEOUT
 
 JSON = {"content-type": "application/json"}
 SLOW = 60
 GOOD = '"topic":"orders","delayTime":60000'
-
-
-@pytest.fixture
-def settings(valkey: ServerUnderTest) -> Settings:
-    return load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)
 
 
 HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

@@ -64,12 +64,6 @@ def guarded(own_valkey: EmbeddedServer) -> Iterator[tuple[EmbeddedServer, str]]:
     admin.close()
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as running:
-        yield running
-
-
 @pytest.mark.long
 def test_h7_no_secret_is_ever_said(
     guarded: tuple[EmbeddedServer, str],

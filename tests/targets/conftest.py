@@ -14,7 +14,6 @@ from delayq.targets.rabbitmq.target import RabbitMQTarget
 from delayq.targets.webhook.target import WebhookTarget
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
-from tests.support.receiver import Receiver
 
 T = TypeVar("T")
 Webhooks = Callable[..., WebhookTarget]
@@ -26,12 +25,6 @@ class Closing(Protocol):
     """Keeps a target, so that it is closed."""
 
     def __call__(self, target: T) -> T: ...
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as running:
-        yield running
 
 
 @pytest.fixture
