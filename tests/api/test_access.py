@@ -139,7 +139,7 @@ async def test_one_s_own_dead_letters_are_listed_put_back_and_deleted(tenants: T
     clear = (await tenants.ask("boss", "GET", path)).json()["nextPageToken"]  # for one who sees all
     answer = await tenants.ask("shop", "GET", f"{path}&pageToken={clear}")
     assert assert_refused(answer)["field"] == "pageToken"
-    token = ""
+    token: str | None = ""
     while token is not None:
         page = (await tenants.ask("shop", "GET", path + (f"&pageToken={token}" if token else ""))).json()
         seen += [one["id"] for one in page["deadLetters"]]

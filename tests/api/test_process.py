@@ -112,13 +112,10 @@ def ends(api: Api) -> tuple[int | None, str]:
     return api.ended(), api.said()
 
 
-def test_a_wrong_setting_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_wrong_setting_and_a_port_in_use_are_told(valkey: ServerUnderTest, tmp_path: Path) -> None:
     code, said = ends(Api("redis://127.0.0.1:1/0", tmp_path / "log", api_port="many"))
     assert (code, len(said.splitlines())) == (2, 1)
     assert "Traceback" not in said
-
-
-def test_a_port_in_use_is_told(valkey: ServerUnderTest, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((LOCALHOST, 0))
         taken.listen()

@@ -144,7 +144,8 @@ def test_wrong_values_of_a_field_are_refused(field: str, name: str, values: list
     for value in values:
         assert complaint(**{field: value}).field == name, value
     if field in ("delay_level", "max_attempts", "expire_after"):
-        assert "lies between 1 and" in complaint(**{field: 0}).reason
+        zero: dict[str, Any] = {field: 0}
+        assert "lies between 1 and" in complaint(**zero).reason
 
 
 def test_everything_at_its_limit_is_taken() -> None:

@@ -51,15 +51,13 @@ def listen(wakes: Wakes, seconds: int) -> list[Any]:
     return [wakes.receive(1.0) for _ in range(seconds)]
 
 
-def test_after_some_silence_the_server_is_asked_once_whether_it_is_there(wakes: Wakes, line: Line) -> None:
+def test_after_some_silence_the_server_is_asked_once_whether_it_is_there_and_then_given_up(
+    wakes: Wakes, line: Line
+) -> None:
     assert listen(wakes, 4) == [None] * 4
     assert line.sent == [packed("SUBSCRIBE", "one", "two")]
     assert listen(wakes, 5) == [None] * 5
     assert line.sent[1:] == [PING]
-
-
-def test_a_server_that_says_nothing_at_all_is_given_up(wakes: Wakes, line: Line) -> None:
-    listen(wakes, 9)
     with pytest.raises(StoreUnavailable, match="the subscription is silent"):
         wakes.receive(1.0)
     assert line.closed
