@@ -161,14 +161,20 @@ def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
 #: Fixtures that start processes. pytest ends a test with one of them, or of a file with the mark `processes`, after 600 s.
 PROCESSES = frozenset({"cluster", "kafka", "own_valkey", "rabbitmq", "rocketmq", "sentinels", "zookeeper"})
 PROCESSES_TIMEOUT = 600
+#: Fixtures of servers that take long to start. The files that use one run in one process, so that it starts once.
+SHARED = ("session_cluster", "session_sentinels", "zookeeper")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process, and give processes the time that they take on a busy machine."""
+    fixtures: dict[Path, set[str]] = {}
+    for item in items:
+        fixtures.setdefault(item.path, set()).update(getattr(item, "fixturenames", ()))
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            shared = (name for name in SHARED if name in fixtures[item.path])
+            item.add_marker(pytest.mark.xdist_group(next(shared, item.nodeid.partition("::")[0])))
         marked = any(map(item.get_closest_marker, ("long", "release", "processes")))
         if marked or not PROCESSES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(PROCESSES_TIMEOUT))
