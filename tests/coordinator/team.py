@@ -98,6 +98,12 @@ class Team:
         player.start()
         return player
 
+    def pair(self) -> tuple[Player, Player]:
+        """Two nodes, `one` and `other`, that share the queues."""
+        one, other = self.join("one"), self.join("other")
+        self.settle(one, other)
+        return one, other
+
     def until(self, look: Callable[[], object], what: str, *players: Player) -> None:
         """Let these players (all, if none is named) do a round whenever they are told to, until this is so."""
 

@@ -85,8 +85,7 @@ def exclude(nodes: Team, clock: ManualClock, player: Player) -> None:
 def test_a_node_that_was_left_out_a_moment_before_keeps_its_queues_while_there_is_no_quorum(
     nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
 ) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
     before = one.epochs | other.epochs
     exclude(nodes, clock, one)
     lose_the_quorum(ensemble, one, other)
@@ -104,8 +103,7 @@ def test_a_node_that_was_left_out_a_moment_before_keeps_its_queues_while_there_i
 def test_a_queue_that_zookeeper_did_not_take_back_is_worked_on_under_its_epoch_until_it_can_be_handed_over(
     nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
 ) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
     before = one.epochs
     exclude(nodes, clock, one)
     ensemble.kill(0, 1)  # not noticed yet
@@ -166,8 +164,7 @@ def test_a_look_that_fails_ends_what_the_one_before_it_said(
     nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is there, and answers nothing."""
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
     before = one.epochs
     exclude(nodes, clock, one)
 
@@ -184,8 +181,7 @@ def test_a_look_that_fails_ends_what_the_one_before_it_said(
 
 
 def test_what_a_node_is_told_of_a_queue_that_goes_is_why(nodes: Team, clock: ManualClock) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
     queue = min(one.queues)
     exclude(nodes, clock, one)
     assert one.coordinator.reason(queue) == "other is to have it: this node does not reach Redis"

@@ -340,8 +340,7 @@ def test_holds_grow_up_to_a_quarter_of_a_minute(nodes: Team, clock: ManualClock,
 def test_a_node_that_lost_redis_leaves_its_queues_to_one_that_reaches_it_and_nothing_moves_when_none_does(
     nodes: Team, clock: ManualClock
 ) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
 
     def without_redis(state: str, players: dict[str, Player]) -> None:
         for player in players.values():
@@ -399,22 +398,17 @@ def test_a_watch_that_was_missed_is_made_up_for_by_reading_again(
 def test_an_owner_znode_that_somebody_removed_is_made_anew(nodes: Team, clock: ManualClock) -> None:
     one = nodes.join("one")
     before = one.epochs
+    eventually(one.told.is_set, "the looks at the start are over")
     with client(nodes.hosts) as admin:
+        admin.delete(f"{nodes.root}/nodes/one")  # its entry, too
+        eventually(lambda: admin.exists(f"{nodes.root}/nodes/one"), "it is there again")
+        assert one.coordinator.assigned() == ALL
         admin.delete(f"{nodes.root}/owners/7")
     clock.wait_for_waiters(1, PATIENCE)
     clock.advance(LATER)
     nodes.until(lambda: one.epochs.get(7, "") > before[7], "queue 7 has a greater epoch")
     del before[7]
     assert before.items() <= one.epochs.items()
-
-
-def test_an_entry_that_somebody_removed_is_made_anew(nodes: Team) -> None:
-    one = nodes.join("one")
-    eventually(one.told.is_set, "the looks at the start are over")
-    with client(nodes.hosts) as admin:
-        admin.delete(f"{nodes.root}/nodes/one")
-        eventually(lambda: admin.exists(f"{nodes.root}/nodes/one"), "it is there again")
-    assert one.coordinator.assigned() == ALL
 
 
 def test_a_claim_that_redis_did_not_answer_is_let_go_when_the_queue_is_anothers(
@@ -470,8 +464,7 @@ def test_after_zookeeper_lost_its_data_its_nodes_come_back_and_an_era_bump_lets_
 
 
 def test_a_node_that_comes_and_goes_is_left_out_for_a_minute(nodes: Team, clock: ManualClock) -> None:
-    one, other = nodes.join("one"), nodes.join("other")
-    nodes.settle(one, other)
+    one, other = nodes.pair()
     for _ in range(3):
         expire(nodes, other)
     nodes.until(lambda: one.queues == ALL and not other.queues, "the steady one has all")

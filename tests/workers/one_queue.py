@@ -115,6 +115,14 @@ class Hand:
             self.world.advance(max(1, min(round(self.pause), end - self.world.elapsed)))
         raise AssertionError("it never comes to rest")
 
+    def run_until(self, end: int, answer: Callable[[InFlightMessage], Result]) -> None:
+        """The same until this time, with leases that are asked for each 100 ms."""
+        while self.world.elapsed < end:
+            for _ in range(3):
+                self.leases.tick()
+                self.run(0, answer)
+            self.world.advance(100)
+
     def answer(self, id: str, result: Result = OK) -> None:
         """The send of this message ends so."""
         for one in self.forwarders.values():

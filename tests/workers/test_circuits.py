@@ -245,13 +245,15 @@ def break_and_mend(worlds: Worlds, policy: str) -> list[int]:
     hand = world.take_over()
     world.change(Change("policy:p", f'{{"match": "g.*", {policy}}}'))
     world.add_many((f"m{number}" for number in range(10)), at=0)
+    hand.run_until(8_000, lambda held: AWAY)
     times: list[int] = []
-    while world.elapsed < 28_000:
-        for _ in range(3):
-            hand.leases.tick()
-            times += [world.elapsed - 8_000 for _ in hand.run(0, lambda held: AWAY if world.elapsed < 8_000 else OK)]
-        world.advance(100)
-    return [time for time in times if time >= 0]
+
+    def answer(held: InFlightMessage) -> Result:
+        times.append(world.elapsed - 8_000)
+        return OK
+
+    hand.run_until(28_000, answer)
+    return times
 
 
 @pytest.mark.parametrize("policy", NEVER_BIND + BIND)
@@ -289,11 +291,7 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
     hand = world.take_over()
     world.change(Change("policy:p", '{"match": "g.*", "rate": 2, "burst": 2}'))
     world.add_many((f"m{number:02}" for number in range(40)), at=0)
-    while world.elapsed < 10_000:
-        for _ in range(3):
-            hand.leases.tick()
-            hand.run(0, lambda held: AWAY)
-        world.advance(100)
+    hand.run_until(10_000, lambda held: AWAY)
     assert hand.forwarders["general"].circuit.open
     assert world.aside()["h:g.t"] >= 30, "it moves on when it may be a probe"
 

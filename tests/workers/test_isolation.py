@@ -97,31 +97,25 @@ def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_th
     assert sorted(ids) == [f"hung{i:03}" for i in range(count)]
 
 
-def test_large_messages_that_find_no_room_are_not_fetched_again_and_again(worlds: Worlds) -> None:
+def test_large_messages_that_find_no_room_are_not_fetched_again_and_again_and_one_larger_than_the_share_goes_alone(
+    worlds: Worlds,
+) -> None:
     world = worlds(bounds=Bounds(window_bytes=300 * KB, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
-    for i in range(40):
-        body = "x" * (KB if i % 2 else 60 * KB)
-        world.add(f"m{i:02}", at=i, body=body, ordering_key=f"key{i}" if i % 4 == 0 else "")
+    sizes = [60 * KB, KB] * 20
+    sizes[20] = 150 * KB  # larger than the share
+    for i, size in enumerate(sizes):
+        world.add(f"m{i:02}", at=i, body="x" * size, ordering_key=f"key{i}" if i % 4 == 0 else "")
     for _ in range(2_000):
         hand.settle()  # raises if it never comes to rest
         if not world.records():
             break
         if hand.sending:
+            assert "m20" not in hand.sending or hand.sending == ["m20"]
             hand.answer(hand.sending[0])
         world.advance(20)
     assert world.records() == {}
     assert sorted(hand.sent) == [f"m{i:02}" for i in range(40)]
-
-
-def test_a_message_that_is_larger_than_a_routes_share_goes_alone(worlds: Worlds) -> None:
-    world = worlds(bounds=Bounds(window_bytes=30 * KB, backoff=Backoff(100, 1_000)))
-    hand = world.take_over()
-    world.add_many((f"m{i}" for i in range(5)), every=1, body="x" * 20 * KB)
-    world.advance(5)
-    hand.settle()
-    assert hand.sending == ["m0"]
-    assert hand.run(5_000, lambda held: OK) == ["m1", "m2", "m3", "m4"]
 
 
 def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world: OneQueue) -> None:

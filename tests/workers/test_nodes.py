@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from delayq.client.client import Client
-from delayq.client.operations import Scheduled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import free_port
 from delayq.errors import LayoutMismatch
@@ -39,16 +38,6 @@ def good() -> Iterator[MemoryTarget]:
     target.close()
 
 
-def schedule(client: Client, *messages: Message) -> None:
-    for answer in client.schedule_many(messages):
-        assert isinstance(answer, Scheduled), answer
-
-
-def some(topic: str, count: int, **options: object) -> list[Message]:
-    given: dict[str, object] = {"delay_time": 0} | options
-    return [Message(topic=topic, id=f"{topic}-{i}", **given) for i in range(count)]  # type: ignore[arg-type]
-
-
 def test_a_message_wakes_a_job_that_would_sleep_for_an_hour(
     valkey: ServerUnderTest, good: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +45,7 @@ def test_a_message_wakes_a_job_that_would_sleep_for_an_hour(
     settings = settings_for(valkey.url, good, queues=1)
     with Client(settings=settings) as client, RunningNode(settings):
         for number in range(3):
-            schedule(client, Message(topic="m.t", id=f"m{number}", delay_time=20))
+            client.schedule(Message(topic="m.t", id=f"m{number}", delay_time=20))
             last = good.wait_for(number + 1, PATIENCE)[-1]
             assert last.at >= last.due
 
@@ -67,7 +56,7 @@ def test_a_node_that_starts_before_redis_waits_for_it(tmp_path: Path, good: Memo
     with RunningNode(settings, wait=False) as one:
         assert not one.node.ready
         with server, Client(settings=settings) as client:
-            schedule(client, *some("m.t", 10))
+            client.schedule_many([Message(topic="m.t", delay_time=0) for _ in range(10)])
             good.wait_for(10, PATIENCE)
             one.node.stop()
             one.wait_for_the_end()

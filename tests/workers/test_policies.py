@@ -62,26 +62,6 @@ def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(world: OneQueu
     assert hand.sending == ["a"]
 
 
-def test_who_sleeps_until_a_far_due_is_woken_by_a_resume_and_hands_out_what_was_held(world: OneQueue) -> None:
-    hand = world.take_over()
-    world.pause("g.*")
-    world.add("a")
-    world.add("far", at=3_600_000)
-    hand.settle()
-    assert (hand.sending, world.aside()) == ([], {"h:g.t": 1})
-    world._pass_wakes()
-    hand.tick()
-    hand.woken = False
-    world.pause(told=False)
-    world._pass_wakes()
-    assert hand.woken
-    hand.tick()
-    assert hand.book.ahead, "it is told that there are others"
-    hand.book.current = read(world.store)
-    hand.settle()
-    assert hand.sending == ["a"]
-
-
 # -- a node --------------------------------------------------------------------------------------------------------------
 
 
@@ -196,10 +176,7 @@ def test_a_limit_lasts_while_what_came_before_it_and_no_longer_what_came_after_i
         world.change(Change("limit:g.*", '{"rate":1}'))
     assert limits() == ["g.*"], "it was read just now"
     assert [limits() for _ in range(3)] == [["g.*"] if since == "before" else []] * 3
-    for _ in range(400):
-        hand.leases.tick()
-        hand.run(0, lambda held: OK)
-        world.advance(100)
+    hand.run_until(world.elapsed + 40_000, lambda held: OK)
     assert world.records() == {}
     assert limits() == []
 
