@@ -123,26 +123,25 @@ def test_nothing_is_closed_while_live_nodes_do_not_take_the_new_queues(
     assert [row[0] for row in cli("reshard", "--queues", "32").rows] == ["own", "close", "keep"]
 
 
-def test_a_setting_that_names_another_number_is_told(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
-    given.client.context()
+def test_the_doctor_tells_of_messages_in_old_queues_of_a_list_that_was_lost_and_of_a_setting_that_names_another_number(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(name: str) -> list[list[str]]:
+        return [row for row in cli("doctor").rows if row[1] == name]
+
+    given.scheduled("old")
+    assert told("reshard") == []
     monkeypatch.setenv("DELAYQ_QUEUES", "16")
     assert cli("reshard", "--queues", "64").code == 0
-    assert ["warn", "layout"] in [row[:2] for row in cli("doctor").rows]
+    ((result, _, text, *_),) = told("reshard")
+    assert (result, "with 1 messages still in them" in text) == ("ok", True)
+    assert told("layout")[0][0] == "warn"
     given.admin.hset(META, "layouts", "64@16")
     assert "DELAYQ_QUEUES says 16" in cli("stats").refused()
-    assert ["fail", "layout"] in [row[:2] for row in cli("doctor").rows]
-
-
-def test_the_doctor_tells_of_messages_in_old_queues_and_of_a_list_that_was_lost(cli: Cli, given: Given) -> None:
-    given.scheduled("old")
-    assert not any(row[1] == "reshard" for row in cli("doctor").rows)
-    cli("reshard", "--queues", "64")
-    (row,) = [row for row in cli("doctor").rows if row[1] == "reshard"]
-    assert row[0] == "ok"
-    assert "with 1 messages still in them" in row[2]
+    assert told("layout")[0][0] == "fail"
+    monkeypatch.delenv("DELAYQ_QUEUES")
     given.admin.hset(META, "layouts", "16")
-    (row,) = [row for row in cli("doctor").rows if row[1] == "reshard"]
-    assert row[0] == "fail"
+    assert told("reshard")[0][0] == "fail"
     assert "run the same `delayq reshard` again" in cli("schedule", "demo", "x", "--delay", "1h").refused()
     assert cli("reshard", "--queues", "64").code == 0
     assert listed(given) == "16 64@16"

@@ -17,6 +17,9 @@ def test_when_all_is_well_nothing_is_told(cli: Cli, given: Given) -> None:
     ran = cli("status")
     assert (ran.code, ran.out, ran.err) == (0, "", "delayq: nothing is wrong.\n")
     assert json.loads(cli("status", "--json").out) == {"findings": []}
+    figures = dict(cli("overview").rows)
+    assert (figures["scheduled"], figures["forwarded a second"], figures["live nodes"]) == ("1", "-", "1")
+    assert json.loads(cli("overview", "--json").out)["traffic"] is None
 
 
 def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Given) -> None:
@@ -67,14 +70,6 @@ def test_what_is_late_is_reported_with_since_when(cli: Cli, given: Given) -> Non
     assert (late["code"], late["severity"], late["queue"]) == ("late", "warning", given.queue_of("a"))
     assert late["since"] == "2023-11-14T22:13:20.000Z"
     assert json.loads(cli("me", "--json").out)["name"].startswith("cli:")
-
-
-def test_the_overview_says_what_nobody_tells(cli: Cli, given: Given) -> None:
-    given.scheduled("a")
-    given.owner("node-1", ALL)
-    figures = dict(cli("overview").rows)
-    assert (figures["scheduled"], figures["forwarded a second"], figures["live nodes"]) == ("1", "-", "1")
-    assert json.loads(cli("overview", "--json").out)["traffic"] is None
 
 
 def test_dead_letters_are_counted_by_topic_and_reason(cli: Cli, given: Given) -> None:

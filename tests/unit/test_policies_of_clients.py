@@ -45,6 +45,13 @@ def state(store: Store, queue: int, field: str) -> str:
     return store.run(commands.plain("HGET", queue_keys(queue).state, field, read=lambda one: (one or b"").decode()))
 
 
+def finish(client: Client, plan: Any, asked: Any) -> None:
+    """Go on with a plan that has asked this."""
+    with suppress(StopIteration):
+        while True:
+            asked = list(plan.send(client.store.run_many(list(asked))))
+
+
 def line(client: Client, node: str, *, age: int = 0, **more: Any) -> None:
     seen = client.store.run(commands.redis_now()) - age
     client.store.run(commands.publish_node(node, json.dumps({"seen": seen} | more).encode()))
@@ -100,9 +107,7 @@ def test_what_others_do_between_a_look_and_a_pause_is_looked_at_again(client: Cl
         client.resume("orders.*")
     else:
         client.pause("orders.*", until=first.since + 2 * HOUR)
-    with suppress(StopIteration):
-        while True:
-            asked = plan.send(client.store.run_many(list(asked)))
+    finish(client, plan, asked)
     there = client.policies().pauses["orders.*"]
     assert (there.reason, there.until) == ("mine", None if others == "resume" else first.since + 2 * HOUR)
 
@@ -200,10 +205,7 @@ def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
     plan = plans.pause(client.context(), "orders.*", "", None)
     asked = plan.send(client.store.run_many(list(next(plan))))
     client.store.run(commands.set_layouts(BOTH[:1], BOTH))
-    answers = client.store.run_many(list(asked))  # it is set; what follows reads the list
-    with suppress(StopIteration):
-        while True:
-            answers = client.store.run_many(list(plan.send(answers)))
+    finish(client, plan, asked)  # it is set; what follows reads the list
     assert {state(client.store, queue, "policies") for queue in range(5)} == {client.policies().version}
 
 

@@ -45,20 +45,16 @@ def test_a_password_of_its_own_gets_into_any_url(
         assert "canary" not in repr(settings) + str(settings)
 
 
-def test_the_whole_url_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_url_may_stand_in_a_file_and_a_password_alone_is_for_the_redis_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "url").write_text(f"redis://:{QUOTED}@one:6379/2\n")
-    monkeypatch.setenv("DELAYQ_REDIS_URL", f"file:{tmp_path}/url")
-    assert load_settings().redis_url == f"redis://:{QUOTED}@one:6379/2"
-
-
-def test_a_password_alone_is_that_of_the_default_user_of_the_default_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("DELAYQ_REDIS_URL", f"file:{tmp_path}/url")
+        assert load_settings().redis_url == f"redis://:{QUOTED}@one:6379/2"
     monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "env:CANARY")
     assert load_settings().redis_url == f"redis://:{QUOTED}@127.0.0.1:6379/0"
-
-
-def test_another_redis_than_that_of_the_environment_does_not_get_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYQ_REDIS_USER", "delayq")
-    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "env:CANARY")
     assert load_settings(redis_url="redis://elsewhere/0").redis_url == "redis://elsewhere/0"
 
 
