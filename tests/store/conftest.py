@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from delayq import Client
+from delayq.config import load_settings
 from delayq.store.connect.store import Store
 from tests.support.queues import GuardedRunner, Queue, WakesHeard
+from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 
 #: 'guarded' runs each script as a user of Redis who may touch only the keys that the script was given.
@@ -27,6 +30,14 @@ def q(request: pytest.FixtureRequest) -> Iterator[Queue]:
     made = GuardedRunner(server) if store == "guarded" else Store(server.url, timeout=PATIENCE)
     yield Queue(made, server)
     made.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, valkey: ServerUnderTest) -> Iterator[Client]:
+    """A client of as many queues as the module says in QUEUES."""
+    with Client(settings=load_settings(redis_url=valkey.url, queues=getattr(request.module, "QUEUES", 16))) as made:
+        made.context()
+        yield made
 
 
 @pytest.fixture

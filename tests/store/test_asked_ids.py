@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from delayq import Client, Message, StoreError
 from delayq.codec import due_head, encode
-from delayq.config import load_settings
 from delayq.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Retention
@@ -19,12 +17,6 @@ from tests.support.servers import ServerUnderTest
 
 QUEUES = 16
 WINDOW = 900_000
-
-
-@pytest.fixture
-def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
-        yield made
 
 
 def schedule(client: Client, id: str, key: str = "shop-7", **more: Any) -> str:

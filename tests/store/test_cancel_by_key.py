@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -16,12 +16,6 @@ from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 
 Cancel = Callable[[str], list[Cancelled]]
-
-
-@pytest.fixture
-def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    with Client(valkey.url) as made:
-        yield made
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -59,7 +53,7 @@ def test_a_key_is_cancelled_however_many_messages_of_one_queue_carry_it(client: 
     assert cancel("k") == []
 
 
-def test_the_next_page_begins_behind_what_stays(
+def test_the_next_page_begins_behind_what_stays_and_the_pages_end(
     client: Client, cancel: Cancel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "FIND_LIMIT", 2)
@@ -67,13 +61,7 @@ def test_the_next_page_begins_behind_what_stays(
     ids = schedule(client, "m.0002", "m.0001", *(f"m{number}.0000" for number in range(7)))
     outcomes = {one.id: one.result for one in cancel("k")}
     assert outcomes == dict.fromkeys(dead, "dead") | dict.fromkeys(ids, "cancelled")
-
-
-def test_it_ends_even_if_others_schedule_ever_more(
-    client: Client, cancel: Cancel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
-    monkeypatch.setattr(operations, "MOST_PAGES", 3)
-    ids = schedule(client, *(f"m{number}.0000" for number in range(9)))
-    assert [one.id for one in cancel("k")] == ids[:6]
-    assert [one.id for one in cancel("k")] == ids[6:]
+    monkeypatch.setattr(operations, "MOST_PAGES", 3)  # even if others schedule ever more
+    ids = schedule(client, *(f"n{number}.0000" for number in range(9)), key="l")
+    assert [one.id for one in cancel("l")] == ids[:6]
+    assert [one.id for one in cancel("l")] == ids[6:]

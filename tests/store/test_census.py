@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from delayq import Client, Filter, InvalidMessage, Message
 from delayq.client.counting import Counted
-from delayq.config import load_settings
 from delayq.store import commands
 from delayq.store.commands import BUCKETS, Census, Command, Slice, Tally, bucket_edges
 from delayq.store.keys import queue_keys
@@ -21,13 +19,7 @@ from workers.queue.census import CensusTaker, Pace
 
 MINUTE = 60_000
 BEGAN = 4_000_000_000_000
-
-
-@pytest.fixture
-def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as made:
-        made.context()
-        yield made
+QUEUES = 2
 
 
 def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:

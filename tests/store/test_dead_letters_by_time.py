@@ -10,7 +10,6 @@ import pytest
 
 from delayq import Client, InvalidMessage, Message
 from delayq.codec import encode
-from delayq.config import load_settings
 from delayq.message import Limits
 from delayq.store.commands import DeadLetter
 from delayq.store.keys import queue_keys
@@ -18,12 +17,6 @@ from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 
 QUEUES = 4
-
-
-@pytest.fixture
-def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
-        yield made
 
 
 class Graves:
@@ -51,7 +44,6 @@ class Graves:
 
 @pytest.fixture
 def graves(client: Client, valkey: ServerUnderTest) -> Graves:
-    client.context()
     return Graves(valkey.admin)
 
 

@@ -124,20 +124,14 @@ def test_a_change_waits_for_its_replicas_on_its_own_connection(
         assert made.cancel("a").result == "cancelled"
         assert made.redrive(["dead"]) == ["scheduled"]
         assert made.discard("gone")
-    waited = [[name, "barrier", "wait"] for name in ("schedule", "cancel", "redrive", "discard")]
-    assert ran(proxy) == [*waited[0], "get", *waited[1], *waited[2], *waited[3]]
-
-
-def test_a_policy_has_the_messages_of_its_topics_wait_and_no_others(
-    followed: EmbeddedServer, client: Callable[..., Client]
-) -> None:
-    with FaultProxy(followed.port) as proxy:
+        waited = [[name, "barrier", "wait"] for name in ("schedule", "cancel", "redrive", "discard")]
+        assert ran(proxy) == [*waited[0], "get", *waited[1], *waited[2], *waited[3]]
         made = client(proxy.url)
-        put_policy(made, minReplicas=1)
+        put_policy(made, minReplicas=1)  # has the messages of its topics wait, and no others
         proxy.commands.clear()
         given = [Message(topic=topic, delay_time=HOUR, id=topic) for topic in ("orders", "t")]
         assert [raised(one).created for one in made.schedule_many(given)] == [True, True]
-    assert ran(proxy) == ["schedule", "schedule", "barrier", "wait"]
+        assert ran(proxy) == ["schedule", "schedule", "barrier", "wait"]
 
 
 @pytest.mark.parametrize(("knobs", "lacks"), [({"minReplicas": 1}, "1 replicas"), ({"fsync": "always"}, "on the disk")])
@@ -164,33 +158,29 @@ def test_a_change_that_no_replica_confirms_is_unknown(
     assert made.get("new") is not None  # reading waits for nobody
 
 
-def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
+def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back_or_after_a_break(
     followed: EmbeddedServer, replica: int, client: Callable[..., Client]
 ) -> None:
+    def schedule(made: Client, id: str) -> bool:
+        return made.schedule(Message(topic="t", delay_time=HOUR, id=id)).created
+
     made = impatient(client(followed.url, min_replicas=1))
     with standing_still(replica):
         for _ in range(2):  # a repeated call writes nothing by itself, and is no more certain for that
             with pytest.raises(NotDurable) as caught:
-                made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+                schedule(made, "a")
             assert caught.value.id == "a"
-    made = client(followed.url, min_replicas=1)
-    assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-
-
-def test_a_repeated_change_is_confirmed_after_a_break_and_without_scripts(
-    followed: EmbeddedServer, client: Callable[..., Client]
-) -> None:
     with FaultProxy(followed.port) as proxy:
         made = client(proxy.url, min_replicas=1)
-        made.context()
+        assert not schedule(made, "a")
         proxy.drop_reply("wait")
         with pytest.raises(NotDurable):
-            made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
-        assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+            schedule(made, "b")
+        assert not schedule(made, "b")
         with closing(Member(followed).admin) as admin:
             admin.script_flush()
         proxy.commands.clear()
-        assert made.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
+        assert schedule(made, "c")
     assert list(proxy.commands)[-2:] == ["barrier", "wait"]
     assert list(proxy.commands).index("wait") < len(proxy.commands) - 1
 

@@ -18,7 +18,6 @@ from delayq.client import search, search_by_key
 from delayq.client.search import Search, SearchPage, check_filter, takes
 from delayq.client.search_by_key import SearchByKey
 from delayq.codec import encode
-from delayq.config import load_settings
 from delayq.message import Limits
 from delayq.store import commands
 from delayq.store.commands import QUEUE_STATES, REST, Command, Filter, Slice
@@ -118,12 +117,6 @@ class World:
 
     def listed(self, wanted: Filter) -> list[str]:
         return [one.id for one in sorted(self.all.values(), key=lambda one: one.order) if one.fits(wanted)]
-
-
-@pytest.fixture
-def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
-        yield made
 
 
 def nothing() -> None:

@@ -71,18 +71,15 @@ async def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax
             server.wait_for_its_file()
 
 
-def test_it_is_asked_once_for_each_client(own_valkey: EmbeddedServer) -> None:
-    with FaultProxy(own_valkey.port) as proxy, Client(proxy.url) as client:
-        for _ in range(3):
-            client.schedule(Message(topic="t", delay_time=HOUR))
-            client.get("there")
-        assert [name for name in proxy.commands if name in ("info", "layout")] == ["info", "layout"]
-
-
-def test_who_has_read_an_empty_redis_learns_what_its_first_user_agrees_on(own_valkey: EmbeddedServer) -> None:
-    with Client(own_valkey.url) as reader:
+def test_it_is_asked_once_for_each_client_and_readers_learn_what_its_first_user_agrees_on(
+    own_valkey: EmbeddedServer,
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy, Client(own_valkey.url) as reader:
         assert (reader.get("a"), len(reader.stats())) == (None, 16)
-        with Client(own_valkey.url, settings=Settings(queues=5)) as first:
-            first.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+        with Client(proxy.url, settings=Settings(queues=5)) as first:
+            for id in "abc":
+                first.schedule(Message(topic="t", delay_time=HOUR, id=id))
+                assert first.get(id) is not None
+        assert [name for name in proxy.commands if name in ("info", "layout")] == ["info", "layout"]
         assert reader.get("a") is not None
         assert len(reader.stats()) == 5
