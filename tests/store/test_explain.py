@@ -71,11 +71,6 @@ class World:
         assert found is not None
         return self.client.explain(found)
 
-    def state(self, id: str) -> str:
-        found = self.client.get(id)
-        assert found is not None
-        return found.state
-
 
 @pytest.fixture
 def world(valkey: ServerUnderTest) -> Iterator[World]:
@@ -176,7 +171,8 @@ def test_one_that_a_pause_holds_goes_once_it_is_resumed_and_is_surely_cancelled_
     assert list(pulled) == ["a"]
     if aside:
         world.run(commands.park(world.keys("a"), EPOCH, "h:orders", list(pulled.values())))
-    assert world.state("a") == "held"
+    found = world.client.get("a")
+    assert found is not None and found.state == "held"
     told = world.explained("a")
     assert (told.waits_for, told.until) == ("pause", until)
     assert "paused by ord* since " in told.text

@@ -11,20 +11,15 @@ import pytest
 from delayq import Client, Message, Scheduled, StoreUnavailable, TooManyPending
 from delayq.client import operations
 from delayq.client.by_policy import COUNT_EVERY
-from delayq.client.plan import Context
 from delayq.config import load_settings
 from delayq.message import tag_key, topic_key
-from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Command
-from delayq.store.keys import POLICIES, Layout, Layouts, queue_keys, spread
+from delayq.store.keys import POLICIES, Layout, queue_keys, spread
 from delayq.testing import ManualClock
-from tests.support.messages import schedule_messages
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
 
 AT, WINDOW = 2_000_000_000_000, 600_000
-VERSION = b"0000000001.0000000000"
 order = partial(Message, topic="orders")
 
 
@@ -113,24 +108,16 @@ def test_no_more_may_wait_than_a_policy_says(client: Client, clock: ManualClock)
 
 
 @pytest.mark.parametrize("away", ["HGETALL", "ZLEXCOUNT"])
-def test_when_they_cannot_be_read_each_message_is_told_with_its_id(away: str) -> None:
-    context = Context(layouts=Layouts([Layout(1)]), routes=Routes())
-    fields = {b"version": VERSION, b"policy:p": b'1 {"match":"*","pending":3}'}
+def test_when_they_cannot_be_read_each_message_is_told_with_its_id(
+    client: Client, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    put_policy(client, pending=3)
+    run_many = client.store.run_many
 
-    def answer(command: Command[Any]) -> Any:
-        if command.script:
-            return command.read([b"1", VERSION])
-        if command.args[:1] == (away,):
-            return StoreUnavailable("away")
-        return command.read(fields if "HGETALL" in command.args else b"1")
+    def losing(wanted: Any) -> Any:
+        return [StoreUnavailable() if away in one.args else run_many([one])[0] for one in wanted]
 
-    plan = schedule_messages(context, [order(expect_date=1), order(expect_date=1, id="a")], 1)
-    answers: list[Any] | None = None
-    outcomes: list[Any] = []
-    try:
-        while True:
-            answers = [answer(one) for one in list(next(plan) if answers is None else plan.send(answers))]
-    except StopIteration as end:
-        outcomes = end.value
+    monkeypatch.setattr(client.store, "run_many", losing)
+    outcomes: list[Any] = client.schedule_many([order(expect_date=AT), order(expect_date=AT, id="a")])
     assert [type(one) for one in outcomes] == [StoreUnavailable] * 2
     assert outcomes[0].id and outcomes[1].id == "a"

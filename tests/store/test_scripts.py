@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -140,40 +140,35 @@ def test_the_flags_say_what_a_script_does() -> None:
 
 
 @pytest.fixture
-def full(server: ServerUnderTest) -> Iterator[tuple[Queue, Callable[[], None]]]:
-    """A queue, and a function that makes its server reach its maxmemory."""
+def q(server: ServerUnderTest) -> Iterator[Queue]:
+    """A queue whose server may reach its maxmemory."""
     store = Store(server.url, timeout=PATIENCE)
-
-    def fill() -> None:
-        server.admin.config_set("maxmemory", "1")
-
-    yield Queue(store, server), fill
+    yield Queue(store, server)
     server.admin.config_set("maxmemory", "0")
     store.close()
 
 
-def test_a_full_server_takes_nothing_new_until_memory_is_free_again(full: tuple[Queue, Callable[[], None]]) -> None:
-    q, fill = full
+def test_a_full_server_takes_nothing_new_until_memory_is_free_again(q: Queue) -> None:
     q.given(row("a", at=20_000), row("dead", at=15_000))
     q.bury(*q.take(now=15_000))
     before = q.state(), q.fields()
-    fill()
-    with pytest.raises(StoreFull, match="maxmemory"):
-        q.schedule(row("b", at=20_000))
-    with pytest.raises(StoreFull):
-        q.reschedule("a", "a30000")
-    with pytest.raises(StoreFull):
-        q.redrive("dead")
+    q.admin.config_set("maxmemory", "1")
+    for call in (
+        lambda: q.schedule(row("b", at=20_000)),
+        lambda: q.reschedule("a", "a30000"),
+        lambda: q.redrive("dead"),
+    ):
+        with pytest.raises(StoreFull, match="maxmemory"):
+            call()
     assert (q.state(), q.fields()) == before
     q.admin.config_set("maxmemory", "0")
     assert q.schedule(row("b", at=20_000)).others == {}
 
 
-def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Callable[[], None]]) -> None:
-    q, fill = full
+def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
     names = ("acked", "buried", "cancelled", "parked", "retried", "streamed")
     q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
-    fill()
+    q.admin.config_set("maxmemory", "1")
     assert q.run(commands.layout(16)).queues == 16
     assert q.run(commands.bump_era(0)) == (0, 1)
     assert q.run(commands.claim(q.keys, EPOCH)).ok
