@@ -27,6 +27,7 @@ OWN = {"sec-fetch-site": "same-origin"}
 def keys(tmp_path: Path) -> KeyFile:
     file = KeyFile(tmp_path / "keys.yaml")
     file.add("shop", {"orders": ["schedule", "read"], "bills": ["cancel"]})
+    file.add("press")
     return file
 
 
@@ -72,7 +73,6 @@ def test_a_session_stands_for_its_key_in_every_process_that_has_it_until_its_tim
 
 def test_a_session_ends_with_its_key_and_no_other_does(keys: KeyFile) -> None:
     clock = ManualClock()
-    keys.add("press")
     one = door(keys, clock)
     cookies = {name: begin(one, text) for name, text in keys.texts.items()}
     keys.add("more")
@@ -94,7 +94,6 @@ def test_a_session_counts_for_the_own_page_alone(keys: KeyFile) -> None:
 
 def test_a_cookie_that_was_tampered_with_is_none(keys: KeyFile) -> None:
     clock = ManualClock()
-    keys.add("press")
     one = door(keys, clock)
     name, until, mark = re.split(r"[=.]", begin(one, keys.texts["shop"]))
     press = begin(one, keys.texts["press"]).split("=")[0]
@@ -145,8 +144,17 @@ def test_installations_on_other_ports_of_a_host_leave_each_other_s_sessions_alon
         assert [cookie.name.decode() for cookie in one.sessions_begun(scope("; ".join(cookies)))] == names[:1]
 
 
-def test_wrong_keys_lock_out_as_in_headers(keys: KeyFile) -> None:
+def test_a_session_shares_the_lock_out_and_the_rate_of_its_key_in_headers(keys: KeyFile) -> None:
+    keys.add("slow", rate=1, burst=3)
     one = door(keys, ManualClock())
+
+    def in_header(name: str) -> str:
+        given = [(b"authorization", f"Bearer {keys.texts[name]}".encode())]
+        return said(one, {"headers": given, "client": ("10.0.0.1", 1)})
+
+    cookie = begin(one, keys.texts["slow"])
+    assert [said(one, scope(cookie)).partition(":")[0] for _ in range(3)] == ["in", "in", "rate"]
+    assert in_header("slow").startswith("rate")
     text = keys.texts["shop"]
     wrong = text[:-1] + ("A" if text[-1] != "A" else "B")
     for _ in range(Attempts.MOST):
@@ -154,17 +162,7 @@ def test_wrong_keys_lock_out_as_in_headers(keys: KeyFile) -> None:
             begin(one, wrong)
     with pytest.raises(Problem, match="Too many attempts"):
         begin(one, text)
-    in_header = {"headers": [(b"authorization", f"Bearer {text}".encode())], "client": ("10.0.0.1", 1)}
-    assert said(one, in_header).startswith("locked")
-
-
-def test_the_rate_of_the_key_is_that_of_its_sessions(keys: KeyFile) -> None:
-    keys.add("slow", rate=1, burst=3)
-    one = door(keys, ManualClock())
-    cookie = begin(one, keys.texts["slow"])
-    assert [said(one, scope(cookie)).partition(":")[0] for _ in range(3)] == ["in", "in", "rate"]
-    in_header = {"headers": [(b"authorization", f"Bearer {keys.texts['slow']}".encode())], "client": ("10.0.0.1", 1)}
-    assert said(one, in_header).startswith("rate")
+    assert in_header("shop").startswith("locked")
 
 
 def test_keys_that_are_not_for_the_console_get_no_session(keys: KeyFile) -> None:
@@ -266,25 +264,15 @@ async def test_who_logs_in_needs_the_key_no_more(guarded: httpx2.AsyncClient, ke
     assert (mine["name"], mine["session"]) == ("shop", True)
     assert (await guarded.post("/v1/messages", json={"topic": "orders", "delayTime": 1_000})).status_code == 201
     assert_refused(await guarded.get("/v1/me", headers={"sec-fetch-site": "cross-site"}), 401)
+    # A browser has one session here, and those of elsewhere stay.
+    guarded.cookies.set("dq_console_0123456789ab", "elsewhere")
+    for name in ("press", "shop", "shop"):
+        await guarded.post("/console/session", json={"key": keys.texts[name], "path": "/"})
+        assert ((await guarded.get("/v1/me")).json()["name"], len(guarded.cookies)) == (name, 2)
     gone = await guarded.delete("/console/session", params={"path": "/"})
+    assert dict(guarded.cookies) == {"dq_console_0123456789ab": "elsewhere"}
     assert (gone.status_code, "Max-Age=0" in gone.headers["set-cookie"]) == (204, True)
     assert_refused(await guarded.get("/v1/me"), 401)
-
-
-async def test_a_browser_has_one_session_here_and_others_elsewhere(
-    settings: Settings, keys: KeyFile, asgi: Serving
-) -> None:
-    keys.add("press")
-    async with asgi(keys.settings(settings)) as api:
-        api.headers.update(OWN)
-        api.cookies.set("dq_console_0123456789ab", "elsewhere")
-        for name in ("shop", "press", "press"):
-            begun = await api.post("/console/session", json={"key": keys.texts[name], "path": "/"})
-            assert begun.status_code == 204
-            assert (await api.get("/v1/me")).json()["name"] == name
-            assert len(api.cookies) == 2
-        await api.delete("/console/session", params={"path": "/"})
-        assert dict(api.cookies) == {"dq_console_0123456789ab": "elsewhere"}
 
 
 async def test_a_session_goes_by_tls_or_stays_on_this_machine(guarded: httpx2.AsyncClient, keys: KeyFile) -> None:

@@ -161,14 +161,11 @@ def test_an_asked_due_that_is_not_thirteen_digits_is_corrupt() -> None:
 # -- ids -----------------------------------------------------------------------------------------------------------------
 
 
-def test_ids_are_short_valid_and_different() -> None:
+def test_ids_are_short_valid_and_different_and_sort_by_the_time_at_which_they_were_made() -> None:
     ids = [new_id() for _ in range(10_000)]
     assert len(set(ids)) == 10_000
     assert all(re.fullmatch(r"[A-Za-z0-9_:]{22}", id) for id in ids)
-
-
-def test_ids_sort_by_the_time_at_which_they_were_made() -> None:
-    ids = []
+    ids.clear()
     for _ in range(20):
         ids.append(new_id())
         now = time.time_ns() // 1_000_000
