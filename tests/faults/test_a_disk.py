@@ -98,20 +98,18 @@ def test_a2_without_fsync_only_what_redis_has_not_written_for_two_seconds_can_be
     tmp_path: Path, disk: Disk
 ) -> None:
     redis = EmbeddedServer(data_dir=tmp_path / "data")
-    admin: Any = Redis(port=redis.port, protocol=2)
     with redis, client_of(redis) as client:
         disk.take()
         accept(client, "first")
         eventually(lambda: disk.waiting, "a sync hangs")
         accepted = accept(client, *(f"during{number}" for number in range(20)))
         assert len(accepted) == 20  # a sync that hangs stops nobody
-        eventually(lambda: admin.info("persistence")["aof_delayed_fsync"], "Redis writes, though the sync hangs")
-        eventually(lambda: not admin.info("persistence")["aof_buffer_length"], "everything is written")
+        eventually(lambda: persistence(redis)["aof_delayed_fsync"], "Redis writes, though the sync hangs")
+        eventually(lambda: not persistence(redis)["aof_buffer_length"], "everything is written")
         redis.kill()
         disk.take(0)
         redis.start()
         assert still_there(redis, ["first", *accepted]) == {"first", *accepted}
-    admin.close()
 
 
 class Producer:
@@ -156,11 +154,10 @@ def test_a3_a_power_cut_loses_nothing_that_was_to_be_on_disk(kind: str, tmp_path
 
 def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(tmp_path: Path, disk: Disk) -> None:
     redis = EmbeddedServer(data_dir=tmp_path / "data")
-    admin: Any = Redis(port=redis.port, protocol=2)
     with redis, client_of(redis) as client:
         kept = accept(client, *(f"kept{number}" for number in range(50)))
         # While a sync takes long, what was accepted may not be in the file yet.
-        eventually(lambda: not admin.info("persistence")["aof_buffer_length"], "everything is written")
+        eventually(lambda: not persistence(redis)["aof_buffer_length"], "everything is written")
         wrote = sum(path.stat().st_size for path in (tmp_path / "data" / "appendonlydir").glob("*.incr.aof"))
         eventually(lambda: max(disk.synced().values(), default=0) >= wrote, "all is synced within a second or so")
         disk.take()
@@ -173,7 +170,6 @@ def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(t
         assert len(kept) == len(lost) == 50
         assert took > 0
         assert still_there(redis, [*kept, *lost]) == set(kept)
-    admin.close()
 
 
 # -- damaged -------------------------------------------------------------------------------------------------------------

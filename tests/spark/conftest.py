@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,20 +19,18 @@ from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.task import Job
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
+from tests.support.spark import need_java
 
 #: The zone of the session, and that of the machine: neither is UTC, and they differ by more than half a day.
 SESSION_ZONE, MACHINE_ZONE = "Asia/Tokyo", "America/New_York"
 #: Few, so that a read has few tasks.
 QUEUES = 4
-NO_JAVA = "no java on PATH, nor JAVA_HOME: install Java 17 or 21 (apt install openjdk-17-jre-headless)"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of a local Spark with two threads; a task is tried three times."""
-    pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip(NO_JAVA)
+    need_java()
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")

@@ -15,7 +15,8 @@ import pyarrow.parquet
 from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.spark.writing.report import read_report
-from delayq.store.keys import queue_keys
+from delayq.store import commands
+from delayq.store.keys import Layout, queue_keys
 from tests.spark.conftest import QUEUES
 from tests.support.clusters import ClusterUnderTest
 from tests.support.servers import ServerUnderTest
@@ -31,10 +32,7 @@ def append(valkey: ServerUnderTest) -> Append:
     """Write a DataFrame."""
 
     def run(frame: Any, **options: str) -> None:
-        writer = frame.write.format("delayq").mode("append").option("redisUrl", valkey.url)
-        for name, value in options.items():
-            writer = writer.option(name, value)
-        writer.save()
+        frame.write.format("delayq").mode("append").options(redisUrl=valkey.url, **options).save()
 
     return run
 
@@ -44,10 +42,7 @@ def messages(spark: Any, valkey: ServerUnderTest) -> Callable[..., Any]:
     """A DataFrame of what is there."""
 
     def load(**options: str) -> Any:
-        reader = spark.read.format("delayq").option("redisUrl", valkey.url)
-        for name, value in options.items():
-            reader = reader.option(name, value)
-        return reader.load()
+        return spark.read.format("delayq").options(redisUrl=valkey.url, **options).load()
 
     return load
 
@@ -222,24 +217,11 @@ def test_a_cluster_and_two_layouts_are_written_to_and_read(spark: Any, cluster: 
         client.context()
     frame.write.format("delayq").mode("append").options(**options, rate="100000", report="r").save()
     with Client(cluster.url) as client:
-        client.store.run_all([_closed(queue) for queue in range(QUEUES)])
-        client.store.run(_relisted())
+        client.store.run_all([commands.close(queue_keys(queue)) for queue in range(QUEUES)])
+        client.store.run(commands.set_layouts((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES))))
     frame.unionAll(frame.selectExpr("concat('n-', id) id", "expect_date", "topic")).write.format("delayq").mode(
         "append"
     ).options(**options, report="r").save()
     table = spark.read.format("delayq").options(**options).load()
     assert table.count() == table.select("id").distinct().count() == 600
     assert table.where(f"queue >= {QUEUES}").count() == 300
-
-
-def _closed(queue: int) -> Any:
-    from delayq.store import commands
-
-    return commands.close(queue_keys(queue))
-
-
-def _relisted() -> Any:
-    from delayq.store import commands
-    from delayq.store.keys import Layout
-
-    return commands.set_layouts((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES)))

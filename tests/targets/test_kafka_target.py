@@ -237,14 +237,9 @@ def test_without_reports_nothing_is_left_to_be_sent_later(opened: Opened, monkey
     assert outcomes(target.send([delivery("b")], 0.1)) == ["ok"]
 
 
-def test_nothing_is_sent_after_the_end(opened: Opened) -> None:
-    target = opened()
-    target.close()
-    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["unavailable"]
-    assert opened.made[0].closed and opened.made[0].topics == []
-
-
-def test_the_end_waits_for_a_send_that_is_under_way(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_a_send_that_is_under_way_and_then_nothing_is_sent(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = opened()
     producer = opened.made[0]
     reports: list[Any] = []
@@ -261,6 +256,8 @@ def test_the_end_waits_for_a_send_that_is_under_way(opened: Opened, monkeypatch:
     sending.join()
     closing.join()
     assert (results, producer.closed, producer.purged) == (["ok"], True, False)
+    assert outcomes(target.send([delivery("late")], SEND_SECONDS)) == ["unavailable"]
+    assert producer.topics == ["orders"]
 
 
 def test_a_send_that_hangs_does_not_hold_up_the_end(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

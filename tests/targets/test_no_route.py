@@ -9,11 +9,8 @@ import pytest
 
 from delayq import AsyncClient, Client, InvalidMessage, Message, Scheduled, Settings
 from delayq.config import load_settings
-from delayq.testing import MemoryTarget, register_memory_target
-from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
-from tests.support.waiting import eventually
 
 ORDERS = {"name": "orders", "match": "orders.*", "target": "log:"}
 
@@ -41,19 +38,3 @@ def test_an_accepted_message_can_be_moved_and_cancelled_after_its_route_has_gone
     with Client(settings=settings_for(valkey, ORDERS)) as after:
         assert after.reschedule("a", delay_time=120_000).result == "scheduled"
         assert after.cancel("b").result == "cancelled"
-
-
-def test_what_is_due_without_a_route_is_kept_until_there_is_one(valkey: ServerUnderTest) -> None:
-    with Client(settings=settings_for(valkey)) as before:
-        for number in range(20):
-            before.schedule(Message(topic="parcels", delay_time=0, id=f"p{number}"))
-    settings = settings_for(valkey, ORDERS)
-    with RunningNode(settings), Client(settings=settings) as client:
-        eventually(lambda: sum(queue.parked for queue in client.stats()) == 20, "all are kept aside")
-        found = client.get("p0")
-        assert found is not None and (found.state, found.attempts) == ("parked", 0)
-    target = MemoryTarget()
-    parcels = {"name": "parcels", "match": "parcels", "target": register_memory_target(target, "parcels")}
-    with RunningNode(settings_for(valkey, ORDERS, parcels)):
-        target.wait_for_ids([f"p{number}" for number in range(20)])
-    assert sorted(target.ids) == sorted(f"p{number}" for number in range(20))

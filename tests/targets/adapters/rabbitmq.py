@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pika
@@ -49,10 +48,6 @@ class RabbitMQAdapter:
 
             eventually(enough, f"{count} messages in {topic}")
         return found
-
-    def refuse(self, topic: str) -> Mapping[str, Any]:
-        """A message with a header that means something else to the broker."""
-        return {"properties": {"CC": topic}}
 
     def never(self, topic: str) -> list[dict[str, Any]]:
         """Headers that the broker or delayq has another use for, and what AMQP cannot write down."""
