@@ -89,7 +89,7 @@ def test_ids_of_two_names_are_kept_apart_and_a_key_may_be_none_for_the_console(c
     cli("api-keys", "new", "machine", "--allow", "*=read", "--no-console")
     assert [key.console for key in load_keys(file)] == [True, True, False]
     listed = json.loads(cli("api-keys", "list", "--json").out)["keys"]
-    assert [one.get("console", True) for one in listed] == [True, True, False]
+    assert [one["console"] is False for one in listed] == [False, False, True]
 
 
 def test_toml_is_read_but_not_written_and_a_file_has_to_be_named_where_it_can_be_written(

@@ -44,11 +44,17 @@ def test_dead_letters_are_listed_with_their_reasons_and_by_group(cli: Cli, given
     assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no dead letters.")
     for id, reason in (("a", "order 10001 is gone"), ("b", "order 20002 is gone"), ("c", "answered 404")):
         given.dead_letter(id, reason)
+    assert [(row[0], row[1], row[4]) for row in cli("dead-letters", "groups").rows] == [
+        ("2", "demo", "order # is gone"), ("1", "demo", "answered 404")
+    ]  # fmt: skip
+    assert json.loads(cli("dead-letters", "groups", "--json").out)["complete"] is True
     group = cli("dead-letters", "groups").rows[0][4]
     assert sorted(row[0] for row in cli("dead-letters", "list", "--group", group).rows) == ["a", "b"]
     ((id, died, attempts, topic, reason),) = cli("dead-letters", "list", "--reason", "404").rows
     assert (id, attempts, topic, reason) == ("c", "1", "demo", "answered 404")
     assert died.endswith("Z")
+    given.admin.hset(f"delayq:{{{given.queue_of('a')}}}:pool", "a", "garbled")
+    assert ["1", "-", "order # is gone"] in [[row[0], row[1], row[4]] for row in cli("dead-letters", "groups").rows]
 
 
 def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given: Given) -> None:

@@ -72,18 +72,6 @@ def test_what_is_late_is_reported_with_since_when(cli: Cli, given: Given) -> Non
     assert json.loads(cli("me", "--json").out)["name"].startswith("cli:")
 
 
-def test_dead_letters_are_counted_by_topic_and_reason(cli: Cli, given: Given) -> None:
-    for number in range(3):
-        given.dead_letter(f"m{number}", f"order {number}00017 is gone")
-    given.admin.hset(f"delayq:{{{given.queue_of('m0')}}}:pool", "m0", "garbled")
-    rows = cli("dead-letters", "groups").rows
-    assert [(row[0], row[1], row[4]) for row in rows] == [
-        ("2", "demo", "order # is gone"),
-        ("1", "-", "order # is gone"),
-    ]
-    assert json.loads(cli("dead-letters", "groups", "--json").out)["complete"] is True
-
-
 def test_only_so_many_dead_letters_are_looked_at(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_groups, "PAGE", 2)
     monkeypatch.setattr(dead_groups, "MOST", 3)

@@ -67,13 +67,11 @@ def test_slots_of_all_nodes_are_added_where_they_belong_and_unknown_is_not_zero(
     assert 0 < found.traffic.lateness[-2][0] <= 1 < 150 < found.traffic.lateness[-2][1] <= 250
     assert (found.held, found.parked) == (None, None)
     assert found.traffic.begin == (LAST - RECENT_SLOTS + 1) * RECENT_STEP
-
-
-def test_what_is_older_or_told_by_some_only_is_said_so() -> None:
+    # What is older counts for nothing, and what is told by some only is said so.
     assert seen(Recent(LAST - RECENT_SLOTS, (counts(1),)), None).traffic is None
-    found = seen(Recent(LAST, (counts(1),)), None).traffic
-    assert found is not None
-    assert not found.complete
+    partly = seen(Recent(LAST, (counts(1),)), None).traffic
+    assert partly is not None
+    assert not partly.complete
 
 
 @pytest.mark.parametrize(
