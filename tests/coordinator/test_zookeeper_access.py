@@ -108,11 +108,11 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
 def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
     guarded: ZooKeeperServer, access: Access, zookeeper_root: str
 ) -> None:
-    session = Session(guarded.secure_hosts, SESSION_TIMEOUT, lambda *_: None, access)
-    stranger = Session(
-        guarded.hosts, SESSION_TIMEOUT, lambda *_: None, Access(user="else", password=USERS["else"], own=True)
-    )
-    try:
+    other = Access(user="else", password=USERS["else"], own=True)
+    with (
+        closing(Session(guarded.secure_hosts, SESSION_TIMEOUT, lambda *_: None, access)) as session,
+        closing(Session(guarded.hosts, SESSION_TIMEOUT, lambda *_: None, other)) as stranger,
+    ):
         session.open()
         session.keep(f"{zookeeper_root}/starts", b"{}", None)
         stranger.open()
@@ -120,9 +120,6 @@ def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
             stranger.read([f"{zookeeper_root}/starts"])
         with pytest.raises(CoordinatorRefused, match="the user else"):
             stranger.keep(f"{zookeeper_root}/starts", b"{}", None)
-    finally:
-        session.close()
-        stranger.close()
 
 
 def test_who_does_not_get_in_is_told_why_in_one_sentence(
@@ -143,12 +140,10 @@ def test_who_does_not_get_in_is_told_why_in_one_sentence(
 def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: ZooKeeperServer, access: Access) -> None:
     by_name = guarded.secure_hosts.replace("127.0.0.1", "localhost")
     assert "Hostname mismatch" in refused(by_name, access)
-    session = Session(by_name, SESSION_TIMEOUT, lambda *_: None, replace(access, tls="any-host"))
-    try:
+    any_host = replace(access, tls="any-host")
+    with closing(Session(by_name, SESSION_TIMEOUT, lambda *_: None, any_host)) as session:
         session.open()
         assert "zookeeper" in session.children("/")
-    finally:
-        session.close()
 
 
 def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_password_ends_in_words(

@@ -107,6 +107,7 @@ class Protocol(RuleBasedStateMachine):
         self.latest = START - 1  # the latest that both clocks have reached together
         self.stream_seen: Counter[str] = Counter()
         self.pulled_at: dict[int, int] = {}
+        self.by_ticket: dict[bytes, Generation] = {}
 
     def teardown(self) -> None:
         try:
@@ -287,12 +288,6 @@ class Protocol(RuleBasedStateMachine):
         assert known is not None, f"{held.id} is sent from a ticket that never was"
         return known
 
-    @property
-    def by_ticket(self) -> dict[bytes, Generation]:
-        return self._by_ticket
-
-    _by_ticket: dict[bytes, Generation]
-
     def reach(self, owner: Owner) -> None:
         self.latest = max(self.latest, min(self.world.now, owner.clock.now()))
 
@@ -417,7 +412,6 @@ class Protocol(RuleBasedStateMachine):
         records = world.records()
         tickets = world.tickets()
         found = world.found(IDS)
-        self._by_ticket = {**getattr(self, "_by_ticket", {})}
         for name, generation in list(model.live.items()):
             one = found[name]
             if one is None or one.record is None:
@@ -425,7 +419,7 @@ class Protocol(RuleBasedStateMachine):
                 assert generation.confirmed, f"{name} is gone, though nobody confirmed it"
                 del model.live[name]
                 continue
-            self._by_ticket.setdefault(f"{name}\0".encode() + one.record.generation, generation)
+            self.by_ticket.setdefault(f"{name}\0".encode() + one.record.generation, generation)
             if one.state == "dead":
                 allowed = generation.rejected or generation.failures >= BOUNDS.max_attempts
                 allowed = allowed or (model.another_type and name.startswith("u"))

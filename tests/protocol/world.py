@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from coordinator.epoch import next_epoch
 from delayq.codec import Record, due_head, encode
@@ -22,11 +23,13 @@ from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.support.timeouts import PATIENCE
 from workers.queue.pull_job import PullJob
+from workers.queue.symptoms import History
 from workers.queue.tenure import Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report
 from workers.sending.message import InFlightMessage
+from workers.sending.pause_detector import PauseDetector
 
 START = 1_800_000_000_000
 STREAMS = ("s.t", "s.u")
@@ -223,28 +226,36 @@ class World:
             if owner.node == node:
                 self.owners.remove(owner)
                 break
-        stored = self.store.run(commands.stored_epoch(self.keys))
-        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
-        assert claimed.ok
         clock = NodeClock(self)
         clock.error = self.skews.get(node, 0)
         forwarder = ManualForwarder(ROUTES.table[1], clock)
         topics = Topics(ROUTES, self.store.url)
-        tenure = Tenure(
-            keys=self.keys,
-            incarnation=Incarnation(claimed.epoch),
-            store=self.store,
-            clock=clock,
-            bounds=BOUNDS,
-            retention=RETENTION,
-            routes=ROUTES,
-            forwarders={"general": forwarder},
-        )
-        job = PullJob(tenure, claimed.parked, topics, test_now=lambda: self.now)
+        job = self.job_of(node, clock, topics, bounds=BOUNDS, routes=ROUTES, forwarders={"general": forwarder})
         owner = Owner(node, job, forwarder, clock, topics)
-        self.jobs.append(job)
         self.owners.append(owner)
         return owner
+
+    def job_of(
+        self,
+        node: int,
+        clock: NodeClock,
+        topics: Topics,
+        *,
+        pulse: PauseDetector | None = None,
+        history: History | None = None,
+        **options: Any,
+    ) -> PullJob:
+        """A pull job under the next epoch, whose tenure has these options."""
+        stored = self.store.run(commands.stored_epoch(self.keys))
+        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
+        assert claimed.ok
+        incarnation = Incarnation(claimed.epoch)
+        tenure = Tenure(
+            keys=self.keys, incarnation=incarnation, store=self.store, clock=clock, retention=RETENTION, **options
+        )
+        job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
+        self.jobs.append(job)
+        return job
 
     def tick(self, owner: Owner) -> list[InFlightMessage]:
         """One tick; what it gave to the forwarder."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from coordinator.epoch import next_epoch
 from delayq.message import Message
 from delayq.policies import Policies
 from delayq.routes import Route, Routes
@@ -16,13 +15,13 @@ from delayq.store import commands
 from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
-from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
+from tests.protocol.world import START, ManualForwarder, NodeClock, World, tick
 from workers.node.leases import LeaseThread
 from workers.queue.census import Pace
 from workers.queue.grants import Leases
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
-from workers.queue.tenure import Bounds, Incarnation, Tenure
+from workers.queue.tenure import Bounds
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Report
@@ -169,18 +168,16 @@ class OneQueue(World):
     ) -> Hand:
         """A new owner on this node. Owners on other nodes do not know of it, unless they share their `leases`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
-        stored = self.store.run(commands.stored_epoch(self.keys))
-        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url)
         forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
-        tenure = Tenure(
-            keys=self.keys,
-            incarnation=Incarnation(claimed.epoch),
-            store=self.store,
-            clock=clock,
+        job = self.job_of(
+            node,
+            clock,
+            topics,
+            pulse=pulse,
+            history=history,
             bounds=self.bounds,
-            retention=RETENTION,
             routes=self.routes,
             forwarders=forwarders,
             observer=observer,
@@ -188,8 +185,6 @@ class OneQueue(World):
             pace=Pace(clock) if census else None,
             leases=leases if leases is not None else Leases(),
         )
-        job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
-        self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)
         self.hands.append(hand)
         return hand

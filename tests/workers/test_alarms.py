@@ -67,26 +67,26 @@ def test_what_is_wrong_with_the_server_is_told_also_if_a_queue_cannot_be_looked_
     watch.tick()  # which leaves the queues alone until it is their time
 
 
-def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
-    watch: Alarms, clock: ManualClock, valkey: ServerUnderTest
+@pytest.mark.parametrize(
+    ("option", "wrong", "right", "says"),
+    [
+        ("maxmemory-policy", "allkeys-lru", "noeviction", "maxmemory-policy is allkeys-lru"),
+        ("appendfsync", "everysec", "always", "with appendfsync everysec: no change can be confirmed"),
+    ],
+)
+def test_a_setting_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
+    client: Client, clock: ManualClock, valkey: ServerUnderTest, option: str, wrong: str, right: str, says: str
 ) -> None:
-    valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
+    watch = Alarms(client.store, range(16), clock, fsync="always" if option == "appendfsync" else "")
+    valkey.admin.config_set(option, wrong)
     ((event, text),) = look(watch, clock)
-    assert (event, "maxmemory-policy is allkeys-lru" in text) == ("alarm", True)
+    assert (event, says in text) == ("alarm", True)
     assert look(watch, clock) == []
     assert len(watch.alarms) == 1
-    valkey.admin.config_set("maxmemory-policy", "noeviction")
-    assert look(watch, clock) == [("alarm_over", text)]
-    assert watch.alarms == {}
-
-
-def test_a_disk_that_is_waited_for_no_more_is_told(client: Client, clock: ManualClock, valkey: ServerUnderTest) -> None:
-    watch = Alarms(client.store, range(16), clock, fsync="always")
-    ((event, text),) = look(watch, clock)
-    assert (event, "with appendfsync everysec: no change can be confirmed" in text) == ("alarm", True)
-    valkey.admin.config_set("appendfsync", "always")
+    valkey.admin.config_set(option, right)
     try:
         assert look(watch, clock) == [("alarm_over", text)]
+        assert watch.alarms == {}
     finally:
         valkey.admin.config_set("appendfsync", "everysec")
 

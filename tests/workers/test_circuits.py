@@ -32,8 +32,7 @@ def world(worlds: Worlds) -> OneQueue:
 def fail_alone(world: OneQueue, *ids: str) -> Hand:
     """Messages that are refused for as long as there are no others, until the circuit is open."""
     hand = world.take_over()
-    for id in ids:
-        world.add(id)
+    world.add_many(ids)
     hand.run(1_500, lambda held: BROKEN)
     assert hand.forwarders["general"].circuit.open
     assert world.dead() == {}

@@ -10,7 +10,6 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
-from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("the broker is away")
 
@@ -118,21 +117,19 @@ def test_large_messages_that_find_no_room_are_not_fetched_again_and_again_and_on
     assert sorted(hand.sent) == [f"m{i:02}" for i in range(40)]
 
 
-def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world: OneQueue) -> None:
+def test_what_a_target_rejects_is_buried_at_once_in_its_words_and_others_go_on(world: OneQueue) -> None:
     hand = world.take_over()
-    for i in range(20):
-        world.add(f"bad{i:02}")
-        world.add(f"good{i:02}", topic="o.t")
-
-    def answer(held: InFlightMessage) -> Result:
-        return Result.rejected("no such field") if held.topic == "g.t" else OK
-
-    hand.run(50, answer)
+    bad, good = [[f"{name}{i:02}" for i in range(20)] for name in ("bad", "good")]
+    world.add_many(bad, keys=("order-7",))
+    world.add_many(good, topic="o.t")
+    reason = "MESSAGE_TOO_LARGE: 1048577 > 1048576"
+    hand.run(50, lambda held: Result.rejected(reason) if held.topic == "g.t" else OK)
     dead = world.dead()
-    assert sorted(dead) == [f"bad{i:02}" for i in range(20)]
-    assert {one.reason for one in dead.values()} == {"no such field"}
-    assert {one.attempts for one in dead.values()} == {1}
-    assert sorted(hand.sent) == sorted(dead) + [f"good{i:02}" for i in range(20)]
+    assert {id: (one.reason, one.attempts, world.state_of(id)) for id, one in dead.items()} == dict.fromkeys(
+        bad, (reason, 1, "dead")
+    )
+    assert hand.run(2_000) == []
+    assert sorted(hand.sent) == bad + good
     assert not hand.forwarders["general"].circuit.open  # the target answers: it is not broken
 
 

@@ -8,7 +8,7 @@ from delayq.routes import Route
 from delayq.store import commands
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
-from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, Hand, OneQueue
+from tests.workers.one_queue import GENERAL, OTHER, STREAMS, OneQueue
 
 AWAY = Result.unavailable("away")
 
@@ -50,8 +50,7 @@ def test_topics_that_get_a_route_later_are_delivered_by_the_next_owner_however_m
 def test_what_was_parked_for_a_route_is_routed_anew_by_the_next_owner(worlds: Worlds, name: str, target: str) -> None:
     world = worlds()
     ids = [f"m{i:02}" for i in range(30)]
-    for id in ids:
-        world.add(id)
+    world.add_many(ids)
     first = world.take_over()
     first.settle()
     first.answer_all(AWAY)
@@ -107,18 +106,3 @@ def test_streams_are_trimmed_only_where_the_route_says_so_and_named_by_its_templ
     world.take_over().settle()
     assert len(world.stream("due:s.t")) == 600
     assert 10 <= len(world.stream("s.short")) < 300  # Redis trims by whole nodes of about a hundred
-
-
-def test_a_record_that_cannot_be_read_is_buried_and_holds_up_nothing(world: OneQueue) -> None:
-    for id in ("a", "broken", "c"):
-        world.add(id)
-    raw = world.store.run(commands.plain("HGET", world.keys.pool, "broken", read=lambda reply: reply))
-    cut = commands.plain("HSET", world.keys.pool, "broken", raw[:23], read=lambda _: None)
-    world.store.run(cut)
-    hand: Hand = world.take_over()
-    assert hand.run(50, lambda held: OK) == ["a", "c"]
-    letters = world.dead()
-    assert list(letters) == ["broken"]
-    assert letters["broken"].reason.startswith("corrupt record")
-    assert letters["broken"].record is None
-    assert world.now > START

@@ -89,8 +89,7 @@ def test_during_the_back_off_one_that_is_due_earlier_goes_first_and_a_cancel_let
 
 
 def test_a_buried_head_lets_its_successors_go(world: OneQueue) -> None:
-    for id in ("a", "b", "c"):
-        world.add(id, ordering_key="k", max_attempts=2)
+    world.add_many(("a", "b", "c"), ordering_key="k", max_attempts=2)
     hand = world.take_over()
     answers = {"a": AWAY, "b": NO, "c": OK}
     assert hand.run(5_000, lambda held: answers[held.id]) == ["a", "a", "b", "c"]
@@ -130,8 +129,7 @@ def test_of_a_crowded_key_the_rest_is_parked_under_the_key_and_comes_back_in_ord
 
 def test_an_old_owner_that_still_acts_overtakes_nothing(world: OneQueue) -> None:
     ids = [f"m{i}" for i in range(6)]
-    for id in ids:
-        world.add(id, ordering_key="k")
+    world.add_many(ids, ordering_key="k")
     old, new = world.take_over(node=1), None
     assert old.settle() == ["m0"]
     new = world.take_over(node=2)

@@ -104,18 +104,6 @@ def test_a_policy_says_how_long_to_wait_each_time(world: OneQueue) -> None:
     assert waits == [30, 900, 900]
 
 
-def test_a_rejected_message_is_buried_at_once_in_the_targets_own_words(world: OneQueue) -> None:
-    hand = world.take_over()
-    world.add("m", keys=("order-7",))
-    hand.settle()
-    hand.answer("m", Result.rejected("MESSAGE_TOO_LARGE: 1048577 > 1048576"))
-    hand.settle()
-    letter = world.dead()["m"]
-    assert (letter.reason, letter.attempts) == ("MESSAGE_TOO_LARGE: 1048577 > 1048576", 1)
-    assert world.state_of("m") == "dead"
-    assert hand.run(2_000) == []
-
-
 def test_a_message_past_its_time_is_not_sent_but_buried_as_expired_and_in_time_means_before_the_last_millisecond(
     world: OneQueue,
 ) -> None:

@@ -21,8 +21,7 @@ ROOM = 40  # of a forwarder that is moved by hand
 
 
 def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: OneQueue) -> None:
-    for number, id in enumerate(("first", "gone", "next")):
-        world.add(id, at=number, ordering_key="k")
+    world.add_many(("first", "gone", "next"), every=1, ordering_key="k")
     world.advance(2)
     hand = world.take_over()
     assert hand.settle() == ["first"]
