@@ -172,6 +172,12 @@ def test_too_many_wrong_keys_lock_out_that_key_at_that_address(keys: KeyFile) ->
     assert len(lines) == Attempts.MOST  # no line for what is locked out
     assert [line["locked"] for line in lines] == [False] * (Attempts.MOST - 1) + [True]
     assert {line["event"] for line in lines} == {"access_refused"}
+    with capture_logs() as other:
+        kind(one, "dq_c0ffee00c0ff_\x1b[31mcanary\r\nX: y")
+    assert {line["key"] for line in lines} == {keys.keys[0].id}
+    assert other[0]["key"] == "unknown"
+    assert "canary" not in str(other)
+    assert shop[20:] not in str(lines)  # the log tells no key
     assert kind(one, press) == "in"
     assert kind(one, shop, "10.0.0.2") == "in"
     clock.advance(Attempts.LOCKED * 3 // 2)
@@ -204,17 +210,6 @@ def test_a_lock_out_lasts_as_chance_wills_between_a_half_and_one_and_a_half() ->
         assert [attempts.failed(("a", ""), 0) for _ in range(Attempts.MOST)][-1]
         assert attempts.locked(("a", ""), 0) == seconds
         assert attempts.locked(("a", ""), seconds * 1_000) == 0
-
-
-def test_the_log_tells_no_key(keys: KeyFile) -> None:
-    one = door(keys)
-    with capture_logs() as lines:
-        kind(one, wrong(keys.texts["shop"]))
-        kind(one, "dq_c0ffee00c0ff_\x1b[31mcanary\r\nX: y")
-    assert lines[0]["key"] == keys.keys[0].id
-    assert lines[1]["key"] == "unknown"
-    assert "canary" not in str(lines)
-    assert keys.texts["shop"][20:] not in str(lines)
 
 
 # -- rates -----------------------------------------------------------------------------------------------------------------

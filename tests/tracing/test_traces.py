@@ -122,18 +122,6 @@ async def test_from_the_callers_span_to_the_delivery(
     assert entry[b"p:traceparent"].decode() == traceparent_of(spans.named("schedule s.orders")[0])
 
 
-async def test_a_repeated_call_is_the_same_call_whatever_trace_it_comes_from(
-    valkey: ServerUnderTest, spans: Recorded
-) -> None:
-    settings = load_settings(redis_url=valkey.url)
-    message = {"topic": "orders", "delayTime": 60_000, "id": "m"}
-    statuses = [(await post(settings, spans, "/v1/messages", message)).status_code for _ in range(2)]
-    assert statuses == [201, 200]
-    other = await post(settings, spans, "/v1/messages", message | {"body": "other"})
-    assert other.status_code == 409
-    assert spans.named("schedule orders")[-1].status.status_code is trace.StatusCode.ERROR
-
-
 async def test_a_batch_is_one_span_and_a_context_that_a_message_brings_stays(
     valkey: ServerUnderTest, spans: Recorded
 ) -> None:
@@ -148,6 +136,11 @@ async def test_a_batch_is_one_span_and_a_context_that_a_message_brings_stays(
     with Client(settings=settings.replace(redis_timeout=PATIENT.redis_timeout)) as client:
         found = [one.record.properties for one in client.get_many(["m0", "m1", "m2"]) if one and one.record]
     assert found == [{"traceparent": traceparent_of(span)}, messages[1]["properties"], messages[2]["properties"]]
+    # The same call is the same whatever trace it comes from.
+    again = {"topic": "orders", "delayTime": 60_000, "id": "m0"}
+    assert (await post(settings, spans, "/v1/messages", again)).status_code == 200
+    assert (await post(settings, spans, "/v1/messages", again | {"body": "other"})).status_code == 409
+    assert spans.named("schedule orders")[-1].status.status_code is trace.StatusCode.ERROR
 
 
 async def test_a_trace_that_is_not_recorded_leaves_nothing(

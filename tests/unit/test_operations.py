@@ -164,21 +164,17 @@ def test_each_answer_finds_its_message() -> None:
     assert new == Scheduled(ids[5], 1, SERVER_NOW + 10)
 
 
-def test_a_script_that_failed_fails_its_own_messages_only() -> None:
+def test_a_topic_without_a_route_and_a_script_that_failed_fail_their_own_messages_only() -> None:
+    context = replace(CONTEXT, routes=Routes([Route(name="r", match="a*", target="log:")]))
     lost = StoreUnavailable("away")
     server = Server(lambda command: lost if command.keys[0] == queue_keys(1).state else replies())
-    wanted = [Message(topic="t", id=f"id.000{number % 2}", delay_time=0) for number in range(2)]
-    good, failed = server.run(schedule_messages(CONTEXT, wanted, NOW))
-    assert isinstance(good, Scheduled)
-    assert isinstance(failed, StoreUnavailable)
-
-
-def test_a_topic_without_a_route_is_refused_and_the_others_go_on() -> None:
-    context = replace(CONTEXT, routes=Routes([Route(name="r", match="a*", target="log:")]))
-    wanted = [Message(topic=topic, delay_time=0) for topic in ("a", "b", "ab")]
-    outcomes = Server().run(schedule_messages(context, wanted, NOW))
-    assert [type(outcome) for outcome in outcomes] == [Scheduled, InvalidMessage, Scheduled]
-    assert outcomes[1].field == "topic"
+    wanted = [
+        Message(topic=topic, id=f"{topic}.{queue:04x}", delay_time=0) for topic in ("a", "b", "ab") for queue in (0, 1)
+    ]
+    outcomes = server.run(schedule_messages(context, wanted, NOW))
+    kinds = [Scheduled, StoreUnavailable, InvalidMessage, InvalidMessage, Scheduled, StoreUnavailable]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert outcomes[2].field == outcomes[3].field == "topic"
 
 
 def test_a_level_above_the_last_is_the_last() -> None:

@@ -340,16 +340,6 @@ UNREADABLE: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_a_policy_of_lists_is_the_same_as_one_of_tuples(client: Client) -> None:
-    fields: dict[str, Any] = {"backoff": [10, 20], "index": ["topic"], "redact": ["$.card"]}
-    client.put_policy(Policy(name="p", match="a", **fields))
-    there = client.policies().policies["p"]
-    assert (there.backoff, there.index, there.redact) == ((10, 20), ("topic",), ("$.card",))
-    none: dict[str, Any] = {field: [] for field in fields}
-    with pytest.raises(InvalidMessage, match="says nothing"):
-        client.put_policy(Policy(name="p", match="a", **none))
-
-
 def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Client) -> None:
     policy = Policy(name="sms", match="sms.*", rate=50, backoff=(10_000, 60_000), index=("topic",))
     assert client.put_policy(policy).changed
@@ -358,6 +348,15 @@ def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Cli
         assert found is not None
         assert (found.match, found.rate, found.backoff, found.text) == ("sms.*", 50, (10_000, 60_000), policy.text)
     assert client.policy("mail") is None
+    # A policy of lists is the same as one of tuples.
+    fields: dict[str, Any] = {"backoff": [10, 20], "index": ["topic"], "redact": ["$.card"]}
+    client.put_policy(Policy(name="lists", match="a", **fields))
+    there = client.policies().policies["lists"]
+    assert (there.backoff, there.index, there.redact) == ((10, 20), ("topic",), ("$.card",))
+    none: dict[str, Any] = {field: [] for field in fields}
+    with pytest.raises(InvalidMessage, match="says nothing"):
+        client.put_policy(Policy(name="lists", match="a", **none))
+    assert client.delete_policy("lists").version == 3
     with pytest.raises(InvalidMessage, match=r"^name: "):
         client.policy("a b")
     with pytest.raises(PoliciesChanged):  # it is changed only under the version that was seen
@@ -365,7 +364,7 @@ def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Cli
     with pytest.raises(PoliciesChanged):
         client.delete_policy("sms", seen=0)
     assert client.policies().policies["sms"].text == policy.text
-    assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3), seen=1).version == 2
+    assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3), seen=3).version == 4
     assert client.policies().policies["sms"].rate is None
     assert [client.delete_policy("sms").changed for _ in range(2)] == [True, False]
 

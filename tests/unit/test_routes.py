@@ -29,6 +29,8 @@ def test_without_a_table_every_topic_is_a_stream_of_its_name(topic: str) -> None
     assert route is not None
     assert route.stream_of(topic) == topic
     assert is_local(route, REDIS)
+    for template, stream in {"events:{topic}:v1": f"events:{topic}:v1", "all": "all"}.items():
+        assert Route(name="r", stream=template).stream_of(topic) == stream
 
 
 def test_the_first_route_that_matches_takes_the_topic() -> None:
@@ -54,11 +56,6 @@ def test_many_topics_from_outside_do_not_fill_memory() -> None:
         routes.find(f"orders.{number}")
     assert len(routes._known) <= 10_000
     assert names(routes, "orders.1") == ["orders"]
-
-
-def test_a_stream_may_be_named_by_a_template() -> None:
-    assert Route(name="r", stream="events:{topic}:v1").stream_of("orders") == "events:orders:v1"
-    assert Route(name="r", stream="all").stream_of("orders") == "all"
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------
@@ -172,13 +169,6 @@ def test_a_wrong_redis_behind_a_target_and_an_unknown_scheme_are_refused() -> No
     assert not isinstance(caught.value, MissingExtra)
 
 
-def test_the_targets_of_the_package_open_by_their_scheme() -> None:
-    for url, kind in {"log:": "LogTarget", "redis+stream:": "RedisStreamTarget"}.items():
-        target = open_target(Route(name="r", target=url), REDIS)
-        assert type(target).__name__ == kind
-        target.close()
-
-
 def test_a_registered_target_is_opened_with_its_url_route_and_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.targets._registered", {})
     seen: list[Any] = []
@@ -191,6 +181,10 @@ def test_a_registered_target_is_opened_with_its_url_route_and_redis(monkeypatch:
     with pytest.raises(ConfigError, match="enough"):
         open_target(Route(name="r", target="mine://x/y"), REDIS)
     assert seen == ["mine://x/y", "r", REDIS]
+    for url, kind in {"log:": "LogTarget", "redis+stream:": "RedisStreamTarget"}.items():
+        target = open_target(Route(name="r", target=url), REDIS)
+        assert type(target).__name__ == kind
+        target.close()
 
 
 SHOWN = {
