@@ -63,7 +63,7 @@ def test_a_nodes_line_is_written_read_and_removed(q: Queue) -> None:
 # -- repair --------------------------------------------------------------------------------------------------------------
 
 
-def test_repair_leaves_alone_what_is_whole(q: Queue) -> None:
+def test_repair_leaves_alone_what_is_whole_and_buries_what_cannot_be_read(q: Queue) -> None:
     q.given(*(row(id, at=20_000) for id in ("queued", "dead", "parked", "parked by key")))
     messages = {one.id: one for one in q.take(now=20_000)}
     q.bury(messages["dead"])
@@ -72,6 +72,13 @@ def test_repair_leaves_alone_what_is_whole(q: Queue) -> None:
     before = q.state(), q.fields()
     assert q.repair() == (0, 0)
     assert (q.state(), q.fields()) == before
+    q.admin.hset(q.keys.pool, "short", "abc")
+    q.admin.hset(q.keys.pool, "no due", "x" * 60)
+    assert [q.repair() for _ in range(2)] == [(0, 2), (0, 0)]
+    before[0].dead |= {"no due": 20_000, "short": 20_000}
+    before[0].reasons |= dict.fromkeys(("no due", "short"), "20000 0 corrupt record")
+    assert q.state() == before[0]
+    assert q.discard("short", "no due") == [True, True]
 
 
 def test_a_record_without_a_ticket_gets_it_back_and_counts_as_exposed(q: Queue) -> None:
@@ -84,16 +91,6 @@ def test_a_record_without_a_ticket_gets_it_back_and_counts_as_exposed(q: Queue) 
     assert q.state() == State(queue={"lost": 20_000, "retried": 20_000}, attempts={"lost": 0, "retried": 1})
     assert q.field("repaired") == "2"
     assert ids(q.pull(now=20_000)) == ["lost", "retried"]
-
-
-def test_a_record_that_cannot_be_read_goes_to_the_dead_letters(q: Queue) -> None:
-    q.admin.hset(q.keys.pool, "short", "abc")
-    q.admin.hset(q.keys.pool, "no due", "x" * 60)
-    assert q.repair() == (0, 2)
-    reason = "10000 0 corrupt record"
-    assert q.state() == State(dead={"no due": 10_000, "short": 10_000}, reasons={"no due": reason, "short": reason})
-    assert q.repair() == (0, 0)
-    assert q.discard("short", "no due") == [True, True]
 
 
 def test_a_record_cut_short_comes_back_as_corrupt_or_leads_to_a_dead_letter_in_the_end(q: Queue) -> None:

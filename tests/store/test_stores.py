@@ -373,19 +373,15 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits() -> None:
     store.close()
 
 
-def test_what_has_arrived_in_time_is_read_later_too(valkey: ServerUnderTest) -> None:
+def test_what_has_arrived_in_time_is_read_later_too_and_what_does_not_go_out_in_time_goes_no_more(
+    valkey: ServerUnderTest,
+) -> None:
     store = Store(valkey.url, timeout=PATIENCE)
     begun = store.begin([echo("x")] * 3, within=8_000)
     assert begun.connection is not None
     assert begun.connection.readable(PATIENCE)
     begun.connection.until = 0.0  # it lay unread for long
     assert store.end(begun) == ["x"] * 3
-    store.close()
-
-
-def test_what_does_not_go_out_in_time_goes_no_more(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url, timeout=PATIENCE)
-    assert store.run(echo("well")) == "well"
     valkey.pause()
     reads_again = threading.Timer(PATIENCE, valkey.resume)  # for one that waits until it goes out
     reads_again.start()
@@ -604,13 +600,14 @@ def test_threads_share_a_store_through_an_outage(proxy: FaultProxy) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("most", [1, 3])
 async def test_tasks_share_a_few_connections_and_a_cancelled_one_leaves_no_reply_to_the_next(
-    valkey: ServerUnderTest,
+    valkey: ServerUnderTest, most: int
 ) -> None:
-    store = AsyncStore(valkey.url, timeout=PATIENCE, connections=1)
+    store = AsyncStore(valkey.url, timeout=PATIENCE, connections=most)
     texts = [f"text {number}" for number in range(200)]
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
-    assert len(store._peer.idle) <= 1
+    assert len(store._peer.idle) <= most
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply))

@@ -58,23 +58,6 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
     assert client.dead_groups().complete
 
 
-def test_what_is_paused_is_held_on_every_primary_until_it_is_resumed(cluster: ClusterUnderTest) -> None:
-    target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
-
-    def arrived(topic: str) -> int:
-        return len({one.id for one in target.deliveries if one.topic == topic})
-
-    with RunningNode(settings), Client(settings=settings) as client:
-        assert client.pause("m.p", wait=20_000).state == "paused"
-        for topic in ("m.p", "m.t"):
-            client.schedule_many(Message(topic=topic, delay_time=0, id=f"{topic}-{n}") for n in range(50))
-        eventually(lambda: (client.topic("m.p").held, arrived("m.t")) == (50, 50), "others go on")
-        assert arrived("m.p") == 0
-        assert client.resume("m.p").held == 50
-        eventually(lambda: arrived("m.p") == 50, "all of it arrives")
-
-
 # -- what a client does --------------------------------------------------------------------------------------------------
 
 
@@ -181,38 +164,40 @@ def test_a_pull_appends_to_the_queues_own_stream_exactly_once(cluster: ClusterUn
     assert list(q.pull(now=20_000, known=known).refused) == ["orders"]
 
 
-def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
+def test_a_worker_delivers_by_every_way_and_holds_what_is_paused(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=4, redis_timeout=REDIS_TIMEOUT)
+    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
     routes = [*json.loads(settings.routes)[:1], {"name": "own", "match": "own.*", "perQueue": True}, {"name": "rest"}]
     settings = settings.replace(routes=json.dumps(routes), retry_base=20)
     target.answer("unavailable", topic="m.x", times=1)
     target.answer("rejected", topic="m.bad", reason="never")
+
+    def arrived(topic: str) -> set[str]:
+        return {one.id for one in target.deliveries if one.topic == topic}
+
+    def entries(stream: str) -> list[str]:
+        return [entry[b"id"].decode() for _, entry in cluster.admin.xrange(stream)]
+
     with RunningNode(settings), Client(settings=settings) as client:
-        topics = ["m.x", "m.bad", "own.orders", "general.orders"]
+        assert client.pause("m.p", wait=20_000).state == "paused"
         ids = {
-            topic: [
-                outcome.id
-                for outcome in client.schedule_many(
-                    Message(topic=topic, delay_time=0, id=id_in(queue, f"{topic}-{queue}")) for queue in range(4)
-                )
-                if isinstance(outcome, Scheduled)
-            ]
-            for topic in topics
+            topic: {id_in(queue, f"{topic}-{queue}") for queue in range(QUEUES)}
+            for topic in ("m.p", "m.x", "m.bad", "own.orders", "general.orders")
         }
-        assert all(len(one) == 4 for one in ids.values())
-        eventually(lambda: all(one.scheduled == 0 for one in client.stats()), "everything is delivered or dead")
+        for topic, wanted in ids.items():
+            outcomes = client.schedule_many(Message(topic=topic, delay_time=0, id=id) for id in wanted)
+            assert all(isinstance(outcome, Scheduled) for outcome in outcomes)
+        eventually(lambda: client.topic("m.p").held == QUEUES, "it is held on every primary")
+        eventually(lambda: sum(one.scheduled for one in client.stats()) == 0, "the rest is delivered or dead")
         letters = client.dead_letters().letters
-        assert sorted(one.id for one in letters) == sorted(ids["m.bad"])
+        assert {one.id for one in letters} == ids["m.bad"]
         assert client.redrive([letters[0].id]) == ["scheduled"]
-
-        def entries(stream: str) -> list[str]:
-            return [entry[b"id"].decode() for _, entry in cluster.admin.xrange(stream)]
-
         assert sorted(entries("general.orders")) == sorted(ids["general.orders"])
-        for queue in range(4):
+        for queue in range(QUEUES):
             assert entries(queue_keys(queue).stream("own.orders")) == [id_in(queue, f"own.orders-{queue}")]
-        assert {one.id for one in target.deliveries if one.topic == "m.x"} == set(ids["m.x"])
+        assert (arrived("m.x"), arrived("m.p")) == (ids["m.x"], set())
+        assert client.resume("m.p").held == QUEUES
+        eventually(lambda: arrived("m.p") == ids["m.p"], "all of it arrives")
 
 
 def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnderTest) -> None:
