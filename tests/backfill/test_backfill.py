@@ -8,8 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from delayq import Message
 from delayq.cli import main
 from tests.backfill.conftest import HOUR, ORDERS, Table, soon

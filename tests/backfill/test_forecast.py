@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from delayq import Message
 from delayq.config import load_settings
 from delayq.spark.jobs.forecast import Room, forecast, room, twice

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from delayq.spark.rows.tables import Table, mapped, read
 from tests.backfill.test_local import FAR, csv, lines, local, messages, table_of_csv
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from tests.cli.conftest import Cli, Given
 from tests.docs.blocks import ROOT, blocks_of, matches
 from tests.docs.story import REDIS

@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from delayq import Client
 from delayq.embedded import EmbeddedServer
 from delayq.spark.writing.counts import Counts

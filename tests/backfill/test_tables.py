@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 from delayq.errors import ConfigError
 from delayq.spark.rows.tables import Table, mapped, read
 

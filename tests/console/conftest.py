@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ import pytest
 from delayq.api_keys import SCOPES
 from testbed.errors import ServerMissing
 from tests.console.world import AnotherApi, World, small_world, whole_world
+
+#: The default layer runs without Playwright, and no test here belongs to it.
+collect_ignore_glob = [] if find_spec("playwright") else ["test_*.py"]
 
 if TYPE_CHECKING:  # the default layer runs without Playwright
     from playwright.sync_api import Browser

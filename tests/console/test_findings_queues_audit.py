@@ -6,9 +6,6 @@ import re
 from typing import Final
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Locator, Page, Route, expect
 
 from delayq import Client

@@ -6,9 +6,6 @@ from typing import Final
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import expect
 
 from tests.console.world import HOSTILE_IDS, LARGE, MARKUP, World

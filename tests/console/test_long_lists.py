@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Page, expect
 
 from tests.console.world import AnotherApi, World

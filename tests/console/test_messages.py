@@ -8,9 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Page, Route, expect
 
 from tests.console.world import HOUR, World, now

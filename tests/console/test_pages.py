@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Page, expect
 
 from tests.console.world import World

@@ -6,9 +6,6 @@ import re
 from typing import Any, Final
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Browser, Page, expect
 
 from api.auth.caller import Caller

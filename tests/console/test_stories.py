@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import expect
 
 from testbed.zookeeper import ZooKeeperServer

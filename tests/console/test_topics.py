@@ -9,9 +9,6 @@ from typing import Final
 from urllib.parse import parse_qs
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.console.world import BURST, HOUR, World, now

@@ -7,9 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-
-pytest.importorskip("playwright", reason="no Playwright: pip install 'delayq[dev]'")
-
 from playwright.sync_api import Route, expect
 
 from tests.console.world import HOUR, World

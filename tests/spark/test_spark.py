@@ -6,11 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
-
 import pyarrow.parquet
+import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings

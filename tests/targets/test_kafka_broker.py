@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -23,7 +23,6 @@ from testbed.kafka import PASSWORD, USER, Kafka
 from tests.house.processes import needs_proc
 from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
-from tests.support.kafka_producer import Telling
 from tests.support.timeouts import SEND_SECONDS
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, consume, make_topic
@@ -37,6 +36,34 @@ LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": USER}
 PLAIN, SECURE = {"security.protocol": "SASL_PLAINTEXT", **LOGIN}, {"security.protocol": "SASL_SSL", **LOGIN}
 
 Open = Callable[..., KafkaTarget]
+
+
+class Telling(Producer):
+    """Tells what is wrong with its brokers when it may: at once, or from its first message on.
+
+    `found` is set once it knows of something, told or not, and `down` once it has told that it reaches none of them.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], *, early: bool, **more: Any) -> None:
+        self.found = threading.Event()
+        self.down = threading.Event()
+        self._may = threading.Event()
+        if early:
+            self._may.set()
+        tell = settings["error_cb"]
+
+        def wait_and_tell(error: KafkaError) -> None:
+            self.found.set()
+            self._may.wait()
+            tell(error)
+            if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                self.down.set()
+
+        super().__init__({**settings, "error_cb": wait_and_tell}, **more)
+
+    def produce(self, *given: Any, **named: Any) -> None:
+        self._may.set()
+        super().produce(*given, **named)
 
 
 @pytest.fixture
