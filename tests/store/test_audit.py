@@ -15,7 +15,6 @@ from delayq.store.commands import Audited, Change, Command, Retention
 from delayq.store.keys import AUDIT, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import Queue, row
-from tests.support.servers import ServerUnderTest
 
 RETENTION = Retention(audit_most=1_000, audit_window=60_000)
 ENTRY = entry_of(By(actor="shop", key="5f3a", address="10.0.0.5", reason="a test"), "repair", RETENTION)
@@ -118,27 +117,22 @@ def test_what_concerns_the_whole_is_written_down_with_what_it_became(q: Queue) -
 
 def test_a_change_of_which_nobody_hears_is_written_down_all_the_same(proxy: FaultProxy) -> None:
     with Client(proxy.url) as client:
-        client.schedule(Message(topic="t", id="a", delay_time=3_600_000))
+        client.schedule(Message(topic="a.b", id="a", delay_time=3_600_000))
         proxy.drop_reply("cancel", times=2)  # that of the call, and that of its repetition by the store
         assert isinstance(client.cancel_many(["a"], by=By(actor="shop"))[0], StoreUnavailable)
         found = client.get("a")
         assert found is not None and found.state == "cancelled"
-        assert len(client.audit().entries) == 1
+        topics = ("a.b", "a?b", "a*", "b*")
+        assert [len(client.audit(topic=topic).entries) for topic in topics] == [1, 1, 1, 0]
 
 
-def test_an_invalid_audit_is_refused_and_brackets_are_plain_characters(
-    valkey: ServerUnderTest,
-) -> None:
+def test_an_invalid_audit_is_refused(client: Client) -> None:
     senseless: list[tuple[str, dict[str, Any]]] = [
         ("limit", {"limit": 0}), ("limit", {"limit": -1}), ("id", {"id": ""}), ("key", {"key": ""}),
         ("topic", {"topic": "[a]"}), ("action", {"action": "foo"}), ("since", {"since": -1}),
         ("until", {"since": 5, "until": 4}), ("pageToken", {"token": "MSAyIDM"}),
     ]  # fmt: skip
-    with Client(valkey.url) as client:
-        for field, wanted in senseless:
-            with pytest.raises(InvalidMessage) as refused:
-                client.audit(**wanted)
-            assert refused.value.field == field
-        client.schedule(Message(topic="a.b", id="a", delay_time=3_600_000))
-        client.cancel("a", by=By(actor="shop"))
-        assert [len(client.audit(topic=topic).entries) for topic in ("a.b", "a?b", "a*", "b*")] == [1, 1, 1, 0]
+    for field, wanted in senseless:
+        with pytest.raises(InvalidMessage) as refused:
+            client.audit(**wanted)
+        assert refused.value.field == field

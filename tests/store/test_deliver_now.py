@@ -31,22 +31,19 @@ def test_what_waits_gets_this_due_and_keeps_the_first_one_asked_for(q: Queue, wa
     assert q.schedule(row("b", at=DUE, given=True)).others == {0: ("live", NOW)}
 
 
-def test_what_is_tried_again_later_is_tried_now_and_keeps_its_attempts(q: Queue) -> None:
+def test_what_is_tried_again_later_or_parked_is_tried_now_and_keeps_its_attempts(q: Queue) -> None:
     q.given(row("a", at=NOW))
     q.retry((q.take_one(now=NOW), DUE))
     generation = q.record("a").generation
     assert deliver(q, "a", now=NOW + 1) == [("scheduled", NOW + 1)]
     assert q.state() == State(queue={"a": NOW + 1}, attempts={"a": 1})
     assert (q.record("a").generation, q.record("a").asked) == (generation, NOW)
-    assert q.take_one(now=NOW + 1).attempts == 1
-
-
-def test_what_is_parked_goes_back_and_is_let_past_its_circuit_until_it_was_tried(q: Queue) -> None:
-    q.given(row("a", at=NOW))
-    q.park("t:kafka", q.take_one(now=NOW))
+    tried = q.take_one(now=NOW + 1)
+    assert tried.attempts == 1
+    q.park("t:kafka", tried)
     assert deliver(q, "a", now=DUE) == deliver(q, "a", now=DUE + 1) == [("scheduled", DUE)]
-    assert q.state() == State(queue={"a": DUE}, attempts={"a": 0}, orphans={"a"})
-    pulled = q.pull(now=DUE)
+    assert q.state() == State(queue={"a": DUE}, attempts={"a": 1}, orphans={"a"})
+    pulled = q.pull(now=DUE)  # it is let past its circuit until it was tried
     assert list(pulled.let_past.values()) == [False]
     (one,) = taken(pulled)
     assert q.retry((one, None)) == ["ok"]

@@ -190,6 +190,13 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_as_its_limit_says(w
     world.add("b.0000")
     world.owned("b.0000")
     world.park("b.0000", "h:orders")
+    ids = [world.add(f"m{n}", after=HOUR + n) for n in range(40)]
+    assert len({world.keys(id).number for id in ids}) > 8
+    for id in ids:
+        world.owned(id)
+        for one in world.pull(id, world.now + 2 * HOUR).values():
+            world.run(commands.park(world.keys(id), EPOCH, "h:orders", [one]))
+    world.owned("b.0000")
     told = world.explained("b.0000")
     assert (told.waits_for, told.text) == ("return", "what has held it is over, and it comes back, behind 1 other")
     world.put("b.0000", "policy:slow", '{"match": "orders", "rate": 50}')
@@ -199,21 +206,11 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_as_its_limit_says(w
     told = world.explained("b.0000")
     assert (told.waits_for, "are sent at a time, 8, and 1 go before it" in told.text) == ("limit", True)
     assert world.client.reschedule("b.0000", delay_time=5).result == "held"
+    for id, before in ((ids[39], 41), ("a.0000", 0)):  # in all queues
+        world.owned(id)
+        assert f"and {before} go before it" in world.explained(id).text
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000"]
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000", "b.0000"]
-
-
-def test_what_goes_before_it_by_its_limit_is_counted_in_all_queues(world: World) -> None:
-    ids = [world.add(f"m{n}", after=HOUR + n) for n in range(40)]
-    assert len({world.keys(id).number for id in ids}) > 8
-    for id in ids:
-        world.owned(id)
-        for one in world.pull(id, world.now + 2 * HOUR).values():
-            world.run(commands.park(world.keys(id), EPOCH, "h:orders", [one]))
-    world.put(ids[0], "policy:slow", '{"match": "orders", "rate": 50}')
-    assert "and 39 go before it" in world.explained(ids[39]).text
-    world.owned(ids[0])
-    assert "and 0 go before it" in world.explained(ids[0]).text
 
 
 def test_one_that_is_forced_is_not_said_to_be_held_and_none_waits_behind_its_own_ticket(world: World) -> None:

@@ -68,18 +68,16 @@ def test_a_job_gets_whole_batches_and_what_was_not_spent_is_not_saved_up(q: Queu
     assert q.admin.pttl("delayq:rate:{0}job") > 0
 
 
-def test_who_asks_too_late_to_use_any_is_granted_none_and_told_so(q: Queue) -> None:
-    assert q.run(commands.spend("x", 10, 8, 5, until=10_000, now=10_001)) == commands.Granted(0, 0, 10_001)
-    assert q.run(commands.spend("x", 10, 8, 8, until=10_001, now=10_001)) == commands.Granted(8, 0, 10_001)
-
-
-def test_a_higher_rate_counts_at_once_and_the_last_second_is_told(q: Queue) -> None:
+def test_a_higher_rate_counts_at_once_the_last_second_is_told_and_who_asks_too_late_is_granted_none(q: Queue) -> None:
     assert q.run(commands.spend("x", 0.01, 1, 5, now=10_000)).count == 1
     assert q.run(commands.spend("x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1, 10_000)
     assert q.run(commands.spend("x", 1_000, 10, 5, now=10_005)).count == 5
     assert q.run(commands.spend("x", 1_000, 10, 9, now=11_500)).count == 9
     spent = q.run(commands.spent("x"))
     assert [spent.last_second(now) for now in (11_999, 12_000, 12_999, 13_000)] == [6, 9, 9, 0]
+    for until, count in ((10_000, 0), (10_001, 8)):
+        granted = q.run(commands.spend("late", 10, 8, 8, until=until, now=10_001))
+        assert granted == commands.Granted(count, 0, 10_001)
 
 
 TAKES = st.lists(

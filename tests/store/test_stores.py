@@ -207,7 +207,8 @@ def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(q: Queue) -> N
     q.store.run_many(wanted)  # from now on the store expects that the server has these scripts
     q.server.flush()
     q.admin.script_flush()
-    scheduled, pulled, cancelled = q.store.run_many(wanted)  # in their order
+    answers = q.store.run_many(wanted)
+    scheduled, pulled, cancelled = answers  # in their order
     assert scheduled.others == {}
     assert [ticket[:1] for ticket in pulled.tickets] == [b"a"]
     assert cancelled == ["in_flight"]
