@@ -5,9 +5,7 @@ from typing import Any
 import httpx2
 
 from delayq.config import Settings
-from tests.api.conftest import Serving
-
-HOUR = 3_600_000
+from tests.api.conftest import HOUR, Serving
 
 
 def message(**more: Any) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.connect.durability import Durability
-from tests.api.conftest import Serving, Worker, assert_away
+from tests.api.conftest import HOUR, Serving, Worker, assert_away
 from tests.support.clusters import Member
 from tests.support.keys import KeyFile
 
-HOUR = 3_600_000
 THERE = {"topic": "t.t", "delayTime": HOUR, "id": "there", "keys": ["order-1"]}
 CHANGES = [
     ("POST", "/v1/messages", {"topic": "t.t", "delayTime": HOUR, "id": "a"}),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import httpx2
 
 from delayq.times import parse_instant
-from tests.api.conftest import ENDS, Worker, assert_refused, bring_into, schedule
-
-HOUR = 3_600_000
+from tests.api.conftest import ENDS, HOUR, Worker, assert_refused, bring_into, schedule
 
 
 async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker) -> None:

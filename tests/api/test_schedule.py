@@ -9,9 +9,7 @@ import pytest
 
 from delayq.client import async_client
 from delayq.times import parse_instant
-from tests.api.conftest import Worker, assert_refused, bring_into
-
-HOUR = 3_600_000
+from tests.api.conftest import HOUR, Worker, assert_refused, bring_into
 
 
 async def post(api: httpx2.AsyncClient, **message: Any) -> httpx2.Response:

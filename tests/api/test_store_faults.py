@@ -13,13 +13,11 @@ from delayq import AsyncClient, LayoutMismatch, NotReady, PoliciesChanged, Store
 from delayq.config import Settings, load_settings
 from delayq.store.connect import peer
 from delayq.store.keys import queue_keys
-from tests.api.conftest import Serving, assert_away, assert_refused
+from tests.api.conftest import HOUR, Serving, assert_away, assert_refused
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-
-HOUR = 3_600_000
 
 
 def message(**more: Any) -> dict[str, Any]:
@@ -60,15 +58,8 @@ async def test_a_change_that_was_never_sent_is_told_as_not_done(proxy: FaultProx
         assert "nothing was done" in problem["detail"]
 
 
-async def test_a_wrong_message_is_wrong_also_while_redis_is_away(proxy: FaultProxy, asgi: Serving) -> None:
-    proxy.refuse()
-    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
-        for wrong in (message(topic="two words"), message(delayTime=-1), message(id="a b"), message(body=1, x=2)):
-            assert (await api.post("/v1/messages", json=wrong)).status_code == 400
-
-
 @pytest.mark.parametrize("known", [True, False], ids=["lost", "never there"])
-async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with(
+async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with_and_what_is_wrong_is_so(
     proxy: FaultProxy, asgi: Serving, known: bool
 ) -> None:
     async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
@@ -84,6 +75,8 @@ async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with(
         mixed = await api.post("/v1/messages:batch", json={"messages": [message(), message(topic="")]})
         assert mixed.status_code == 200
         assert [result["status"] for result in mixed.json()["results"]] == [503, 400]
+        for wrong in (message(topic="two words"), message(delayTime=-1), message(id="a b"), message(body=1, x=2)):
+            assert (await api.post("/v1/messages", json=wrong)).status_code == 400
         proxy.heal()
         again = [one | {"id": id} for one, id in zip(messages, ids, strict=True)]
         results = (await api.post("/v1/messages:batch", json={"messages": again})).json()["results"]

@@ -33,8 +33,11 @@ def show(alone: None, monkeypatch: pytest.MonkeyPatch) -> Show:
     return run
 
 
-def test_a_terminal_gets_tables_with_names(show: Show, given: Given) -> None:
+def test_a_terminal_gets_tables_with_names_and_the_doctors_colours_and_advice(show: Show, given: Given) -> None:
     given.scheduled("a", keys=("k",))
+    doctor = show("doctor")
+    assert "\x1b[32mok" in doctor
+    assert "start a worker" in doctor
     given.dead_letter("b")
     given.owner("node-1", range(3))
     assert "late ms" in show("queues")
@@ -44,13 +47,6 @@ def test_a_terminal_gets_tables_with_names(show: Show, given: Given) -> None:
     assert "reason" in show("dead-letters", "list")
     assert "headLateness" in show("stats")
     assert show("get", "a", "--json").startswith('{\n  "id": "a"')
-
-
-def test_a_terminal_gets_the_doctors_colours_and_advice(show: Show, given: Given) -> None:
-    given.scheduled("a")
-    shown = show("doctor")
-    assert "\x1b[32mok" in shown
-    assert "start a worker" in shown
 
 
 def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given: Given) -> None:

@@ -112,6 +112,9 @@ def test_a_setting_does_not_change_but_is_replaced_by_the_same_rules(monkeypatch
         settings.queues = 5
     other = settings.replace(retry_base="2s")
     assert (other.queues, other.retry_base, other.redis_url) == (4, 2_000, settings.redis_url)
+    limits = other.replace(body_limit=7, batch_limit=8, horizon=9, delay_levels="1s").limits()
+    assert (limits.body, limits.batch, limits.horizon, limits.delay_levels) == (7, 8, 9, (1_000,))
+    assert settings.limits().delay_levels == DELAY_LEVELS
     assert settings.retry_base == 1_000
     with pytest.raises(ConfigError, match=r"^DELAYQ_QUEUES: .* it is 0$"):
         settings.replace(queues=0)
@@ -121,12 +124,6 @@ def test_a_worker_that_listens_everywhere_is_found_by_the_name_of_its_host() -> 
     assert Settings(api_host="10.0.0.7", worker_port=8081).address == "10.0.0.7:8081"
     assert Settings(api_host="0.0.0.0", worker_port=8081).address == f"{socket.gethostname()}:8081"
     assert Settings(api_host="0.0.0.0").address == ""
-
-
-def test_the_limits_follow_the_settings() -> None:
-    limits = load_settings(body_limit=7, batch_limit=8, horizon=9, delay_levels="1s").limits()
-    assert (limits.body, limits.batch, limits.horizon, limits.delay_levels) == (7, 8, 9, (1_000,))
-    assert load_settings().limits().delay_levels == DELAY_LEVELS
 
 
 def test_every_setting_says_what_it_is() -> None:

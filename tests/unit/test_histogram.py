@@ -16,11 +16,6 @@ def filled(dues: list[int]) -> DueHistogram:
     return made
 
 
-def test_dues_of_some_seconds_are_counted_by_the_second() -> None:
-    assert filled([10_000, 10_999, 12_000]).rows() == [(10_000, 2), (11_000, 0), (12_000, 1)]
-    assert DueHistogram().rows() == []
-
-
 @pytest.mark.parametrize("span", [1, 60_000, DAY, 400 * DAY, 115_000 * DAY])
 def test_all_are_counted_in_a_bounded_number_of_steps(span: int) -> None:
     dues = [random.Random(n).randrange(span) for n in range(5_000)] + [0, span - 1]
@@ -35,7 +30,9 @@ def test_all_are_counted_in_a_bounded_number_of_steps(span: int) -> None:
         assert count == sum(begin <= due < begin + width for due in dues)
 
 
-def test_two_put_together_are_as_one() -> None:
+def test_dues_of_some_seconds_are_counted_by_the_second_and_two_put_together_are_as_one() -> None:
+    assert filled([10_000, 10_999, 12_000]).rows() == [(10_000, 2), (11_000, 0), (12_000, 1)]
+    assert DueHistogram().rows() == []
     fine, wide = [n * 1_000 for n in range(100)], [n * DAY for n in range(2_000)]
     for first, second in ((fine, wide), (wide, fine)):
         merged = filled(first)
