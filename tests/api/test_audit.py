@@ -139,7 +139,7 @@ async def test_what_is_changed_in_the_console_is_done_by_hand_and_what_changes_n
     ]
     with capture_logs() as logs:
         for method, path, body, headers in calls:
-            given = {name: value.encode() for name, value in headers.items()}
+            given = [(name.encode(), value.encode()) for name, value in headers.items()]
             for _ in range(2):
                 answer = await api.request(method, path, json=body, headers=given)
                 assert answer.status_code in (200, 202), answer.text

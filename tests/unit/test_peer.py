@@ -31,10 +31,17 @@ def test_a_deadline_is_no_later_than_the_caller_waits() -> None:
     assert not peer.stale
     clock.advance(1)
     assert peer.stale
-    peer.ask()  # a question that is not answered makes nothing fresh
+
+
+def test_an_unanswered_question_makes_nothing_fresh_and_a_broken_connection_keeps_its_deadline() -> None:
+    clock = ManualClock()
+    peer = Peer(2, clock)
+    asked(peer, clock, THERE)
+    clock.advance(ASK_EVERY)
+    peer.ask()
     assert peer.stale
     asked(peer, clock, THERE)
-    peer.forget()  # a connection that broke makes the next one ask, and leaves nobody without a deadline
+    peer.forget()
     assert (peer.stale, peer.deadline()) == (True, THERE + 2_000 - 1)
 
 
