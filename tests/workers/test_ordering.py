@@ -144,25 +144,6 @@ def test_an_old_owner_that_still_acts_overtakes_nothing(world: OneQueue) -> None
     assert new.run(100, lambda held: OK) == ids[2:]
 
 
-def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(worlds: Worlds) -> None:
-    world = worlds(bounds=Bounds(window=300, look=4, backoff=Backoff(100, 1_000)))
-    world.add_many((f"s{i:03}" for i in range(40)), topic="s.t")
-    world.advance(100)
-    world.add("k1", topic="s.fresh", at=99, ordering_key="k")
-    world.add("k2", topic="s.fresh", at=100, ordering_key="k")
-    world.add("plain", topic="s.fresh", at=100)
-    hand = world.take_over()
-    seen: list[list[str]] = []
-    while len(world.stream("s.t")) < 40:
-        hand.tick()
-        world.advance(5)
-        seen.append(world.stream("s.fresh"))
-    assert ["plain"] in seen
-    assert not any("k2" in some and "k1" not in some for some in seen)
-    hand.settle()
-    assert world.stream("s.fresh") == ["plain", "k1", "k2"]
-
-
 @pytest.mark.parametrize("seed", range(amount(5, 60)))
 def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds, seed: int) -> None:
     dice = random.Random(seed)

@@ -120,31 +120,24 @@ def test_a_big_backlog_is_held_up_by_none_of_them(limited: Limited, fault: Calla
     assert not world.tickets()
 
 
-def test_an_owner_that_knows_nothing_of_it_brings_them_back_and_tries(limited: Limited) -> None:
-    world = limited.world
-    world.add_many((f"m{number:02}" for number in range(40)), "s.bad")
-    world.take_over().settle()
-    assert world.state_of("m00") == "parked"
-    limited.allow("~s.bad")
-    world.take_over(node=2).settle()
-    assert limited.stream("s.bad") == [f"m{number:02}" for number in range(40)]
-
-
-def test_one_stream_that_takes_messages_again_does_not_wait_for_another_of_its_route_and_buries_what_is_too_late(
+def test_a_stream_that_takes_messages_again_waits_for_no_other_of_its_route_and_a_new_owner_tries_both(
     limited: Limited,
 ) -> None:
-    world = limited.world
-    for topic in ("s.bad", "s.worse"):
-        world.add(f"{topic}-1", topic)
+    world, worse = limited.world, [f"m{number:02}" for number in range(40)]
+    world.add("bad", "s.bad")
     world.add("late", "s.bad", expire_after=3_000)
+    world.add_many(worse, "s.worse")
     hand = world.take_over()
     hand.run(5_000)
     assert world.state_of("late") == "parked"
     limited.allow("~s.bad")
     hand.run(10_000)
-    assert limited.stream("s.bad") == ["s.bad-1"]
+    assert limited.stream("s.bad") == ["bad"]
     assert world.dead()["late"].reason == "expired"
-    assert world.state_of("s.worse-1") == "parked"
+    assert world.state_of("m00") == "parked"
+    limited.allow("~s.worse")
+    world.take_over(node=2).settle()
+    assert limited.stream("s.worse") == worse
 
 
 def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Limited) -> None:

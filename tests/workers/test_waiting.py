@@ -20,26 +20,19 @@ ROOM = 40  # of a forwarder that is moved by hand
 # -- behind an ordering key ----------------------------------------------------------------------------------------------
 
 
-def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: OneQueue) -> None:
-    world.add_many(("first", "gone", "next"), every=1, ordering_key="k")
-    world.advance(2)
-    hand = world.take_over()
-    assert hand.settle() == ["first"]
-    assert world.cancel("gone") == "in_flight"
-    world.advance(LOOK_AGAIN + 1)
-    hand.answer("first")
-    assert hand.settle() == ["next"]
-
-
-def test_one_that_expires_while_it_waits_behind_its_key_is_buried(world: OneQueue) -> None:
-    for number, id in enumerate(("first", "old", "next")):
+@pytest.mark.parametrize("waited", [200, LOOK_AGAIN + 1])
+def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: OneQueue, waited: int) -> None:
+    """Nor one that has expired, even where it has not waited for so long that it is looked at again."""
+    for number, id in enumerate(("first", "old", "gone", "next")):
         world.add(id, at=number, ordering_key="k", expire_after=200 if id == "old" else None)
-    world.advance(2)
+    world.advance(3)
     hand = world.take_over()
     assert hand.settle() == ["first"]
-    world.advance(200)
+    if waited > LOOK_AGAIN:
+        assert world.cancel("gone") == "in_flight"
+    world.advance(waited)
     hand.answer("first")
-    assert hand.settle() == ["next"]
+    assert hand.settle() == ["next" if waited > LOOK_AGAIN else "gone"]
     assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
 
 
