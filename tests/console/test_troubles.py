@@ -37,18 +37,6 @@ def test_ages_follow_the_clock_of_the_server(pages: Pages, world: World) -> None
         expect(page.get_by_role("main")).not_to_contain_text(re.compile(r"\b[2-9] hr"))
 
 
-def test_the_zone_is_the_readers_or_utc(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages/sms.marketing-1", zone="Asia/Kathmandu")
-    settle(page)
-    shown = page.get_by_role("main").locator("time").first
-    local = shown.inner_text()
-    page.get_by_text("View", exact=True).click()
-    page.get_by_label("Times").select_option("UTC")
-    expect(shown).not_to_have_text(local)
-    page.reload()
-    expect(page.get_by_role("main").locator("time").first).not_to_have_text(local)
-
-
 def test_a_time_of_today_has_its_day_from_midnight_on(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/messages?topic=sms.*", fresh=True, accepts=[AWAY])
     page.get_by_label("Refresh").select_option("off")

@@ -48,15 +48,6 @@ def test_what_runs_is_nobody_by_number_and_the_default_target_is_the_services() 
     assert values("STOPSIGNAL") == ["SIGTERM"]
 
 
-def test_what_is_built_with_does_not_get_into_what_runs() -> None:
-    assert stages()["wheels"][-1] == ("RUN", 'pip wheel --wheel-dir /wheels ".[${EXTRAS}]"')
-    assert any("PIP_CONSTRAINT=/source/constraints.txt" in rest for step, rest in stages()["wheels"] if step == "ENV")
-    for step, rest in stages()["delayq"]:
-        assert not re.search(r"build-essential|gcc|apt-get|pip wheel", rest), f"{step} {rest}"
-    installs = [rest for step, rest in stages()["delayq"] if step == "RUN" and "pip install" in rest]
-    assert len(installs) == 1 and "--no-index" in installs[0]
-
-
 def test_the_image_says_what_it_is_and_carries_no_secret() -> None:
     (labels,) = values("LABEL")
     for name in ("title", "description", "licenses", "version", "revision", "source"):

@@ -23,7 +23,7 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.alarms import EVERY
+from workers.node.alarms import EVERY, Alarms
 from workers.node.complaints import complaints
 from workers.telemetry.metrics import Metrics
 
@@ -63,6 +63,13 @@ class Running:
     def attempts(self, ids: list[str]) -> Counter[int]:
         """How many attempts were burnt, by how many messages."""
         return Counter(found.attempts for found in self.client.get_many(ids) if found is not None)
+
+    def watch(self) -> Alarms:
+        """What looks after Redis, which looks again at once."""
+        watch = self.node.watch
+        assert watch is not None
+        watch._look_at -= EVERY  # as if the time had come
+        return watch
 
     def metric(self, name: str) -> float:
         """The value of a metric; `name` with its labels."""
@@ -162,6 +169,7 @@ def test_e11_revoked_rights_open_the_circuit_bury_nothing_and_raise_an_alarm(
             admin.execute_command("ACL", "SETUSER", "shop", "resetkeys")
             ids = one.schedule("t.x", 600)
             eventually(lambda: one.parked() == 600, "all are parked")
+            eventually(lambda: one.watch().parked == 600, "the metrics report them")
             assert one.metric('delayq_circuit_open{route="there"}') == 1
             assert one.client.dead_letters().letters == []
             assert max(one.attempts(ids)) <= 3  # the sends that opened the circuit
@@ -205,11 +213,9 @@ def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> No
         one.schedule("s.x", 30)
         eventually(lambda: valkey.admin.xlen("s.x") == 30, "they are in the stream")
         gauge = 'delayq_stream_backlog{route="streams"}'
-        watch = one.node.watch
-        assert watch is not None
 
         def looked() -> float:
-            watch._look_at -= EVERY  # as if the time had come
+            one.watch()
             return one.metric(gauge)
 
         eventually(lambda: looked() == 30, "nobody has read anything: all of it")

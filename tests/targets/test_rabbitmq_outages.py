@@ -12,6 +12,7 @@ import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.targets.rabbitmq import connection
+from delayq.targets.rabbitmq.target import RabbitMQTarget
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import amqp
 from tests.support.deliveries import delivery, outcomes
@@ -40,6 +41,12 @@ def paused(server: RabbitMQ) -> Iterator[None]:
         server.resume()
 
 
+def wait_until_it_takes(target: RabbitMQTarget, id: str, queue: str) -> None:
+    """Send a message again until the broker takes it."""
+    one = delivery(id, topic=queue)
+    eventually(lambda: outcomes(target.send([one], SEND_SECONDS)) == ["ok"], "it takes messages again")
+
+
 def names_of_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
@@ -57,9 +64,7 @@ def test_a_broker_that_was_killed_is_found_again(rabbitmq: RabbitMQ, queue: str,
         rabbitmq.start()
     with amqp(rabbitmq) as other:
         other.queue(queue)  # one that was only just made may not be on the broker's disk
-    eventually(
-        lambda: target.send([delivery("c", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it takes messages again"
-    )
+    wait_until_it_takes(target, "c", queue)
     with amqp(rabbitmq) as other:  # with the queue its first message may be gone, but not what came after it
         assert other.ids(queue, 1)[-1] == "c"
 
@@ -75,9 +80,7 @@ def test_a_message_without_a_confirm_is_unknown_and_the_next_is_not_sent(
         for _ in range(2):  # it is asked first whether it is there
             (result,) = target.send([delivery("d", topic=queue)], SHORT)
             assert result.outcome == "unavailable" and "connection" in result.reason
-    eventually(
-        lambda: target.send([delivery("e", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it takes messages again"
-    )
+    wait_until_it_takes(target, "e", queue)
     with amqp(rabbitmq) as other:
         assert set(other.ids(queue, 2)) - {"b", "c"} == {"a", "e"}
 
@@ -114,9 +117,7 @@ def test_a_broker_out_of_memory_takes_nothing_and_nobody_hangs(
         assert told == ["unavailable"] * 40
     finally:
         rabbitmq.unblock()
-    eventually(
-        lambda: target.send([delivery("z", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it takes messages again"
-    )
+    wait_until_it_takes(target, "z", queue)
     with amqp(rabbitmq) as other:
         assert not {"d"} & set(other.ids(queue, 2))
 
@@ -159,7 +160,7 @@ def test_a_right_that_was_taken_away_is_no_fault_of_the_message(
     )
     assert {one.outcome for one in refused} == {"unavailable"} and "ACCESS_REFUSED" in refused[0].reason
     permit(".*")
-    eventually(lambda: target.send([delivery("c", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it may again")
+    wait_until_it_takes(target, "c", queue)
 
 
 def test_one_who_accepts_and_says_nothing_is_unavailable(rabbits: Rabbits) -> None:
