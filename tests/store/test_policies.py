@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from delayq.store import commands
 from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesSet, Pulled
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, ids, row
@@ -104,25 +102,20 @@ def test_a_pause_keeps_its_mark_for_as_long_as_it_lasts_and_an_earlier_version_c
 # -- a pull --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["", FIRST, THIRD])
-def test_a_pull_that_goes_by_other_policies_changes_nothing(q: Queue, version: str) -> None:
-    q.given(row("a", at=NOW))
-    applied(q, SECOND)
-    known = commands.KnownTopics.of(q.keys, [commands.Known("orders", "orders", per_queue=True)])
-    asked = commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW, known=known, version=version)
-    q.run(commands.claim(q.keys, EPOCH))
-    before = q.state(), q.fields()
-    assert q.run(asked) == Outdated(SECOND)
-    assert (q.state(), q.fields()) == before
-    assert q.admin.exists(q.keys.stream("orders")) == 0
-
-
-def test_a_pull_needs_the_policies_of_the_queue_and_an_older_owner_is_fenced_first(q: Queue) -> None:
+def test_a_pull_that_goes_by_other_policies_changes_nothing_and_an_older_owner_is_fenced_first(q: Queue) -> None:
     q.given(row("a", at=NOW))
     assert pulled(q, FIRST) == Outdated("")  # the queue knows none yet
     assert isinstance(pulled(q, ""), Pulled)
-    applied(q, FIRST, "orders.*")
-    answer = pulled(q, FIRST)
+    applied(q, SECOND, "orders.*")
+    q.run(commands.claim(q.keys, EPOCH))
+    before = q.state(), q.fields()
+    known = commands.KnownTopics.of(q.keys, [commands.Known("orders", "orders", per_queue=True)])
+    for version in ("", FIRST, THIRD):
+        asked = commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW, known=known, version=version)
+        assert q.run(asked) == Outdated(SECOND)
+    assert (q.state(), q.fields()) == before
+    assert q.admin.exists(q.keys.stream("orders")) == 0
+    answer = pulled(q, SECOND)
     assert isinstance(answer, Pulled)
     assert ids(answer) == ["a"]
     q.run(commands.claim(q.keys, NEW_EPOCH))

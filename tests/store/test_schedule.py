@@ -203,26 +203,19 @@ def punctual(id: str, at: int, kind: str = "P") -> Row:
     return replace(row(id, at=at), spec=f"{kind}{at}")
 
 
-def test_what_is_not_wanted_once_its_time_has_passed_is_refused_then_and_changes_nothing(q: Queue) -> None:
-    answers = q.schedule(punctual("a", 9_999), punctual("b", 9_999, "p"), punctual("c", 10_000), now=10_000)
+def test_what_is_not_wanted_once_its_time_has_passed_is_refused_then_unless_it_is_the_same_call(q: Queue) -> None:
+    answers = q.schedule(punctual("x", 9_999), punctual("y", 9_999, "p"), punctual("a", 20_000), now=10_000)
     assert answers.others == {0: ("past", None), 1: ("past", None)}
     before = q.state(), q.fields()
-    assert before[0] == State(queue={"c": 10_000})
-    assert q.schedule(punctual("a", 1), now=10_001).others == {0: ("past", None)}
+    assert before[0] == State(queue={"a": 20_000})
+    assert q.schedule(punctual("x", 1), now=10_001).others == {0: ("past", None)}
     assert (q.state(), q.fields()) == before
-
-
-def test_what_was_scheduled_before_its_time_passed_is_the_same_call_then(q: Queue) -> None:
-    q.given(punctual("a", 20_000), row("b", at=20_000, given=True), row("c", at=20_000, given=True), now=10_000)
-    q.cancel("c", now=10_000)
-    assert q.schedule(punctual("a", 20_000), punctual("b", 20_000), now=30_000).others == {
-        0: ("live", 20_000),
-        1: ("live", 20_000),
-    }
-    assert q.schedule(punctual("a", 20_001), punctual("c", 20_000), now=30_000).others == {
-        0: ("conflict", 20_000),
-        1: ("cancelled", None),
-    }
+    q.given(row("b", at=20_000, given=True), row("c", at=20_000, given=True), punctual("now", 10_001))
+    q.cancel("c", "now", now=10_000)
+    again = punctual("a", 20_000), punctual("b", 20_000), punctual("a", 20_001), punctual("c", 20_000)
+    assert q.schedule(*again, now=30_000).others == {
+        0: ("live", 20_000), 1: ("live", 20_000), 2: ("conflict", 20_000), 3: ("cancelled", None),
+    }  # fmt: skip
     q.ack(*q.take(now=30_000))
     assert q.schedule(punctual("a", 20_000), now=30_000).others == {0: ("delivered", None)}
     assert q.schedule(punctual("a", 20_000), now=30_000 + Retention().window + 1).others == {0: ("past", None)}
