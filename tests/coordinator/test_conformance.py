@@ -94,6 +94,20 @@ def claimed(one: Coordinator, queue: int) -> Claim:
     return claim
 
 
+def at_claims(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[Any], object]) -> None:
+    """Do this whenever a claim is about to reach Redis."""
+    real = store.run
+
+    def run(command: Any) -> Any:
+        if command.script == "claim":
+            with monkeypatch.context() as undone:
+                undone.setattr(store, "run", real)
+                act(command)
+        return real(command)
+
+    monkeypatch.setattr(store, "run", run)
+
+
 def pulls(store: Store, queue: int, epoch: str) -> bool:
     """Whether Redis lets this epoch pull."""
     answer: Any = store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1))
@@ -156,16 +170,13 @@ def test_of_two_local_ones_that_read_the_same_epoch_and_then_claim_only_one_owns
     """Both have read before either claims: their numbers are the same."""
     one, other = (LocalCoordinator(store, range(QUEUES), ERA, clock) for _ in range(2))
     claimed(one, 0)
-    real = store.run
-    between = [other]
     claims: list[Claim] = []
 
-    def run(command: Any) -> Any:
-        if command.script == "claim" and between:
-            claims.append(claimed(between.pop(), 0))
-        return real(command)
+    def other_claims(_: object) -> None:
+        if not claims:
+            claims.append(claimed(other, 0))
 
-    monkeypatch.setattr(store, "run", run)
+    at_claims(store, monkeypatch, other_claims)
     claims.append(claimed(one, 0))
     assert sorted(pulls(store, 0, claim.epoch) for claim in claims) == [False, True]
 
@@ -174,16 +185,9 @@ def test_a_claim_whose_reply_was_lost_is_repeated_and_owns(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = LocalCoordinator(store, range(QUEUES), ERA, clock)
-    real = store.run
-
-    def run(command: Any) -> Any:
-        if command.script == "claim":
-            real(command)  # nobody hears the answer
-        return real(command)
-
-    monkeypatch.setattr(store, "run", run)
+    at_claims(store, monkeypatch, store.run)  # nobody hears the answer to the first of both
     claim = claimed(one, 0)
-    assert real(commands.stored_epoch(queue_keys(0))) == claim.epoch
+    assert store.run(commands.stored_epoch(queue_keys(0))) == claim.epoch
     assert claim.epoch.split(".")[1].endswith("01"), "it was recognised as its own at once"
     assert pulls(store, 0, claim.epoch)
 
@@ -192,16 +196,14 @@ def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoc
     make: Make, kind: Kind, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = make()
-    real = store.run
     overtaken: list[str] = []
 
-    def run(command: Any) -> Any:
-        if command.script == "claim" and len(overtaken) < kind.overtakes:
+    def overtake(command: Any) -> None:
+        if len(overtaken) < kind.overtakes:
             overtaken.append(next_epoch(command.args[0], ERA, draw_owner()))
-            real(commands.claim(queue_keys(0), overtaken[-1]))
-        return real(command)
+            store.run(commands.claim(queue_keys(0), overtaken[-1]))
 
-    monkeypatch.setattr(store, "run", run)
+    at_claims(store, monkeypatch, overtake)
     claim = claimed(one, 0)
     assert claim.epoch > max(overtaken)
     assert pulls(store, 0, claim.epoch)
