@@ -53,14 +53,18 @@ def check(*, fix: bool) -> bool:
     """Run every check and print the result of each; whether all are good."""
     if fix:
         _repair()
-    all_good = True
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    # One core runs the programs, the other one our own checks. These parse Python, which Python 3.11 may fail to do in two
+    # threads at a time (python/cpython#106905), so they share this thread.
+    with ThreadPoolExecutor(max_workers=1) as pool:
         programs = [pool.submit(_run, name, words) for name, words in PROGRAMS.items()]
-        programs += [pool.submit(_measured, name, complaints) for name, complaints in _own_checks().items()]
-        for done in as_completed(programs):
-            print(done.result(), flush=True)
-            all_good &= not done.result().complaint
-    return all_good
+        results = [_printed(_measured(name, complaints)) for name, complaints in _own_checks().items()]
+        results += [_printed(done.result()) for done in as_completed(programs)]
+    return not any(result.complaint for result in results)
+
+
+def _printed(result: Result) -> Result:
+    print(result, flush=True)
+    return result
 
 
 def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
