@@ -9,9 +9,9 @@ from typing import Any
 from delayq.store import scripts
 from delayq.targets import OK
 from reliability.chaos.faults import Fault
-from tests.protocol.mutants import MUTANTS as RULES
-from tests.protocol.mutants import Mutant as Rule
-from tests.protocol.mutants import mutated
+from reliability.mutants.rules import MUTANTS as RULES
+from reliability.mutants.rules import Mutant as Rule
+from reliability.mutants.rules import mutated
 from workers.queue.cursor import Cursor
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from reliability.chaos.mutants import MUTANTS as CHAOS
 from reliability.chaos.mutants import Mutant as ChaosMutant
-from tests.protocol.mutants import MUTANTS, OF_PAUSES, Mutant
+from reliability.mutants.rules import MUTANTS, OF_PAUSES, Mutant
 from tests.workers import test_living_owner as living
 
 __all__ = ["KINDS", "Kind", "name_of", "place_of"]

@@ -17,7 +17,7 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from devtools import constraints
 from devtools.pages import ROOT
-from tests.deploy import building
+from testbed import image
 from tests.deploy.boxes import Box
 from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
@@ -34,29 +34,29 @@ USERS = {
 }
 
 
-def image(target: str) -> str:
+def built(target: str) -> str:
     """The image of a target, built."""
-    if reason := building.why_not():
+    if reason := image.why_not():
         pytest.skip(reason)
     try:
-        building.make_base()
-    except building.CannotBuild as error:
+        image.make_base()
+    except image.CannotBuild as error:
         pytest.skip(f"the stand-in of the base image cannot be made of Debian's packages: {error}")
-    return building.build(target)
+    return image.build(target)
 
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
     """The files of the services' image."""
-    name = image("delayq")
-    with building.mounted(name) as root:
-        yield Box(root, building.config_of(name))
+    name = built("delayq")
+    with image.mounted(name) as root:
+        yield Box(root, image.config_of(name))
 
 
 @pytest.fixture(scope="module")
 def added(box: Box) -> dict[str, os.stat_result]:
     """What the image has beyond its base, or in another version."""
-    with building.mounted(building.BASE) as base:
+    with image.mounted(image.BASE) as base:
         before = files(base)
         return {path: found for path, found in files(box.root).items() if not same(found, before.get(path))}
 
@@ -173,9 +173,9 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
 def test_spark_reads_a_table_by_java(redis: ServerUnderTest) -> None:
     if not os.environ.get("DELAYQ_TEST_SPARK_IMAGE"):
         pytest.skip("the image with Spark takes minutes and a gigabyte to build: set DELAYQ_TEST_SPARK_IMAGE=1")
-    name = image("spark")
-    with building.mounted(name) as root:
-        box = Box(root, building.config_of(name), "exec")
+    name = built("spark")
+    with image.mounted(name) as root:
+        box = Box(root, image.config_of(name), "exec")
         assert box.run("python", "-m", "pip", "check").returncode == 0
         (root / "tables").mkdir()
         (root / "tables" / "orders.csv").write_bytes((ROOT / "deploy" / "tables" / "orders.csv").read_bytes())

@@ -11,8 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from delayq.embedded import EmbeddedServer
 from delayq.store import scripts
 from delayq.store.connect.store import Store
-from tests.protocol.machine import Protocol
-from tests.protocol.mutants import (
+from reliability.mutants.rules import (
     CANCELLED_BEHIND_ITS_KEY,
     DUE_BEFORE_THE_NEXT_LOOK,
     MUTANTS,
@@ -22,6 +21,7 @@ from tests.protocol.mutants import (
     Path,
     plant,
 )
+from tests.protocol.machine import Protocol
 from tests.protocol.pausing import Pausing
 from tests.support.amounts import amount
 from tests.support.timeouts import PATIENCE

@@ -10,7 +10,7 @@ from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
 from delayq.store import scripts
 from delayq.store.commands import Bound, Known
-from tests.protocol.mutants import replace_source
+from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue, State, ids, row, taken
 
 ORDERS = Known("orders", "orders")

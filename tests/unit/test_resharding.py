@@ -33,7 +33,7 @@ from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, Layouts, following, queue_keys
 from delayq.testing import ManualClock
-from tests.protocol.mutants import Mutant, plant
+from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, Taken, taken

@@ -12,7 +12,7 @@ from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.targets import OK, Result
 from delayq.testing import MemoryTarget
-from tests.protocol.mutants import Mutant, plant
+from reliability.mutants.rules import Mutant, plant
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE

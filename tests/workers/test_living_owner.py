@@ -9,7 +9,7 @@ import pytest
 
 from delayq.store.commands import Now
 from delayq.targets import OK
-from tests.protocol.mutants import Mutant, plant
+from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live

@@ -1,6 +1,6 @@
 """The image built by buildah and run in namespaces, where there is no Docker: by root, on Linux.
 
-    .venv/bin/python -m tests.deploy.building delayq        # or: spark
+    .venv/bin/python -m testbed.image delayq        # or: spark
 
 Where the base image comes from, registries, is not asked: its stand-in is made of Debian's packages. That is the same
 Debian with an older Python 3.11, and like the real one it has a `python` and a `pip` that installs below /usr/local.
@@ -27,7 +27,7 @@ from testbed import jars
 
 __all__ = ["BASE", "CannotBuild", "build", "config_of", "make_base", "mounted", "why_not"]
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "unshare": "util-linux", "setpriv": "util-linux"}
 SUITE: Final = "bookworm"
 PACKAGES: Final = (
@@ -47,7 +47,7 @@ python -m pip install --quiet --no-index --find-links /usr/share/python-wheels -
     pip setuptools wheel
 '"""
 BASE: Final = "localhost/delayq-base:" + hashlib.sha256(f"{SUITE} {PACKAGES} {FINISH}".encode()).hexdigest()[:16]
-_SECONDS: Final = 500.0
+_SECONDS: Final = 1_500.0  # on a busy machine
 
 
 class CannotBuild(Exception):
