@@ -34,7 +34,7 @@ _KNOWS: Final = [
 ]
 #: What the linker is told, by the program's name, and what the program's file is called for that.
 LINKED: Final = {"helm": (" ".join(_KNOWS), f"kubernetes-{_KUBERNETES}")}
-_SECONDS: Final = 900.0
+_SECONDS: Final = 1_400.0
 
 
 def find(name: str) -> Path:

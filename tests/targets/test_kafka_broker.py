@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -300,18 +301,28 @@ def test_when_the_queue_is_full_the_rest_was_not_sent(kafka: Kafka, opened: Open
     assert not {str(number) for number in range(10, 20)} & set(ids(kafka, topic, 2))
 
 
+def threads_of_librdkafka() -> set[str]:
+    """The threads of this process that librdkafka started; other fixtures start threads, too."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            if (task / "comm").read_text().startswith("rdk:"):
+                found.add(task.name)
+    return found
+
+
 @needs_proc
 def test_no_thread_is_left_when_the_broker_says_nothing(kafka: Kafka, topic: str) -> None:
-    tasks = Path("/proc/self/task")
-    before = set(tasks.iterdir())
+    before = threads_of_librdkafka()
     target = KafkaTarget(kafka.url, Route(name="kafka", target=kafka.url), "")
     assert sent(target, "a", topic)
+    assert threads_of_librdkafka() - before, "threads that send"
     kafka.pause()
     try:
         sending = threading.Thread(target=target.send, args=([delivery("b", topic=topic)], SEND_SECONDS))
         sending.start()
         target.close()
         sending.join()
-        eventually(lambda: not set(tasks.iterdir()) - before, "all threads have ended")
+        eventually(lambda: not threads_of_librdkafka() - before, "all threads have ended")
     finally:
         kafka.resume()
