@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Any, Final, Self
 
 __all__ = [
     "ConfigError",
@@ -42,6 +42,19 @@ class DelayqError(Exception):
         │   └── NotDurable     not known to be where it was asked to be kept
         └── StoreFull          Redis has no memory left
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make pickle and copy keep every attribute, whatever arguments `__init__` takes.
+
+        Without this a process pool that gets an InvalidMessage from a worker hangs for ever.
+        """
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[DelayqError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DelayqError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class InvalidMessage(DelayqError):
