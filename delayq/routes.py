@@ -217,7 +217,7 @@ def load_routes(value: str) -> Routes:
         path = Path(os.path.expanduser(value))
         kind = path.suffix.lower()
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"DELAYQ_ROUTES: {value} cannot be read: {reason}") from None

@@ -21,7 +21,7 @@ def revealed(text: str, what: str) -> str:
         return os.environ[name].strip()
     if kind == "file":
         try:
-            return Path(name).read_text().strip()
+            return Path(name).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise ValueError(f"{what}: {name} cannot be read: {reason}") from None

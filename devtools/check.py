@@ -72,6 +72,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
     from devtools.checks import (
         architecture,
         console,
+        encodings,
         faults,
         files,
         libraries,
@@ -105,6 +106,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "one file moves a message": one_life.complaints,
         "files of the console": console.complaints,
         "types of the console's JavaScript": _javascript,
+        "encodings of text files": encodings.complaints,
         "expected files": files.are_there,
         "deploy/constraints.txt": files.pin_the_image,
     }

@@ -141,6 +141,8 @@ def _nothing() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    if argv is None:
+        _speak_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character
@@ -171,6 +173,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(_of_usage(error))
     except DelayqError as error:
         return _refuse(_of_error(error, called))
+
+
+def _speak_utf8() -> None:
+    """Start anew in Python's UTF-8 mode if arguments, paths and output would be in another encoding.
+
+    Python decodes arguments by the locale. Without LANG that is ASCII, and a topic such as "größe" could not be read.
+    """
+    if sys.getfilesystemencoding() != "utf-8":
+        command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, os.environ | {"PYTHONUTF8": "1"})
 
 
 def _write_no_more() -> None:

@@ -118,7 +118,7 @@ def await_end(process: subprocess.Popen[bytes], patience: float) -> None:
 def stop_server_of(folder: Path, patience: float) -> None:
     """Stop the server that `folder/valkey.pid` names, if it still runs there: SIGTERM, at last SIGKILL."""
     try:
-        pid = int((folder / "valkey.pid").read_text())
+        pid = int((folder / "valkey.pid").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     for signum in (signal.SIGTERM, signal.SIGKILL):

@@ -165,7 +165,7 @@ def _secret(text: str) -> str:
         return os.environ[where]
     if kind == "file":
         try:
-            return Path(where).read_text().strip()
+            return Path(where).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise ValueError(f"{where} cannot be read on the driver: {error.strerror}") from None
     return text

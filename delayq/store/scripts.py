@@ -42,14 +42,14 @@ class Script(NamedTuple):
 
 def written(name: str) -> str:
     """The script as its file has it."""
-    return _PLACES[name].read_text()
+    return _PLACES[name].read_text(encoding="utf-8")
 
 
 def source(name: str) -> str:
     """The script with its includes in place."""
 
     def included(match: re.Match[str]) -> str:
-        texts = ((_FOLDER / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
+        texts = ((_FOLDER / "include" / f"{part}.lua").read_text(encoding="utf-8") for part in match.group(1).split())
         return _INCLUDE.sub(included, "\n".join(texts))
 
     return _INCLUDE.sub(included, written(name))

@@ -1,0 +1,71 @@
+"""delayq works whatever the locale is: it reads its files, arguments and output as UTF-8."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import ServerUnderTest
+from tests.support.service import ROOT
+
+pytestmark = pytest.mark.long
+
+#: Locales in which Python's own default is not UTF-8. An embedded Python, as in uWSGI, has no UTF-8 mode of its own.
+LOCALES: tuple[Mapping[str, str], ...] = (
+    {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    {"LC_ALL": "C.ISO-8859-1", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+)
+
+CLIENT = r"""
+import sys
+from delayq import Client, Message
+from delayq.config import load_settings
+from delayq.secrets import revealed
+settings = load_settings(redis_url=sys.argv[1], routes=sys.argv[2])
+assert revealed("file:" + sys.argv[3], "a key") == "gr\xf6\xdfe"
+with Client(settings=settings) as client:
+    print(client.schedule(Message(topic="orders", body="gr\xf6\xdfe", delay_time=60_000, id="a")).id)
+    assert client.get("a").record.body in ("gr\xf6\xdfe", "gr\xf6\xdfe".encode())
+"""
+
+
+def run(words: list[str], locale: Mapping[str, str], **more: str) -> subprocess.CompletedProcess[bytes]:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("DELAYQ_", "LC_", "LANG", "PYTHON"))
+    }
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=clean | dict(locale) | more, capture_output=True, check=False
+    )
+
+
+@pytest.mark.parametrize("locale", LOCALES, ids=lambda one: one["LC_ALL"])
+def test_the_client_reads_scripts_routes_and_secrets_in_every_locale(
+    valkey: ServerUnderTest, tmp_path: Path, locale: Mapping[str, str]
+) -> None:
+    routes = tmp_path / "routes.yaml"
+    routes.write_text("# Größe\nroutes: [{name: all, match: '*', target: 'log:'}]\n", encoding="utf-8")
+    secret = tmp_path / "secret"
+    secret.write_text("größe\n", encoding="utf-8")
+    ran = run(["-c", CLIENT, valkey.url, str(routes), str(secret)], locale)
+    assert (ran.returncode, ran.stdout) == (0, b"a\n"), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("locale", LOCALES, ids=lambda one: one["LC_ALL"])
+def test_the_command_line_takes_and_prints_utf8_in_every_locale(
+    valkey: ServerUnderTest, tmp_path: Path, locale: Mapping[str, str]
+) -> None:
+    file = tmp_path / "größe.txt"
+    file.write_bytes("größe 42".encode())
+    for body in (["größe 42"], ["--body-file", str(file)]):
+        command = ["-m", "delayq.cli", "schedule", "orders", *body, "--delay", "1h", "--json"]
+        ran = run(command, locale, DELAYQ_REDIS_URL=valkey.url)
+        assert ran.returncode == 0, ran.stderr.decode()
+    shown = run(["-m", "delayq.cli", "get", json.loads(ran.stdout)["id"]], locale, DELAYQ_REDIS_URL=valkey.url)
+    assert "größe 42".encode() in shown.stdout, shown.stdout
