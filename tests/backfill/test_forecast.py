@@ -51,14 +51,19 @@ def test_the_memory_is_about_what_they_really_take(spark: Any, given: Given, len
     ids = [f"{n:0{length}d}" for n in range(count)]
     rows = [(id, "t", "x" * 150, due + 17 * n, [f"order-{n}"]) for n, id in enumerate(ids)]
     found = forecast(spark.createDataFrame(rows, SCHEMA), WriteOptions(run="r1"), load_settings(redis_url=given.url))
-    before = given.admin.info("memory")["used_memory"]
+    before = held(given)
     made = given.client.schedule_many(
         Message(topic=t, id=id, body=body, expect_date=at, keys=tuple(keys), properties={"backfill": "r1"})
         for id, t, body, at, keys in rows
     )
     assert len(made) == count
-    taken = given.admin.info("memory")["used_memory"] - before
-    assert found.memory("valkey") == pytest.approx(taken, rel=0.25)
+    assert found.memory("valkey") == pytest.approx(held(given) - before, rel=0.25)
+
+
+def held(given: Given) -> int:
+    """What the server's memory holds for good: a busy disk leaves megabytes in the buffer of its append-only file."""
+    memory = given.admin.info("memory")
+    return int(memory["used_memory"] - memory["mem_aof_buffer"] - memory["mem_clients_normal"])
 
 
 def test_ids_that_stand_twice_are_found_if_their_messages_differ(spark: Any) -> None:
