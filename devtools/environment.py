@@ -34,7 +34,7 @@ CONSTRAINTS = "deploy/constraints.txt"  # from the root: pip would split a path 
 CONSTRAINED = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
 
 #: How much the large extras install the first time, the largest extra first.
-SIZES = {"dev": "1.1 GB in about 3 minutes", "test": "400 MB in about 90 seconds"}
+SIZES = {"dev": "1.6 GB in about 3 minutes", "test": "560 MB in about 90 seconds"}
 
 
 class CannotInstall(Exception):
