@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reliability.soak.plot import PLOT
 from reliability.soak.report import JSON, Report
 from tests.support.service import ROOT
 
@@ -17,6 +16,8 @@ pytestmark = pytest.mark.release
 
 
 def test_the_command_of_the_page_runs_and_keeps_what_it_found(tmp_path: Path) -> None:
+    from reliability.soak.plot import PLOT  # needs matplotlib, which the other layers do not install
+
     (command,) = [
         line.removeprefix(".venv/bin/python ")
         for line in (ROOT / "docs" / "faults.md").read_text().splitlines()
