@@ -41,6 +41,20 @@ def test_the_status_decides(receiver: Receiver, webhooks: Webhooks, outcome: str
             assert status == 304 or "in its own words" in result.reason
 
 
+def test_a_route_changes_which_statuses_are_final_and_which_are_retried(receiver: Receiver, webhooks: Webhooks) -> None:
+    hook = webhooks(receiver.url(), finalStatuses=[302, 409, 500, 503], retriedStatuses=[401, 404, 429, 502])
+    for status, outcome in {
+        302: "rejected", 409: "rejected", 500: "rejected", 503: "rejected",
+        401: "unknown", 404: "unknown",
+        429: "unavailable", 502: "unknown",  # these are retried anyway
+        200: "ok", 307: "unavailable", 403: "rejected", 408: "unknown", 504: "unknown",  # not named
+    }.items():  # fmt: skip
+        receiver.say(status, b"in its own words", retry_after="7")
+        (result,) = hook.send([delivery("a")], SEND_SECONDS)
+        assert (status, result.outcome) == (status, outcome)
+        assert result.after == (7_000 if outcome in ("unknown", "unavailable") else 0)
+
+
 def test_a_redirect_is_not_followed(receiver: Receiver, webhooks: Webhooks) -> None:
     places = ("http://169.254.169.254/", "/elsewhere", "https://example.com/")
     for status in (301, 302, 303, 307, 308):

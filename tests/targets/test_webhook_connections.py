@@ -142,6 +142,110 @@ def test_a_connection_whose_answer_had_no_good_end_is_not_used_again(
     assert used(receiver) == [0, 1]
 
 
+# -- answers that belong to nobody, or to another request ------------------------------------------------------------------
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+BUSY = b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n"
+NOTHING = b"HTTP/1.1 204 No Content\r\n"
+#: What an endpoint sends in answer to one request: an answer, and what follows its end.
+SURPLUS = {
+    "the-answer-twice": (OK, OK),
+    "half-an-answer": (OK, b"HTTP/1.1 200"),
+    "an-interim-answer": (OK, b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a-204-with-a-body": (NOTHING + b"\r\n", b"done"),
+    "a-204-with-a-length-and-a-body": (NOTHING + b"content-length: 4\r\n\r\n", b"done"),
+    "a-304-with-a-body": (b"HTTP/1.1 304 Not Modified\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
+    "a-length-too-small": (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ay"),
+    "bytes-behind-the-last-chunk": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n",
+        OK,
+    ),
+    "interim-answers-before-and-behind": (b"HTTP/1.1 102 Processing\r\n\r\n" + OK, b"HTTP/1.1 103 Hints\r\n\r\n" + OK),
+    "an-empty-line": (OK, b"\r\n"),
+}
+
+
+def answer_once_more(receiver: Receiver, first: bytes, rest: bytes, told: threading.Event) -> threading.Event:
+    """The endpoint answers `first`, `rest` once it is told, and then keeps the connection open; set when it has written."""
+    written = threading.Event()
+
+    def write(sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if told.is_set():
+            sock.sendall(first + rest)
+        else:
+            sock.sendall(first)
+            told.wait()
+            sock.sendall(rest)
+        written.set()
+        receiver.over.wait()
+
+    receiver.say_raw(write)
+    return written
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in-one-piece", "later"])
+@pytest.mark.parametrize("surplus", SURPLUS)
+def test_what_follows_an_answer_is_never_the_answer_to_the_next_message(
+    receiver: Receiver, webhooks: Webhooks, surplus: str, together: bool
+) -> None:
+    told = threading.Event()
+    if together:
+        told.set()
+    first, rest = SURPLUS[surplus]
+    written = answer_once_more(receiver, first, rest, told)
+    hook = webhooks(receiver.url())
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["unavailable" if b"304" in first else "ok"]
+    told.set()
+    written.wait()
+    receiver.say(503)
+    assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["unavailable"]
+    receiver.say(200)
+    assert outcomes(hook.send([delivery("c")], SEND_SECONDS)) == ["ok"]
+    assert (receiver.ids, used(receiver)) == (["a", "b", "c"], [0, 1, 1])
+
+
+@pytest.mark.parametrize("head", [b"content-length: 4\r\n", b"transfer-encoding: chunked\r\n"])
+def test_a_connection_on_which_a_body_may_still_come_after_a_204_is_not_used_again(
+    receiver: Receiver, webhooks: Webhooks, head: bytes
+) -> None:
+    told = threading.Event()
+    answer_once_more(receiver, NOTHING + head + b"\r\n", b"done", told)
+    hook = webhooks(receiver.url())
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
+    receiver.say(503)
+    assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["unavailable"]
+    assert used(receiver) == [0, 1]
+    told.set()
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [(OK + OK, "ok"), (BUSY + BUSY, "unavailable"), (OK + BUSY, "unknown"), (BUSY + OK, "unknown"), (OK + b"x", "ok")],
+    ids=["both-ok", "both-busy", "ok-and-busy", "busy-and-ok", "no-second-answer"],
+)
+def test_of_two_answers_on_a_kept_connection_neither_counts_unless_they_agree(
+    receiver: Receiver, webhooks: Webhooks, answers: bytes, outcome: str
+) -> None:
+    """The first may be an extra answer to the request before, which came late."""
+    hook = webhooks(receiver.url())
+    ready = threading.Event()
+
+    def write(sock: socket.socket) -> None:
+        sock.sendall(OK)
+        assert sock.recv(65_536)
+        sock.sendall(answers)
+        ready.set()
+        receiver.over.wait()
+
+    receiver.say_raw(write)
+    assert outcomes(hook.send([delivery("a"), delivery("b")], SEND_SECONDS)) == ["ok", outcome]
+    ready.wait()
+    receiver.say(503)
+    assert outcomes(hook.send([delivery("c")], SEND_SECONDS)) == ["unavailable"]
+    assert used(receiver) == [0, 1]
+
+
 def test_several_sends_at_once_each_have_a_connection_of_their_own(receiver: Receiver, webhooks: Webhooks) -> None:
     together = threading.Barrier(4)
 
@@ -215,6 +319,21 @@ def test_by_tls_the_host_is_asked_for_and_verified_whatever_its_address(
     assert tls.asked_for == ["hooks.example"]
     assert used(tls) == [0, 0]
     assert outcomes(webhooks(tls.url(), ca=tls.ca).send([delivery("a")], SEND_SECONDS)) == ["ok"]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in-one-piece", "later"])
+def test_by_tls_too_a_second_answer_is_nobodys(tls: TlsReceiver, webhooks: Webhooks, together: bool) -> None:
+    told = threading.Event()
+    if together:
+        told.set()
+    written = answer_once_more(tls, OK, OK, told)
+    hook = webhooks(tls.url(), ca=tls.ca)
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
+    told.set()
+    written.wait()
+    tls.say(503)
+    assert outcomes(hook.send([delivery("b"), delivery("c")], SEND_SECONDS)) == ["unavailable"] * 2
+    assert used(tls) == [0, 1, 1]
 
 
 Trouble = Callable[[TlsReceiver], tuple[str, dict[str, str]]]

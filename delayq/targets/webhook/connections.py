@@ -1,13 +1,18 @@
-"""HTTP/1.1 connections to addresses that were checked, kept and used again. Every wait ends at a deadline."""
+"""HTTP/1.1 connections to addresses that were checked, kept and used again. Every wait ends at a deadline.
+
+HTTP/1.1 has no numbers that pair answers with requests, only their order. So a connection is kept only while the endpoint
+has sent nothing beyond the answer that was asked for: neither in the parser's buffer nor in the socket's.
+"""
 
 from __future__ import annotations
 
-import select
+import contextlib
+import re
 import socket
 import ssl
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from delayq.clock import Clock
 from delayq.errors import MissingExtra
@@ -26,6 +31,10 @@ FAILURES: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2
 #: ms that an unused connection is kept: less than servers keep theirs, so that few are closed as they are used again.
 IDLE: Final = 4_000
 MOST_IDLE: Final = 64
+#: Answers with these statuses have no body, whatever their headers announce.
+BODILESS: Final = frozenset({204, 304})
+
+_STATUS = re.compile(rb"\s*HTTP/\d\.\d ([2-5]\d\d)")  # of a final answer
 
 
 class Wire(httpcore2.NetworkStream):
@@ -62,13 +71,25 @@ class Wire(httpcore2.NetworkStream):
         """Let go of the socket."""
         self._sock.close()
 
-    def get_extra_info(self, info: str) -> Any:
-        """Whether bytes, or the end, are there to be read."""
-        if info != "is_readable":
-            return None
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(0))
+    def acknowledge(self) -> None:
+        """Acknowledge at once what was read: an endpoint's system may hold more back until then (Nagle's algorithm)."""
+        if hasattr(socket, "TCP_QUICKACK"):  # on Linux
+            with contextlib.suppress(OSError):
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+    def is_quiet(self) -> bool:
+        """Whether the connection stands and nothing has arrived. What has arrived is lost: close the connection then.
+
+        It reads instead of polling: by TLS the socket's bytes may be a session ticket, and an answer may lie in OpenSSL.
+        """
+        self._sock.setblocking(False)
+        try:
+            self._sock.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            pass
+        return False
 
 
 class Connection:
@@ -79,6 +100,30 @@ class Connection:
         self.wire = wire
         self.http = httpcore2.HTTP11Connection(origin, wire)
         self.idle_since = 0  # monotonic ms
+        self.is_kept = False  # whether it has had an earlier request
+
+    @property
+    def surplus(self) -> bytes:
+        """What the endpoint has sent behind the end of its answer, as far as it is read."""
+        if not self.http.is_idle():
+            return b""
+        data, _ = self.http._h11_state.trailing_data  # there is no public way
+        return bytes(data)
+
+    def statuses(self, response: httpcore2.Response) -> list[int]:
+        """The statuses of which one belongs to the request: usually one.
+
+        The surplus of a kept connection may be this request's answer, and `response` a late extra answer to the one before.
+        """
+        second = _STATUS.match(self.surplus) if self.is_kept else None
+        return [response.status, int(second[1])] if second else [response.status]
+
+
+def _announces_a_body(response: httpcore2.Response) -> bool:
+    """Whether an answer that has no body by its status has one by its headers: it may still arrive."""
+    headers = {name.lower(): value for name, value in response.headers}
+    announced = headers.get(b"content-length", b"0").strip(b"0") != b"" or b"transfer-encoding" in headers
+    return response.status in BODILESS and announced
 
 
 class Connections:
@@ -121,13 +166,12 @@ class Connections:
         with self._lock:
             kept, self._idle = self._idle, []
             for one in reversed(kept):  # the one used last
-                good = one.address in addresses and now - one.idle_since < IDLE and not one.http.has_expired()
-                if good and found is None:
-                    found = one
-                elif good:
-                    self._idle.insert(0, one)
-                else:
+                if one.address not in addresses or now - one.idle_since >= IDLE or not one.wire.is_quiet():
                     one.http.close()
+                elif found is None:
+                    found = one
+                else:
+                    self._idle.insert(0, one)
         return found
 
     def _connect(self, address: ResolvedAddress, timeout: float) -> socket.socket:
@@ -142,11 +186,20 @@ class Connections:
             sock.close()
             raise
 
-    def give_back(self, connection: Connection) -> None:
-        """Keep the connection if it can be used again."""
+    def give_back(self, connection: Connection, response: httpcore2.Response | None) -> None:
+        """Keep the connection if it can be used again: its last answer is read, and nothing follows it."""
+        clean = connection.http.is_idle() and not connection.surplus
+        if clean:
+            connection.wire.acknowledge()
         with self._lock:
-            if connection.http.is_idle() and not self._closed and len(self._idle) < MOST_IDLE:
-                connection.idle_since = self._clock.monotonic()
+            if (
+                clean
+                and response
+                and not _announces_a_body(response)
+                and not self._closed
+                and len(self._idle) < MOST_IDLE
+            ):
+                connection.is_kept, connection.idle_since = True, self._clock.monotonic()
                 self._idle.append(connection)
                 return
         connection.http.close()

@@ -64,6 +64,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     source: str = "/delayq"
     connect_timeout: int = 5_000
     ca: str = ""
+    final_statuses: Sequence[int] = ()
+    retried_statuses: Sequence[int] = ()
 
 
 class WebhookTarget:
@@ -88,6 +90,10 @@ class WebhookTarget:
             secrets = (options.secret,) if isinstance(options.secret, str) else options.secret
             self._keys = [_key(revealed(one, "secret")) for one in secrets]
             self._own = _own_headers(options.headers)
+            self._final = _statuses(options.final_statuses, "finalStatuses")
+            self._retried = _statuses(options.retried_statuses, "retriedStatuses")
+            if both := self._final & self._retried:
+                raise ValueError(f"finalStatuses and retriedStatuses both contain {min(both)}")
             words = {word for _, value in self._own for word in (value.decode(), *value.decode().split())}
             self._hidden = sorted((word for word in words if len(word) >= 6), key=len, reverse=True)
             self._content_type = _value(options.content_type, "contentType") if options.content_type else ""
@@ -118,14 +124,16 @@ class WebhookTarget:
             connection = self._connections.take(addresses, deadline, self._connect_timeout)
         except (Refused, OSError) as error:
             return Result.unavailable(f"{where}: {error}")
+        response = None
         try:
             response = connection.http.handle_request(self._request(one))
             excerpt = self._rest(response, connection)
+            statuses = connection.statuses(response)
         except FAILURES as error:
             return Result.unknown(f"{where}: no answer ({_shown(str(error)) or type(error).__name__})")
         finally:
-            self._connections.give_back(connection)  # which closes it unless the answer was read to its end
-        return self._judge(response, excerpt)
+            self._connections.give_back(connection, response)  # which closes it unless the answer was read to its end
+        return self._judge(response, statuses, excerpt)
 
     def _rest(self, response: httpcore2.Response, connection: Connection) -> str:
         """Read the rest of the answer, so that the connection can be used again; how it begins.
@@ -148,19 +156,31 @@ class WebhookTarget:
             text = text.replace(word, "***")
         return _shown(text)
 
-    def _judge(self, response: httpcore2.Response, excerpt: str) -> Result:
-        status = response.status
-        if 200 <= status < 300:
+    def _judge(self, response: httpcore2.Response, statuses: Sequence[int], excerpt: str) -> Result:
+        outcomes = {self._outcome(status) for status in statuses}
+        if outcomes == {"ok"}:
             return OK
-        reason = f"{self._endpoint.authority} answered {status}" + (f": {excerpt}" if excerpt else "")
+        answered = " and ".join(map(str, statuses))
+        reason = f"{self._endpoint.authority} answered {answered}" + (f": {excerpt}" if excerpt else "")
         after = self._after(response)
-        if 300 <= status < 400:
-            return Result.unavailable(f"{reason} (redirects are not followed: give the route the new address)", after)
-        if status in LATER or status == 503:
+        if len(outcomes) > 1:
+            return Result.unknown(f"{reason} (two answers to one request, one of them to an earlier request)", after)
+        (outcome,) = outcomes
+        if outcome == "unavailable":
+            if 300 <= response.status < 400:
+                reason += " (redirects are not followed: give the route the new address)"
             return Result.unavailable(reason, after)
-        if 400 <= status < 500 and status not in OPEN:
-            return Result.rejected(reason)
-        return Result.unknown(reason, after)
+        return Result.rejected(reason) if outcome == "rejected" else Result.unknown(reason, after)
+
+    def _outcome(self, status: int) -> str:
+        """The outcome of a message by the status of its answer."""
+        if 200 <= status < 300:
+            return "ok"
+        if status in self._final:
+            return "rejected"
+        if 300 <= status < 400 or status in LATER or status == 503:
+            return "unavailable"
+        return "rejected" if 400 <= status < 500 and status not in OPEN | self._retried else "unknown"
 
     def _after(self, response: httpcore2.Response) -> int:
         """ms by Retry-After, a number of seconds or a date; 0 without a good one."""
@@ -253,6 +273,13 @@ def _own_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     if len({name for name, _ in found}) != len(found):
         raise ValueError("headers: one is given twice")
     return found
+
+
+def _statuses(given: Sequence[int], what: str) -> frozenset[int]:
+    for status in given:
+        if not 300 <= status <= 599:
+            raise ValueError(f"{what}: {status} is no status from 300 to 599 (2xx always means delivered)")
+    return frozenset(given)
 
 
 def _value(text: str, what: str) -> str:
