@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PoliciesChanged,
         StoreError,
         StoreFull,
+        StoreRefused,
         StoreUnavailable,
         TooManyPending,
     )
@@ -54,6 +55,7 @@ __all__ = [
     "State",
     "StoreError",
     "StoreFull",
+    "StoreRefused",
     "StoreUnavailable",
     "TooManyPending",
     "parse_duration",
@@ -86,6 +88,7 @@ _PLACES = {
     "State": "delayq.message",
     "StoreError": "delayq.errors",
     "StoreFull": "delayq.errors",
+    "StoreRefused": "delayq.errors",
     "StoreUnavailable": "delayq.errors",
     "TooManyPending": "delayq.errors",
     "parse_duration": "delayq.times",

@@ -18,6 +18,7 @@ __all__ = [
     "PoliciesChanged",
     "StoreError",
     "StoreFull",
+    "StoreRefused",
     "StoreUnavailable",
     "TooManyPending",
 ]
@@ -40,7 +41,8 @@ class DelayqError(Exception):
         ├── StoreUnavailable   Redis is away, or its reply was lost
         │   ├── NotDone        nothing was done
         │   └── NotDurable     not known to be where it was asked to be kept
-        └── StoreFull          Redis has no memory left
+        ├── StoreFull          Redis has no memory left
+        └── StoreRefused       Redis refused the user, the password or a command: nothing was done
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -168,3 +170,10 @@ class NotDurable(StoreUnavailable):
 
 class StoreFull(StoreError):
     """Redis has no memory left for new messages; delivery and cancelling go on."""
+
+
+class StoreRefused(StoreError):
+    """Redis refused the user, the password, or a command that the user may not run: nothing was done.
+
+    Repeating the call helps only after somebody has changed the rights or the password.
+    """

@@ -18,6 +18,7 @@ from delayq import (
     PoliciesChanged,
     StoreError,
     StoreFull,
+    StoreRefused,
     StoreUnavailable,
     TooManyPending,
 )
@@ -136,7 +137,8 @@ def problem_of(error: Exception) -> Problem:
         what = _AWAY[isinstance(error, NotDone)] if away else f"Redis answered with an error ({error})"
         if isinstance(error, NotDurable):
             what = str(error)
-        done, done_id = (_NOT_DONE, _NOT_DONE_ID) if isinstance(error, NotDone) else (_REPEAT, _REPEAT_ID)
+        not_done = isinstance(error, (NotDone, StoreRefused))
+        done, done_id = (_NOT_DONE, _NOT_DONE_ID) if not_done else (_REPEAT, _REPEAT_ID)
         if error.id is None:
             return Problem("unavailable", f"{what}; {done}.")
         return Problem("unavailable", f"{what}; {done_id.format(id=error.id)}.", id=error.id)

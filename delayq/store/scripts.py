@@ -2,7 +2,12 @@
 
 A script says in its head what it is: `-- @flags` for the server; `-- @promise` if its answer is a promise to a caller, so
 that it has a deadline, and waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs
-it to get rid of messages. One that includes `fence` is sent by a queue's owner, who says who it is.
+it to get rid of messages; `-- @first` and the commands that surely run before its first write, or never behind it. One that
+includes `fence` is sent by a queue's owner, who says who it is.
+
+A script that writes begins with a guard: Redis refuses a command that its user may not run only when the script comes to it,
+and by then half of a change may be made. So the guard asks for all commands that can run behind the first write, and the
+script does everything or nothing. Redis itself looks at the rights for all keys of a script before that begins.
 """
 
 from __future__ import annotations
@@ -13,13 +18,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-__all__ = ["NAMES", "Script", "load", "source", "stopped_when_full", "written"]
+__all__ = ["NAMES", "Script", "called", "guarded", "load", "source", "stopped_when_full", "written"]
 
 _INCLUDE = re.compile(r"^ *-- @include (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 _MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)
+_FIRST = re.compile(r"^-- @first (.+)$", re.MULTILINE)
+_CALL = re.compile(r"(?<!p)call\('([A-Z]+)'")
+#: By pcall, or as the beginning of what is given to pcall: the script goes on if Redis refuses it.
+_TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"
 #: Who calls it: callers, a queue's owner, whoever only looks, and what is done with queues and layouts as a whole.
@@ -55,6 +64,35 @@ def source(name: str) -> str:
     return _INCLUDE.sub(included, written(name))
 
 
+def called(name: str) -> frozenset[str]:
+    """The commands that a script may run, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
+    text = source(name)
+    tried = (one.replace("', '", "|").lower() for one in _TRY.findall(text))
+    return frozenset((*(one.lower() for one in _CALL.findall(text)), *tried))
+
+
+def guarded(name: str) -> tuple[str, ...]:
+    """The commands that the guard of a script asks for; none for one that only reads, or that runs but one command."""
+    text = source(name)
+    flags, first = _FLAGS.search(text), _FIRST.search(text)
+    commands = set(_CALL.findall(text))
+    if len(commands) < 2 or (flags is not None and "no-writes" in flags.group(1)):
+        return ()
+    return tuple(sorted(commands.difference(first.group(1).split() if first is not None else ())))
+
+
+def _guard(name: str) -> str:
+    """The guard of a script. It makes neither tables nor functions, because it runs at each call."""
+    if not (commands := guarded(name)):
+        return ""
+    asks = " or ".join(f"not may('{one}',KEYS[1])and'{one}'" for one in commands)
+    return (
+        f"do local may=redis.acl_check_cmd local lacks=may and({asks})\n"
+        "if lacks then return redis.error_reply('NOPERM this user may not run '..lacks..' on '..KEYS[1]"
+        "..', so the script has done nothing')end end\n"
+    )
+
+
 @cache
 def load(name: str) -> Script:
     """The script `name`.
@@ -65,7 +103,7 @@ def load(name: str) -> Script:
     whole = source(name)
     wanted = _FLAGS.search(whole)
     head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
-    text = f"{head}\n{_COMMENT.sub('', whole)}"
+    text = f"{head}\n{_guard(name)}{_COMMENT.sub('', whole)}"
     marks = _MARK.findall(whole)
     included = " ".join(_INCLUDE.findall(written(name))).split()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -32,6 +32,7 @@ from delayq.store.connect.exchange import (
     as_not_done,
     as_unknown,
     broken,
+    is_login_refused,
     once,
     pack,
     promises,
@@ -327,8 +328,10 @@ class Spread:
             elif broken(error) and routed.place not in self._repeated:
                 self._repeated.add(routed.place)
                 self._bounce(routed._replace(node=None, asking=False), error, patient=False)
+            elif is_login_refused(error):
+                self.answers[routed.place] = self._told(routed, error)
             else:
-                self.answers[routed.place] = translate(error)
+                self.answers[routed.place] = as_unknown(translate(error))
         link.waiting.clear()
 
     def _bounce(self, routed: Routed, error: Exception, *, patient: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,14 +11,15 @@ from typing import Any, Final, TypeVar
 
 import redis
 
-from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
+from delayq.errors import NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Command
 from delayq.store.connect.peer import SLOW, Peer, late_by, packed
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
-    "as_unknown", "broken", "deposed", "once", "pack", "promises", "read_reply", "reason_of", "single", "translate",
+    "as_unknown", "broken", "deposed", "is_login_refused", "once",
+    "pack", "promises", "read_reply", "reason_of", "single", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -31,6 +33,10 @@ AHEAD_BYTES: Final = 1024 * 1024
 #: Commands that are small go together in packets of about so many bytes.
 PACKET: Final = 16 * 1024
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+#: As a code, or where a script quotes it. Redis 7 gives no code if a script comes to a command that is not allowed.
+_REFUSED: Final = re.compile(
+    r"(?:^|: -?|-)(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b|^(?:ERR )?(?:ACL failure in script|The user executing the script can't )"
+)
 PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
 
 
@@ -42,8 +48,8 @@ def translate(error: Exception) -> StoreError:
         return NotDone("Redis refused the call, because it came too late")
     if isinstance(error, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull(f"Redis has reached its maxmemory ({text})")
-    if isinstance(error, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
-        return StoreError(f"Redis refused the credentials or the command: {text}")
+    if is_refusal(error):
+        return StoreRefused(f"Redis refused the credentials or the command: {text}")
     if (untrusted := _untrusted(error)) is not None:
         return StoreUnavailable(
             f"the certificate of Redis is not trusted: {untrusted.verify_message}; "
@@ -54,6 +60,25 @@ def translate(error: Exception) -> StoreError:
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
         return NotDone(f"Redis takes nothing now: {text}")
     return StoreError(text)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether Redis refused the user, the password, or a command that the user may not run. The command did not run.
+
+    A script that writes asks for all its commands first (see `scripts`), so one that is refused has changed nothing.
+    """
+    known = (
+        redis.exceptions.AuthenticationError,
+        redis.exceptions.AuthorizationError,
+        redis.exceptions.NoPermissionError,
+    )
+    quoted = isinstance(error, redis.exceptions.ResponseError) and _REFUSED.search(str(error)) is not None
+    return quoted or isinstance(error, known)
+
+
+def is_login_refused(error: Exception) -> bool:
+    """Whether a connection is refused as a whole, because nobody has logged in on it: nothing that was sent there ran."""
+    return isinstance(error, redis.exceptions.AuthenticationError)
 
 
 def reason_of(error: Exception) -> str:
@@ -125,7 +150,7 @@ def as_not_done(error: Exception) -> StoreError:
 
 def as_unknown(error: StoreError) -> StoreError:
     """The error of a call that did not run now, but may have when it was sent before."""
-    return StoreUnavailable(*error.args) if isinstance(error, NotDone) else error
+    return StoreUnavailable(*error.args) if isinstance(error, (NotDone, StoreRefused)) else error
 
 
 class Exchange:
@@ -245,11 +270,12 @@ class Exchange:
         again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
         again = again and not any(once(command) for _, command in sent)
         self._replies_at_last_break = self._replies
-        self._unsure.update(index for index, _ in sent)
+        if not is_login_refused(error):
+            self._unsure.update(index for index, _ in sent)
         if again:
             self._again.extendleft(reversed(sent))
         else:
-            unknown, not_done = translate(error), as_not_done(error)
+            unknown, not_done = as_unknown(translate(error)), as_not_done(error)
             for index, answer in enumerate(self.answers):
                 if answer is UNANSWERED:
                     self.answers[index] = unknown if index in self._unsure else not_done

@@ -12,6 +12,7 @@
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
 --          or {now, version} and nothing is done, if the queue has later policies than those
 -- @promise
+-- @first EXISTS HGET HMGET TIME ZMSCORE ZSCORE
 -- @include clock deadline offsets generation wake
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])

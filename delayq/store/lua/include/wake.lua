@@ -6,5 +6,6 @@ local function wake(state, channel, due, sleep_until, watermark)
   elseif due > (tonumber(watermark or '') or -1) then
     return
   end
-  redis.call('PUBLISH', channel, string.format('%.0f', due))
+  -- If this is refused, the pull job looks within a second all the same, and the change is made already.
+  redis.pcall('PUBLISH', channel, string.format('%.0f', due))
 end

@@ -30,5 +30,5 @@ if paused == '' then
 else
   redis.call('HSET', state, 'paused', paused)
 end
-redis.call('PUBLISH', ARGV[2], 'policies') -- no due: its owner looks at once, and is told that it has others
+redis.pcall('PUBLISH', ARGV[2], 'policies') -- no due: its owner looks at once, and is told that it has others
 return { version, paused }

@@ -7,6 +7,7 @@
 -- Returns: {'ok' or 'fenced', how many were removed}
 -- @flags allow-oom
 -- @empties
+-- @first HGET TIME ZCOUNT ZMSCORE
 -- @include clock record index final forget fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final = KEYS[5], KEYS[6]

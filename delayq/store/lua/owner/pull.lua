@@ -17,6 +17,7 @@
 --          name and how many more might have been appended of each share}
 -- @flags allow-oom
 -- @empties
+-- @first EXISTS HMGET TIME ZRANGE
 -- @include clock record properties content sound index final forget fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]

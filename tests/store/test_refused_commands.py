@@ -1,0 +1,377 @@
+"""A user of Redis who may not run one command, or may not touch one key: each script does everything or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.wire.problems import problem_of
+from delayq.errors import StoreRefused, StoreUnavailable
+from delayq.store import commands, scripts
+from delayq.store.commands import Census, Change, Command, Known, Retention
+from delayq.store.connect.store import Store
+from delayq.store.keys import following, queue_keys
+from tests.support.proxy import FaultProxy
+from tests.support.queues import EPOCH, NEW_EPOCH, AsyncRunner, Queue, row, schedule_command, taken
+from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
+
+ENTRY = '100 100000 {"actor":"admin","action":"test"}'
+SHORT = Retention(window=1_000, most=2)
+PLENTY = 7
+Case = Callable[[Queue], Command[Any]]
+CASES: dict[str, Case] = {}
+
+
+def case(make: Case) -> Case:
+    """A state of a queue, and a command that runs as much as possible of its script then; named by the script."""
+    CASES[make.__name__] = make
+    return make
+
+
+def ended(q: Queue) -> None:
+    """The queue remembers more ids than it is to remember from now on."""
+    q.given(*(row(f"end{n}", at=20_000, given=True, ordering_key="lane") for n in range(PLENTY)))
+    q.cancel(*(f"end{n}" for n in range(PLENTY)))
+    q.retention = SHORT
+
+
+def in_flight(q: Queue, count: int = 3, **more: Any) -> list[Any]:
+    q.given(*(row(f"m{n}", at=10_000, given=True, keys=("k1", "k2"), **more) for n in range(count)))
+    return taken(q.pull(now=10_000))
+
+
+@case
+def schedule(q: Queue) -> Command[Any]:
+    q.given(row("gone", at=10_000, given=True, ordering_key="lane"), row("there", at=60_000), row("same", at=60_000))
+    q.cancel("gone", now=10_001)
+    q.retention = SHORT
+    rows = [row(id, at=50_000, given=True, keys=("k1", "k2"), ordering_key="lane") for id in ("there", "new", "gone")]
+    return schedule_command(q.keys, *rows, row("same", at=60_000), row("past", at=1_000), now=40_000, retention=SHORT)
+
+
+@case
+def cancel(q: Queue) -> Command[Any]:
+    ended(q)
+    q.given(row("a", at=60_000, keys=("k1", "k2")), row("b", at=60_000, given=True, ordering_key="lane"))
+    return commands.cancel(q.keys, ("a", "end0", "b", "none"), entry=ENTRY, now=10_001, retention=SHORT)
+
+
+@case
+def reschedule(q: Queue) -> Command[Any]:
+    q.given(row("a", at=60_000, keys=("k1",)))
+    return commands.reschedule(q.keys, "a", "a20000", entry=ENTRY, now=10_001)
+
+
+@case
+def deliver_now(q: Queue) -> Command[Any]:
+    q.given(row("far", at=60_000, topic="t"))
+    one = in_flight(q, topic="t")
+    q.park("h:t", one[0])
+    q.park("t:r", one[1])
+    ids = ("far", "m0", "m1", "m2", "none")
+    return commands.deliver_now(q.keys, ids, force=True, held=("t",), entry=ENTRY, now=10_002)
+
+
+@case
+def redrive(q: Queue) -> Command[Any]:
+    q.bury(*in_flight(q))
+    return commands.redrive(q.keys, ("m0", "none", "m1"), entry=ENTRY, now=10_002)
+
+
+@case
+def discard(q: Queue) -> Command[Any]:
+    ended(q)
+    q.bury(*in_flight(q))
+    return commands.discard(q.keys, ("m0", "end0", "m1"), entry=ENTRY, now=10_002, retention=SHORT)
+
+
+@case
+def pull(q: Queue) -> Command[Any]:
+    ended(q)
+    rows = [row(f"s{n:03}", at=90_000 + n, given=True, topic="stream", keys=("k1",)) for n in range(120)]
+    q.given(*rows, row("old", at=90_000, topic="stream", expire_after=1), row("general", at=90_500))
+    q.given(row("far", at=900_000_000))
+    q.admin.hset(q.keys.attempts, "s001", "2")
+    q.admin.zadd(q.keys.queue, {"orphan\0aaaaaaa": 90_001})
+    return commands.pull(
+        q.keys, EPOCH, offset=0, room=500, now=100_000, retention=SHORT,
+        known=commands.KnownTopics.of(q.keys, [Known("stream", "stream"), Known("orders")]),
+    )  # fmt: skip
+
+
+@case
+def ack(q: Queue) -> Command[Any]:
+    ended(q)
+    return commands.ack(q.keys, NEW_EPOCH, in_flight(q), now=10_003, retention=SHORT)
+
+
+@case
+def retry(q: Queue) -> Command[Any]:
+    return commands.retry(q.keys, NEW_EPOCH, [(one, 20_000) for one in in_flight(q)])
+
+
+@case
+def bury(q: Queue) -> Command[Any]:
+    q.given(row("x", at=10_000))
+    (one,) = q.take(10_000)
+    q.bury(one)
+    rest = in_flight(q)
+    return commands.bury(q.keys, NEW_EPOCH, [(one, 1, "broken"), *((two, 1, "broken") for two in rest)], now=10_003)
+
+
+@case
+def park(q: Queue) -> Command[Any]:
+    return commands.park(q.keys, NEW_EPOCH, "t:r", in_flight(q))
+
+
+@case
+def unpark(q: Queue) -> Command[Any]:
+    messages = in_flight(q, 4)
+    q.park("t:r", *messages)
+    q.cancel("m0")
+    q.admin.hset(q.keys.state, "watermark", "1")
+    return commands.unpark(q.keys, NEW_EPOCH, "t:r", q.field("parked:t:r") or "", 2)
+
+
+@case
+def claim(q: Queue) -> Command[Any]:
+    q.park("t:r", *in_flight(q))
+    return commands.claim(q.keys, NEW_EPOCH)
+
+
+@case
+def keep_census(q: Queue) -> Command[Any]:
+    q.run(commands.keep_census(q.keys, EPOCH, Census(began=1, version="", topics={})))
+    return commands.keep_census(q.keys, NEW_EPOCH, Census(began=2, version="", topics={}))
+
+
+@case
+def repair(q: Queue) -> Command[Any]:
+    q.given(*(row(f"m{n}", at=10_000) for n in range(3)))
+    q.admin.delete(q.keys.queue)
+    q.admin.hset(q.keys.pool, "bad", "x")
+    return commands.repair(q.keys, ["t:r"], "0", entry=ENTRY, now=10_001)
+
+
+@case
+def write_off(q: Queue) -> Command[Any]:
+    q.given(row("a", at=60_000), row("b", at=60_000))
+    q.admin.hdel(q.keys.pool, "a")
+    return commands.write_off(q.keys, entry=ENTRY)
+
+
+@case
+def close(q: Queue) -> Command[Any]:
+    return commands.close(q.keys, entry=ENTRY)
+
+
+@case
+def is_drained(q: Queue) -> Command[Any]:
+    ended(q)
+    q.run(commands.close(q.keys))
+    return commands.is_drained(q.keys, now=900_000, retention=SHORT)
+
+
+@case
+def layout(q: Queue) -> Command[Any]:
+    return commands.layout(4)
+
+
+@case
+def set_layouts(q: Queue) -> Command[Any]:
+    before = q.run(commands.layout(4)).layouts
+    return commands.set_layouts(before, (*before, following(before, 8)), entry=ENTRY)
+
+
+@case
+def bump_era(q: Queue) -> Command[Any]:
+    return commands.bump_era(3, entry=ENTRY)
+
+
+@case
+def set_policies(q: Queue) -> Command[Any]:
+    q.run(commands.set_policies([Change("pause:a", "", "{}")], maker="0000000001", now=10_000))
+    changes = [Change("pause:a", "*", ""), Change("pause:b", "", "{}")]
+    return commands.set_policies(changes, maker="0000000002", entry=ENTRY, now=10_001)
+
+
+@case
+def apply_policies(q: Queue) -> Command[Any]:
+    q.run(commands.apply_policies(q.keys, "0000000001.0000000001", ["a"], now=10_000))
+    return commands.apply_policies(q.keys, "0000000002.0000000001", [], now=10_001)
+
+
+@case
+def forget_silent(q: Queue) -> Command[Any]:
+    for node in ("a", "b"):
+        q.run(commands.publish_node(node, b'{"seen":1}'))
+    return commands.forget_silent("0", 1_000, now=10_000_000)
+
+
+@case
+def spend(q: Queue) -> Command[Any]:
+    return commands.spend("job", 10, 10, 5, now=10_000)
+
+
+@case
+def take_slots(q: Queue) -> Command[Any]:
+    q.run(commands.take_slots("t", 5, 1_000, 2, "first", now=10_000))
+    q.run(commands.take_slots("t", 5, 900_000, 1, "second", now=10_000))
+    given = commands.taken_slots(900_000, "second", 1)
+    return commands.take_slots("t", 5, 60_000, 3, "third", given, now=12_000)
+
+
+@case
+def barrier(q: Queue) -> Command[Any]:
+    return Command("barrier", (q.keys.state,), (), lambda reply: None)
+
+
+@case
+def takes(q: Queue) -> Command[Any]:
+    return commands.takes("stream")
+
+
+class Refusing:
+    """A queue, and a user of its Redis whose rights change."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self.server, self.admin = server, server.admin
+        self.owner = Store(server.url, timeout=PATIENCE)
+        self.allow()
+        self.user = Store(server.url.replace("redis://", "redis://user:user@"), timeout=PATIENCE)
+
+    def allow(self, *without: str) -> None:
+        """Everything but that."""
+        rights = ("reset", "on", ">user", "+@all", "allkeys", "allchannels", *without)
+        self.admin.execute_command("ACL", "SETUSER", "user", *rights)
+
+    def prepared(self, name: str) -> Command[Any]:
+        """The command of a case, in its state."""
+        self.server.flush()
+        return CASES[name](Queue(self.owner, self.server))
+
+    def data(self) -> dict[str, Any]:
+        """Everything in Redis, but for what a claim leaves, and for times that the server's clock gives."""
+        found: dict[str, Any] = {}
+        for key in sorted(self.admin.keys()):
+            kind = self.admin.type(key)
+            if kind == b"hash":
+                found[key] = {name: value for name, value in self.admin.hgetall(key).items() if name not in CLAIMED}
+            elif kind == b"zset":
+                found[key] = self.admin.zrange(key, 0, -1, withscores=True)
+            else:
+                found[key] = [fields for _, fields in self.admin.xrange(key)], self.admin.ttl(key) > 0
+        return {key: value for key, value in found.items() if value}
+
+
+#: What an owner that comes leaves, before the rest of its call is refused: it owns the queue all the same.
+CLAIMED = (b"epoch", b"incarnation", b"born")
+
+
+@pytest.fixture(params=["session_valkey", pytest.param("session_redis7", marks=pytest.mark.long)])
+def refusing(request: pytest.FixtureRequest) -> Iterator[Refusing]:
+    made = Refusing(request.getfixturevalue(request.param))
+    yield made
+    made.user.close()
+    made.owner.close()
+    made.admin.execute_command("ACL", "DELUSER", "user")
+
+
+def test_every_script_that_writes_has_a_case() -> None:
+    assert set(CASES) == {
+        name for name in scripts.NAMES if "no-writes" not in scripts.load(name).text.partition("\n")[0]
+    }
+
+
+#: What a script goes on without: a wake that nobody hears costs a second; a stream that is refused is what is asked for there.
+GOES_ON = {"-publish", "resetchannels", "-xinfo|stream"}
+#: Not run in any case: times are given there, and `ack` has a function that it does not need.
+NOT_RUN = {"-time", "-zcount"}
+
+
+def without_one(name: str, command: Command[Any]) -> Iterator[tuple[str, ...]]:
+    """The user's rights, without one that the script of a command needs: a command, the channels, or one of its keys."""
+    for one in sorted(scripts.called(name) | {"evalsha"}):
+        yield (f"-{one}",)
+    yield ("resetchannels",)
+    for key in command.keys:
+        yield ("resetkeys", *(f"~{other}" for other in command.keys if other != key))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_without_one_right_a_script_does_everything_or_nothing_and_says_so(name: str, refusing: Refusing) -> None:
+    command = refusing.prepared(name)
+    before = refusing.data()
+    answer = str(refusing.user.run(command))
+    after = refusing.data()
+    assert name in UNCHANGED or before != after
+    for rights in without_one(name, command):
+        if rights[0] == "-xadd" and name in ("pull", "takes"):
+            continue  # a stream that takes nothing: tests/workers/test_refusals.py
+        command = refusing.prepared(name)
+        refusing.allow(*rights)
+        (told,) = refusing.user.run_many([command])
+        refusing.allow()
+        if isinstance(told, StoreRefused):
+            assert rights[0] not in GOES_ON
+            assert refusing.data() == before, rights
+        else:
+            assert rights[0] in GOES_ON | NOT_RUN, (rights, told)
+            assert (refusing.data(), str(told)) == (after, answer), rights
+
+
+#: Scripts whose case changes nothing that `data` shows.
+UNCHANGED = {"claim", "takes"}
+
+
+# -- a login that Redis refuses ------------------------------------------------------------------------------------------
+
+LOGINS = {
+    "wrong password": "redis://user:wrong@",
+    "unknown user": "redis://nobody:user@",
+    "no password": "redis://",
+    "disabled user": "redis://off:off@",
+    "password without a user": "redis://:wrong@",
+}
+
+
+@pytest.mark.parametrize("kind", [Store, AsyncRunner])
+@pytest.mark.parametrize("login", LOGINS.values(), ids=LOGINS)
+def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
+    kind: Any, login: str, valkey: ServerUnderTest
+) -> None:
+    admin = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "off", "off", ">off", "+@all", "allkeys")
+    admin.config_set("requirepass", "secret")
+    try:
+        store = kind(valkey.url.replace("redis://", login), timeout=PATIENCE)
+        told = store.run_many([schedule_command(queue_keys(3), row("a", at=60_000), now=10_000), commands.layout(4)])
+        store.close()
+    finally:
+        admin.config_set("requirepass", "")
+        admin.execute_command("ACL", "DELUSER", "off")
+    assert [type(one) for one in told] == [StoreRefused] * 2
+    assert problem_of(told[0].about("a")).out.detail.endswith("nothing was done: repeat with the same id, a.")
+    assert admin.dbsize() == 0
+
+
+@pytest.mark.parametrize("kind", [Store, AsyncRunner])
+def test_a_call_whose_reply_was_lost_stays_unknown_if_the_next_login_is_refused(
+    kind: Any, valkey: ServerUnderTest, proxy: FaultProxy
+) -> None:
+    def change_password(_: object) -> bool:
+        valkey.admin.execute_command("ACL", "SETUSER", "user", "resetpass", ">other")
+        return True
+
+    valkey.admin.execute_command("ACL", "SETUSER", "user", "on", ">user", "+@all", "allkeys", "allchannels")
+    store = kind(proxy.url.replace("redis://", "redis://user:user@"), timeout=PATIENCE)
+    proxy.drop_reply("schedule", when=change_password)
+    one = schedule_command(queue_keys(3), row("a", at=60_000), now=10_000)
+    told = store.run_many([commands.layout(4), one, commands.layout(4)])
+    store.close()
+    valkey.admin.execute_command("ACL", "DELUSER", "user")
+    assert [type(answer) for answer in told[1:]] == [StoreUnavailable, StoreUnavailable]
+    assert valkey.admin.hexists(queue_keys(3).pool, "a")
