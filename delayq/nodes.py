@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from delayq.message import MAX_DUE
+from delayq.patterns import compiled
 
 __all__ = [
     "LATENESS",
@@ -26,6 +27,7 @@ __all__ = [
     "owners_of",
     "ranges",
     "read_nodes",
+    "route_of",
 ]
 
 #: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
@@ -70,7 +72,12 @@ class FailedSend(msgspec.Struct, frozen=True):
 
 class RouteLine(msgspec.Struct, frozen=True):
     """A route of a node, in the order of its table: the pattern of its topics, its target's kind and hosts, how often its
-    messages are tried if neither they nor a policy says so, and what failed last since the node began."""
+    messages are tried if neither they nor a policy says so, and what failed last since the node began.
+
+    `send_timeout` is the longest that a send may take (ms). `local` is whether the pull script appends its messages to streams
+    of delayq's own Redis. `stream` is the name of its streams if these lie in delayq's own Redis, where `{topic}` stands for
+    the topic; `per_queue` is whether each queue has its own.
+    """
 
     name: str
     match: str
@@ -78,6 +85,10 @@ class RouteLine(msgspec.Struct, frozen=True):
     circuit: OpenCircuit | None = None
     max_attempts: int | None = None
     failed: FailedSend | None = None
+    send_timeout: int | None = None
+    local: bool = False
+    stream: str | None = None
+    per_queue: bool = False
 
 
 class Recent(msgspec.Struct, frozen=True):
@@ -98,7 +109,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
     `complaints` are what keeps it from doing its work well. `policies` is the version of them that all its pull jobs act on,
     and `held` how many messages of topics that are paused by then may arrive yet. `recent` is None until it has run for a
-    while.
+    while. `tells_routes` is False for an older worker, whose line has no table: it may have any route.
     """
 
     node: str
@@ -111,10 +122,15 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[int, Owned]
     handed_over: int | None
     routes: tuple[RouteLine, ...] = ()
+    tells_routes: bool = False
     complaints: tuple[str, ...] = ()
     policies: str | None = None
     held: dict[str, int] = {}
     recent: Recent | None = None
+
+    def route_of(self, topic: str) -> RouteLine | None:
+        """The route of its table that takes a topic."""
+        return route_of(topic, self.routes)
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -127,7 +143,7 @@ class _Written(msgspec.Struct, frozen=True):
     coordinator: str = ""
     queues: dict[int, Owned | str] = {}
     handed_over: Ms | None = None
-    routes: tuple[RouteLine, ...] = ()
+    routes: tuple[RouteLine, ...] | None = None
     complaints: tuple[str, ...] = ()
     policies: str | None = None
     held: dict[str, int] = {}
@@ -156,7 +172,8 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             coordinator=line.coordinator,
             queues=queues,
             handed_over=line.handed_over,
-            routes=line.routes,
+            routes=line.routes or (),
+            tells_routes=line.routes is not None,
             complaints=line.complaints,
             policies=line.policies,
             held=line.held,
@@ -178,6 +195,11 @@ def owners_of(nodes: Iterable[NodeLine], stored: Mapping[int, str | None]) -> di
             if queue in stored and owned.epoch >= (stored[queue] or ""):
                 owners[queue] = max(owners.get(queue, ("", "")), (owned.epoch, line.node))
     return {queue: node for queue, (_, node) in owners.items()}
+
+
+def route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
+    """The route of a table that takes a topic."""
+    return next((route for route in table if compiled(route.match).match(topic)), None)
 
 
 def era_of(epoch: str | None) -> int:

@@ -155,8 +155,6 @@ class Routes:
         self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
         self._known: dict[str, tuple[Route | None, Check | None]] = {}
         self._checks: dict[str, Check | None] = {}
-        #: Whether there is a route for whatever topic.
-        self.take_all = any(route.match == "*" for route in self.table)
         #: ms for which a queue may wait though something in it is due: it carries messages of all routes.
         self.slack = min((route.slack for route in self.table), default=0)
 
@@ -168,28 +166,16 @@ class Routes:
 
     def bare(self) -> Routes:
         """The same table for another process: which topics it takes, and what their targets never do; no secrets."""
-        routes = Routes([Route(name=route.name, match=route.match) for route in self.table])
+        routes = Routes([Route(name=route.name, match=route.match, target=route.shown_target) for route in self.table])
         routes._checks = {route.name: self._check(route) for route in self.table}
         return routes
 
     def find(self, topic: str) -> Route | None:
         """The topic's route; None if no pattern matches."""
-        return self._look(topic)[0]
+        return self.look(topic)[0]
 
-    def check(self, message: Message) -> None:
-        """Raise InvalidMessage for a message whose topic has no route, or that its target can never take."""
-        route, check = self._look(message.topic)
-        if route is None:
-            raise InvalidMessage("topic", f"no route takes {message.topic!r}; add one to DELAYQ_ROUTES")
-        if check is not None:
-            check(message)
-
-    def reads_body(self, topic: str) -> bool:
-        """Whether it may depend on the body if the topic's target can take a message."""
-        check = self._look(topic)[1]
-        return check is not None and getattr(check, "reads_body", True)
-
-    def _look(self, topic: str) -> tuple[Route | None, Check | None]:
+    def look(self, topic: str) -> tuple[Route | None, Check | None]:
+        """The topic's route, and the check of its target."""
         try:
             return self._known[topic]
         except KeyError:

@@ -13,6 +13,7 @@ import typer
 
 from delayq.cli.started_server import noted_url
 from delayq.errors import DelayqError
+from delayq.text.output import say
 from delayq.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "Ids",
     "Level",
     "Limit",
+    "NoRouteCheck",
     "PageToken",
     "Reason",
     "RedisUrl",
@@ -59,6 +61,7 @@ AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answe
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")]
 PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")]
+NoRouteCheck = Annotated[bool, option("--no-route-check", help="Accept topics that no live worker has a route for.")]
 Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
 Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
 At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]
@@ -83,6 +86,7 @@ def settings_of(redis_url: str | None) -> Settings:
     from delayq.config import load_settings, variable
     from delayq.store.connect.address import parse
 
+    _say_warnings()
     if redis_url is None and variable("redis_url") not in os.environ:
         redis_url = noted_url()
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
@@ -90,11 +94,26 @@ def settings_of(redis_url: str | None) -> Settings:
     return settings
 
 
-def connect(redis_url: str | None) -> Client:
+def _say_warnings() -> None:
+    """Print what clients warn of as the command line's own sentences, each of them once."""
+    import logging  # with what makes clients, which not every command does
+
+    said: set[str] = set()
+
+    class Sentences(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if (text := record.getMessage()) not in said:
+                said.add(text)
+                say(f"{text}.")
+
+    logging.getLogger("delayq.client").handlers = [Sentences()]
+
+
+def connect(redis_url: str | None, *, check_routes: bool = True) -> Client:
     """A client of the Redis that was named; raises ConfigError."""
     from delayq.client.client import Client  # with what talks to Redis, which not every command does
 
-    return Client(settings=settings_of(redis_url))
+    return Client(settings=settings_of(redis_url), check_routes=check_routes)
 
 
 def who() -> str:

@@ -182,6 +182,8 @@ class AsyncClient(AsyncCalls):
     message; one that is alone does not wait. Where too much waits, or for too long, they raise NotDone.
     """
 
+    _learning: asyncio.Task[None] | None = None
+
     @cached_property
     def group(self) -> GroupCommit:
         """What gathers them."""
@@ -189,6 +191,12 @@ class AsyncClient(AsyncCalls):
 
     async def _send_one(self, given: Encoded) -> Outcome:
         return await self.group.add(given)
+
+    async def _learn(self) -> None:
+        # One trip for all that wait for it. Whoever is cancelled meanwhile does not end it for the others.
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.get_running_loop().create_task(super()._learn())
+        await asyncio.shield(self._learning)
 
     async def close(self) -> None:
         """Let the calls of `schedule` that were made end, then close the connections."""

@@ -16,6 +16,7 @@ from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.explain import Explanation, explain
 from delayq.client.findings import Facts, Finding, findings, read_facts
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
@@ -55,7 +56,8 @@ class Client:
     `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
     when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
     OpenTelemetry each call that schedules is a span, whose context goes with the messages. `routes` stand in place of
-    those of the settings.
+    those of the settings. A topic is refused if the workers that live now have no route for it, by the tables that they
+    publish; without a live worker every topic is accepted, and the log says so once. `check_routes=False` accepts every topic.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class Client:
         clock: Clock | None = None,
         tracer_provider: TracerProvider | None = None,
         routes: Routes | None = None,
+        check_routes: bool = True,
     ) -> None:
-        self._setup = Agreement(redis_url, settings, clock, routes)
+        self._setup = Agreement(redis_url, settings, clock, routes, check_routes=check_routes)
         self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._spans = spans_by(tracer_provider, self._setup.limits)
         self._context: Context | None = None
@@ -80,7 +83,7 @@ class Client:
         """
         if self._context is None:
             durability = self._run(operations.durability(self._setup.settings))
-            meta, policies = self._run(operations.agreement(self._setup.queues))
+            meta, policies = self._run(operations.agreement(self._setup.queues, self._setup.routes))
             context = self._setup.context(meta)
             context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
@@ -105,6 +108,27 @@ class Client:
             (listed,) = self.store.run_many([commands.layouts()])
             if not isinstance(listed, StoreError):  # else what is known will do
                 context.layouts.take(listed)
+
+    @property
+    def known_routes(self) -> KnownRoutes:
+        """What is known of the workers' routes."""
+        return self._setup.routes
+
+    def learn_routes(self) -> None:
+        """Read the route tables of the live workers, if those that are known are older than a few seconds.
+
+        Calls that schedule do it by themselves; it is for who runs plans of their own.
+        """
+        if self._setup.routes.outdated:
+            self._learn()
+
+    def warn_without_worker(self) -> None:
+        """Warn that no worker is live, if that is so and nobody has done so before."""
+        self.learn_routes()
+        self._setup.routes.warn()
+
+    def _learn(self) -> None:
+        self._run(operations.learn_routes(self._setup.routes))
 
     def _run(self, plan: Plan[T]) -> T:
         return self.store.follow(plan)
@@ -133,6 +157,20 @@ class Client:
         return encode_all(messages, setup.limits, setup.routes, setup.clock.now(), refuse_past=refuse_past)
 
     def _schedule_one(self, message: Message) -> Outcome:
+        setup = self._setup
+        if setup.routes.outdated:
+            # Nobody is asked about routes for a message that is wrong anyway.
+            (given,) = encode_all((message,), setup.limits, None, setup.clock.now())
+            if isinstance(given, InvalidMessage):
+                return given
+            try:
+                if self._context is None:
+                    self.context()
+                else:
+                    self._learn()
+            except StoreError as error:
+                (outcome,) = setup.unreachable((given,), error)
+                return outcome
         (given,) = self._encoded((message,))
         return given if isinstance(given, InvalidMessage) else self._send_one(given)
 
@@ -155,6 +193,7 @@ class Client:
             context = self.context()
         except StoreError as error:
             return self._setup.unreachable(given, error)
+        self.learn_routes()
         return self._run(schedule_encoded(context, given))
 
     def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
@@ -305,7 +344,7 @@ class Client:
     def facts(self) -> Facts:
         """What `status` and `overview` go by."""
         setup = self._setup
-        return self._run(read_facts(setup.settings, setup.url, setup.routes))
+        return self._run(read_facts(setup.settings, setup.url))
 
     def dead_groups(self) -> DeadGroups:
         """The newest dead letters, some 20,000, by topic and reason."""

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
+from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.codec import CorruptRecord
 from delayq.message import State
 from delayq.nodes import NodeLine, RouteLine, owners_of, read_nodes
-from delayq.patterns import compiled
 from delayq.policies import Pause, Policies
 from delayq.store import commands
 from delayq.store.commands import HELD_SET, Found
@@ -87,9 +87,8 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
     now, lines, epoch, stood = all_good(told)
     nodes, policies = read_nodes(lines, now), Policies.read(stood)
     owner = owners_of(nodes.values(), {found.queue: epoch}).get(found.queue)
-    line = _route_of(topic, nodes[owner].routes) if owner is not None else None
-    own = context.routes.find(topic)
-    route = line.name if line is not None else own.name if own is not None else None
+    line = nodes[owner].route_of(topic) if owner is not None else None
+    route = line.name if line is not None else name_of_route(topic, nodes.values(), context.routes.own)
     ticket = found.id.encode() + b"\0" + found.record.generation
     sets = {
         "h": f"{HELD_SET}{topic}",
@@ -173,6 +172,8 @@ def _and_then(text: str, known: _Known) -> str:
         return f"{text}, and is held then if {_paused_by(pause)} still{reason}"
     if known.owner is None:
         return f"{text}, and its queue has no owner now"
+    if known.circuit is None and known.nodes[known.owner].tells_routes:
+        return f"{text}; no route of {known.owner} takes its topic now"
     if known.circuit is not None and known.circuit.circuit is not None:
         return f"{text}; the circuit of route {known.circuit.name} is open now: {known.circuit.circuit.reason}"
     return text
@@ -321,16 +322,12 @@ def _explained(one: Found, lines: Mapping[str, NodeLine]) -> Found:
     if not owners:
         return msgspec.structs.replace(one, reason="no live worker says that it owns its queue")
     owner = max(owners, key=lambda line: line.queues[one.queue].epoch)
-    if not owner.routes or one.record is None:  # an older worker
+    if not owner.tells_routes or one.record is None:  # an older worker
         return one
-    route = _route_of(one.record.topic, owner.routes)
+    route = owner.route_of(one.record.topic)
     if route is None:
         return msgspec.structs.replace(one, reason=f"no route of {owner.node} takes its topic")
     if route.circuit is None:
         return msgspec.structs.replace(one, reason=WAITS)
     reason = f"the circuit of route {route.name} is open: {route.circuit.reason}"
     return msgspec.structs.replace(one, reason=reason, next_probe=route.circuit.probe)
-
-
-def _route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
-    return next((route for route in table if compiled(route.match).match(topic)), None)

@@ -19,6 +19,7 @@ import msgspec
 from delayq.client.audit import By, changed_by, ended_by, entry_of
 from delayq.client.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
@@ -314,7 +315,9 @@ def redrive(
     for id in ids:
         check_id(id)
     refused: set[str] = set()
-    if not context.routes.take_all:
+    if context.routes.outdated:
+        yield from learn_routes(context.routes)
+    if context.routes.refuses_some:
         refused = yield from _without_route(context, ids, topics)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
@@ -332,7 +335,7 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
         topic = _topic_of(one)  # None: the script says so
         if topic is None or not isinstance(one, Found) or one.state != State.DEAD:
             continue
-        if context.routes.find(topic) is None and (topics is None or topics[id] == topic):
+        if context.routes.refuses(topic) and (topics is None or topics[id] == topic):
             refused.add(id)
     return refused
 
@@ -362,9 +365,19 @@ def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
     return read_nodes(lines, now)
 
 
-def agreement(queues: int) -> Plan[tuple[Meta, Mapping[str, str]]]:
-    """The layouts, which the first process writes with so many queues, and the policies; raises StoreError."""
-    meta, policies = all_good((yield [commands.layout(queues), commands.policies()]))
+def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:
+    """The layouts, which the first process writes with so many queues, and the policies; raises StoreError.
+
+    `routes` learns the tables of the live workers on the same trip.
+    """
+    meta, policies, *lines = yield [
+        commands.layout(queues),
+        commands.policies(),
+        commands.nodes(),
+        commands.redis_now(),
+    ]
+    all_good([meta, policies])
+    _take_routes(routes, lines)
     return meta, policies
 
 
@@ -390,6 +403,19 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
     the next of them, `reason` that of the first. `target` is its kind and hosts, '' if no live worker has the route.
     `parked` are messages that are set aside for the target; what waits behind a crowded ordering key is not among them.
     """
+def learn_routes(routes: KnownRoutes) -> Plan[None]:
+    """Read the tables of the live workers. If that fails, no table decides: what was to be done goes on without."""
+    _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
+
+
+def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:
+    lines, now = answers
+    if isinstance(lines, StoreError) or isinstance(now, StoreError):
+        routes.forget()
+    else:
+        routes.take(read_nodes(lines, now).values())
+
+
 
     name: str
     target: str

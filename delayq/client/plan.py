@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from delayq.client.by_policy import PolicyBook
+from delayq.client.known_routes import KnownRoutes
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import Limits
-from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Command, Retention
 from delayq.store.connect.exchange import all_good
@@ -37,7 +37,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     layouts: Layouts
     limits: Limits = Limits()
     retention: Retention = Retention()
-    routes: Routes
+    routes: KnownRoutes
     policies: PolicyBook = msgspec.field(default_factory=PolicyBook)
 
 

@@ -16,10 +16,11 @@ from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import By, entry_of
 from delayq.client.counting import censuses
+from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable
 from delayq.message import check_topic
-from delayq.nodes import LINE_AGE, read_nodes
+from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
@@ -188,7 +189,9 @@ def _arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, pa
     """The nodes that may deliver messages of topics yet, which are paused since a version."""
     pattern = compiled(match)
     for line in read_nodes(lines, now).values():
-        if now - line.seen >= GIVEN_UP + patience:
+        # The longest send of a worker is by its own settings.
+        longest = max((route.send_timeout for route in line.routes if route.send_timeout is not None), default=0)
+        if now - line.seen >= GIVEN_UP + max(patience, longest):
             continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
         if line.policies is None or line.policies < version:
             yield Arriving(line.node, None)
@@ -231,22 +234,34 @@ def put_policy(
     Raises InvalidMessage, PoliciesChanged if they have not, and NotReady while a node is live that does not act on it.
     """
     policy.check(context.limits)
+    now, lines = all_good((yield [commands.redis_now(), commands.nodes()]))
     if policy.for_workers:
-        now, lines = all_good((yield [commands.redis_now(), commands.nodes()]))
         _need_newer(lines, now, "act on policies")
     if policy.max_in_flight is not None:
-        for route in context.routes.table:
-            if is_local(route, redis_url) and overlap(route.match, policy.match):
-                raise InvalidMessage(
-                    "maxInFlight",
-                    f"route {route.name} takes such topics into streams of this Redis, where nothing is in flight: "
-                    "give the route a maxBacklog",
-                )
-            if covers(route.match, policy.match):
-                break
+        live = [line for line in read_nodes(lines, now).values() if not line.stale and line.tells_routes]
+        tables = [[(one.name, one.match, one.local) for one in line.routes] for line in live]
+        own = [(one.name, one.match, is_local(one, redis_url)) for one in context.routes.own.table]
+        # In a rolling deployment the policy may be for what comes: one worker that can act on it is enough.
+        streams = [_into_streams(table, policy.match) for table in tables or [own]]
+        if all(name is not None for name in streams):
+            raise InvalidMessage(
+                "maxInFlight",
+                f"route {streams[0]} takes such topics into streams of this Redis, where nothing is in flight: "
+                "give the route a maxBacklog",
+            )
     entry = entry_of(by, "put_policy", context.retention)
     made, version = yield from _change(context, [Change(policy.field, policy.text, before)], seen, entry)
     return PolicyChanged(name=policy.name, version=number_of(version), changed=made.changed)
+
+
+def _into_streams(table: Iterable[tuple[str, str, bool]], match: str) -> str | None:
+    """The route that takes topics of a pattern into streams of this Redis; the rows are its name, its pattern, and whether."""
+    for name, pattern, local in table:
+        if local and overlap(pattern, match):
+            return name
+        if covers(pattern, match):
+            break
+    return None
 
 
 def delete_policy(
@@ -316,7 +331,7 @@ def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
     queues = yield from every_queue(context, commands.stats)
     held = yield from _held(queues.values(), lambda one: one == name)
     known = yield from censuses(queues, name)
-    state = _state(context, stand, name, held, known)
+    state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known)
     if state.bucket is not None:
         spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
         state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
@@ -332,7 +347,8 @@ def topics(context: Context, match: str = "*", paused: bool | None = None) -> Pl
     Those that the pattern covers, and that are `paused` or not.
     """
     fits = compiled(check_pattern(match)).match
-    stand = yield from read(context)
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand, nodes = Policies.read(fields), read_nodes(lines, now)
     queues = yield from every_queue(context, commands.stats)
     held = yield from _held(queues.values(), fits)
     known = yield from censuses(queues)
@@ -340,16 +356,19 @@ def topics(context: Context, match: str = "*", paused: bool | None = None) -> Pl
     names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
     names.update(topic for one in known or () for topic in one.topics if topic != REST)
     return [
-        _state(context, stand, name, held, known)
+        _state(stand, name, _route_name(context, nodes, name), held, known)
         for name in sorted(names)
         if fits(name) and paused in (None, stand.pause(name) is not None)
     ]
 
 
+def _route_name(context: Context, nodes: Mapping[str, NodeLine], topic: str) -> str | None:
+    return name_of_route(topic, nodes.values(), context.routes.own)
+
+
 def _state(
-    context: Context, stand: Policies, topic: str, held: Mapping[str, int], known: Sequence[Census] | None
+    stand: Policies, topic: str, route: str | None, held: Mapping[str, int], known: Sequence[Census] | None
 ) -> TopicState:
-    route = context.routes.find(topic)
     counts: Counter[str] = Counter()
     for one in known or ():
         if topic not in one.topics and REST in one.topics:  # it may be among those
@@ -360,7 +379,7 @@ def _state(
     bucket, limit = stand.bucket(topic), stand.limit(topic)
     return TopicState(
         topic=topic,
-        route=route.name if route is not None else None,
+        route=route,
         pause=stand.pause(topic),
         policy=stand.policy(topic),
         bucket=bucket,

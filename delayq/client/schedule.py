@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from delayq.client.by_policy import Level, fitted, level_of
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
 from delayq.codec import due_head, encode, topic_of
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
 from delayq.message import Limits, Message, State, level_delay, topic_key
 from delayq.policies import Policy
-from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
 from delayq.store.connect.exchange import all_good
@@ -203,15 +203,19 @@ class _Call:
 
 
 def encode_all(
-    messages: Iterable[Message], limits: Limits, routes: Routes, now: int, *, refuse_past: bool = False
+    messages: Iterable[Message], limits: Limits, routes: KnownRoutes | None, now: int, *, refuse_past: bool = False
 ) -> Iterator[Encoded | InvalidMessage]:
-    """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates."""
+    """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates.
+
+    Without `routes` nothing is said of its topic and its target.
+    """
     at = "p" if refuse_past else "a"
     made = ids_ending("")  # so that the due stands before the body from the first, and neither is made twice
     for message in messages:
         try:
             message.validate(limits, now)
-            routes.check(message)
+            if routes is not None:
+                routes.check(message)
             id = message.id
             kind = at
             when = message.expect_date

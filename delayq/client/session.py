@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from delayq.client.by_policy import PolicyBook
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.schedule import Encoded, Outcome, schedule_encoded
 from delayq.clock import Clock, SystemClock
@@ -57,19 +58,26 @@ class Agreement:
     """What both clients know before they talk to Redis."""
 
     def __init__(
-        self, url: str | None, settings: Settings | None, clock: Clock | None, routes: Routes | None = None
+        self,
+        url: str | None,
+        settings: Settings | None,
+        clock: Clock | None,
+        routes: Routes | None = None,
+        *,
+        check_routes: bool = True,
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self.clock = clock if clock is not None else SystemClock()
         self.url = url if url is not None else self.settings.redis_url
         self.limits = self.settings.limits()
-        self.routes = routes if routes is not None else self.settings.route_table()
+        own = routes if routes is not None else self.settings.route_table()
+        self.routes = KnownRoutes(own, self.clock, checks=check_routes)
         self.queues = self.settings.queues or DEFAULT_QUEUES
 
     @property
     def longest_send(self) -> int:
         """ms that a send may take, as far as is known here."""
-        return max(self.settings.send_timeout, *(route.send_timeout or 0 for route in self.routes.table), 0)
+        return max(self.settings.send_timeout, *(route.send_timeout or 0 for route in self.routes.own.table), 0)
 
     def context(self, meta: Meta) -> Context:
         """Check what Redis says of the layouts; raises LayoutMismatch."""

@@ -30,7 +30,7 @@ def examine(
     It writes nothing, not even the layout of a new Redis, unless `repair` is given: then messages get lost tickets
     back before they are counted, and `by` is written down for each.
     """
-    facts = store.follow(read_facts(settings, settings.redis_url, settings.route_table()))
+    facts = store.follow(read_facts(settings, settings.redis_url))
     yield from check_server(facts)
     yield check_password(store)
     yield from check_zookeeper(settings)

@@ -11,6 +11,7 @@ from delayq.api_keys import SCOPES
 from delayq.config import Settings
 from tests.api.conftest import Serving, Worker
 from tests.support.keys import KeyFile
+from tests.support.nodes import publish_routes
 
 
 async def bury(api: httpx2.AsyncClient, worker: Worker, *ids: str, **message: Any) -> None:
@@ -134,10 +135,10 @@ async def test_one_whose_route_is_gone_is_not_put_back(
 ) -> None:
     await bury(api, worker, "gone", topic="parcels")
     await bury(api, worker, "here", topic="orders.paid")
-    routes = '[{"name": "orders", "match": "orders*"}]'
+    publish_routes(settings.redis_url, [{"name": "orders", "match": "orders*", "target": "redis+stream:"}])
     file = KeyFile(tmp_path / "keys.yaml")
     who = file.add("someone", {topics: SCOPES})
-    async with asgi(file.settings(settings.replace(routes=routes))) as later:
+    async with asgi(file.settings(settings)) as later:
         answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]}, headers=who)
         told = [(one["status"], one["result"]) for one in answer.json()["results"]]
         assert told == [(409, "no_route"), (200, "scheduled"), (409, "not_dead")]

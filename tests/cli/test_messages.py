@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from delayq import parse_instant
+from delayq.client.known_routes import NO_WORKER
 from delayq.store.keys import spread
 from tests.cli.conftest import Cli, Given
 
@@ -49,7 +50,7 @@ def test_schedule_prints_id_and_due_time(cli: Cli, given: Given) -> None:
         due_time = parse_instant(cli("schedule", "demo", "x", *when.split()).rows[0][1])
         assert before + delay <= due_time <= now() + delay
     ran = cli("schedule", "demo", "hello", "--at", "2033-01-31T08:00:00+02:00")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.sentence()) == (0, f"{NO_WORKER}.")
     ((id, due, how),) = ran.rows
     assert (due, how) == ("2033-01-31T06:00:00.000Z", "scheduled")
     assert body_of(given, id) == "hello"

@@ -6,6 +6,7 @@ from importlib.metadata import version
 import pytest
 
 from tests.cli.conftest import Cli, Given
+from tests.support.nodes import publish_routes
 from tests.support.queues import NEW_EPOCH, OLD_EPOCH
 
 
@@ -79,9 +80,13 @@ def test_redrive_puts_dead_letters_back_and_discard_deletes_them_for_good(
 ) -> None:
     for number in range(60):
         given.dead_letter(f"id-{number}")
-    with monkeypatch.context() as patch:
-        patch.setenv("DELAYQ_ROUTES", '[{"name": "orders", "match": "orders.*"}]')
-        assert cli("dead-letters", "redrive", "id-0").rows == [["id-0", "no_route"]]
+    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "all", "match": "*"}]')  # no worker goes by what is set here
+    publish_routes(given.url, [{"name": "orders", "match": "orders.*", "target": "log:"}])
+    assert cli("dead-letters", "redrive", "id-0").rows == [["id-0", "no_route"]]
+    ran = cli("dead-letters", "redrive", "--no-route-check", "id-0")
+    assert (ran.code, ran.rows) == (0, [["id-0", "scheduled"]])
+    publish_routes(given.url, [{"name": "all", "match": "*", "target": "log:"}])
+    given.dead_letter("id-0")
     ran = cli("dead-letters", "redrive", "id-0")
     assert (ran.code, ran.rows) == (0, [["id-0", "scheduled"]])
     assert dict(cli("stats").rows)["depth"] == "1"

@@ -40,7 +40,6 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
         ("warning", "silent"),
         ("warning", "circuit"),
         ("warning", "owners"),
-        ("warning", "parked"),
     ]
     by_code = {one["code"]: one for one in findings}
     assert by_code["worker"]["text"] == "node-1: queue 3 is stuck; see the log of node-1"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context
 from delayq.client.schedule import encode_all
 from delayq.errors import InvalidMessage
@@ -45,7 +46,7 @@ def utc() -> tzinfo:
 
 
 def context(*layouts: Layout) -> Context:
-    return Context(layouts=Layouts(layouts or (Layout(4),)), limits=LIMITS, routes=Routes())
+    return Context(layouts=Layouts(layouts or (Layout(4),)), limits=LIMITS, routes=KnownRoutes(Routes()))
 
 
 def both_ways(batch: pa.RecordBatch, options: WriteOptions) -> tuple[dict[int, tuple[int, str, bytes, int]], set[int]]:

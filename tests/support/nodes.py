@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from typing import Any, Self
 
 from delayq.config import Settings, load_settings
+from delayq.nodes import NodeLine, read_nodes
+from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.timeouts import DRAIN_TIMEOUT, REDIS_TIMEOUT, SEND_TIMEOUT
 from tests.support.waiting import eventually
@@ -15,6 +19,21 @@ from workers.queue.in_flight import InFlight
 
 #: Topics that begin with 'm.' go into memory by the general path; all others into streams by the pull script itself.
 QUEUES = 2
+
+
+def lines_with(*tables: list[dict[str, Any]], age: int = 0) -> list[NodeLine]:
+    """The lines of workers that have these route tables, as they were read `age` ms after they were written."""
+    written = {f"worker-{n}": json.dumps({"seen": 0, "routes": table}).encode() for n, table in enumerate(tables)}
+    return list(read_nodes(written, age).values())
+
+
+def publish_routes(url: str, *tables: list[dict[str, Any]] | None, age: int = 0) -> None:
+    """Write the lines of workers that have these route tables, or of older workers that publish none, `age` ms ago."""
+    with closing(Store(url)) as store:
+        seen = store.run(commands.redis_now()) - age
+        for n, table in enumerate(tables):
+            line: dict[str, Any] = {"seen": seen} | ({} if table is None else {"routes": table, "policies": ""})
+            store.run(commands.publish_node(f"worker-{n}", json.dumps(line).encode()))
 
 
 def settings_for(url: str, target: MemoryTarget, **given: Any) -> Settings:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, ConfigError, InvalidMessage, Message
+from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
 from delayq.errors import MissingExtra
 from delayq.routes import Route, Routes
@@ -85,7 +86,7 @@ def message(given: Mapping[str, Any]) -> Message:
 def test_what_a_target_can_never_take_is_refused_with_its_field_and_how_to_mend_it(name: str) -> None:
     route, fields, field, why = REFUSED[name]
     with pytest.raises(InvalidMessage) as caught:
-        routes(route).check(message(fields))
+        KnownRoutes(routes(route)).check(message(fields))
     assert caught.value.field == field
     assert why in caught.value.reason
     assert "canary" not in str(caught.value)
@@ -94,7 +95,7 @@ def test_what_a_target_can_never_take_is_refused_with_its_field_and_how_to_mend_
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_it_may_take_is_not(name: str) -> None:
     route, fields = TAKEN[name]
-    routes(route).check(message(fields))
+    KnownRoutes(routes(route)).check(message(fields))
 
 
 def test_another_process_refuses_the_same_and_learns_no_secrets() -> None:
@@ -103,11 +104,12 @@ def test_another_process_refuses_the_same_and_learns_no_secrets() -> None:
         text = pickle.dumps(routes(secret).bare())
         assert b"canary" not in text.replace(b"/canary/{topic}", b"")
         with pytest.raises(InvalidMessage):
-            pickle.loads(text).check(message(fields))
+            KnownRoutes(pickle.loads(text)).check(message(fields))
 
 
 #: The cases as text, for a process that has none of these packages.
 _CASES = (
+    "from delayq.client.known_routes import KnownRoutes\n"
     "from delayq.routes import Route, Routes\n"
     "from delayq.message import Message\n"
     f"REFUSED = {REFUSED!r}\n"
@@ -123,7 +125,7 @@ def test_it_needs_no_package_of_a_target() -> None:
         f"{_CASES}"
         "from delayq import InvalidMessage\n"
         "for route, fields, *_ in REFUSED.values():\n"
-        "    try: routes(route).check(message(fields))\n"
+        "    try: KnownRoutes(routes(route)).check(message(fields))\n"
         "    except InvalidMessage: continue\n"
         "    sys.exit(f'{route} {fields}')\n"
     )
@@ -164,7 +166,7 @@ def test_a_target_of_one_s_own_brings_its_check() -> None:
         return MemoryTarget()
 
     register_target("checked-lines", open_lines, Check)
-    table = routes({"target": "checked-lines:/x"})
+    table = KnownRoutes(routes({"target": "checked-lines:/x"}))
     table.check(message({"body": b"one line"}))
     assert table.reads_body("orders")  # as it does not say that it does not
     with pytest.raises(InvalidMessage, match="r takes no line breaks"):

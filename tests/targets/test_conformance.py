@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from delayq import Client, InvalidMessage, Message, Settings
+from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
 from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
@@ -93,7 +94,7 @@ class Bench:
     def refusal(self, one: Any) -> str:
         """Why the message is refused when it is scheduled; '' if it is not."""
         try:
-            Routes([replace(self.route, match="*")]).check(one.record.message(one.id))
+            KnownRoutes(Routes([replace(self.route, match="*")])).check(one.record.message(one.id))
         except InvalidMessage as error:
             return f"{error.field}: {error.reason}"
         return ""

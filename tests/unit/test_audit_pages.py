@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from delayq.client import audit as under_test
 from delayq.client.audit import AuditEntry, WantedEntries, audit
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.routes import Routes
 from delayq.store.commands import Command
@@ -58,7 +59,7 @@ def reply_of(written: Iterable[Line], command: Command[Any]) -> list[Any]:
 
 
 def pages(written: Iterable[Line], limit: int, wanted: WantedEntries) -> Iterator[list[AuditEntry]]:
-    context = Context(layouts=Layouts((Layout(QUEUES),)), routes=Routes(None))
+    context = Context(layouts=Layouts((Layout(QUEUES),)), routes=KnownRoutes(Routes(None)))
     token = None
     for _ in range(1_000):
         plan = audit(context, limit, token, wanted)

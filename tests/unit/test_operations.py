@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from delayq.client import operations
 from delayq.client.dead_letters import dead_letters
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context, Plan
 from delayq.client.schedule import CHUNK_BYTES, Scheduled
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
@@ -21,12 +22,13 @@ from delayq.routes import Route, Routes
 from delayq.store.commands import Command
 from delayq.store.keys import Layout, Layouts, queue_keys
 from tests.support.messages import messages, schedule_messages
+from tests.support.nodes import lines_with
 
 NOW = 2_000_000_000_000
 SERVER_NOW = NOW + 7
 ROUTES = Routes([Route(name="all", target="log:")])
 LAYOUT = Layout(16)
-CONTEXT = Context(layouts=Layouts([LAYOUT]), routes=ROUTES)
+CONTEXT = Context(layouts=Layouts([LAYOUT]), routes=KnownRoutes(ROUTES))
 
 # Each is wrong in one field, or in its body, which only encoding tells.
 spoilt: list[Callable[[Message], Message]] = [
@@ -165,7 +167,9 @@ def test_each_answer_finds_its_message() -> None:
 
 
 def test_a_topic_without_a_route_and_a_script_that_failed_fail_their_own_messages_only() -> None:
-    context = replace(CONTEXT, routes=Routes([Route(name="r", match="a*", target="log:")]))
+    workers = KnownRoutes(ROUTES)
+    workers.take(lines_with([{"name": "r", "match": "a*", "target": "log:"}]))
+    context = replace(CONTEXT, routes=workers)
     lost = StoreUnavailable("away")
     server = Server(lambda command: lost if command.keys[0] == queue_keys(1).state else replies())
     wanted = [

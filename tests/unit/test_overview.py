@@ -13,7 +13,6 @@ from delayq.client.overview import Overview, overview
 from delayq.config import Settings
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.policies import NO_POLICIES, Pause, Policies
-from delayq.routes import Routes
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
 from workers.node.recent import RecentCounts
@@ -42,7 +41,7 @@ def facts_of(*lines: NodeLine, held: int | None = 0, policies: Policies = NO_POL
     )
     nodes = {line.node: line for line in lines}
     return Facts(
-        settings=Settings(), redis_url="", table=Routes(None), now=NOW, server=server, version="", layouts=(), era=0,
+        settings=Settings(), redis_url="", now=NOW, server=server, version="", layouts=(), era=0,
         nodes=nodes, stats=[], routes=[], held=held, policies=policies,
     )  # fmt: skip
 

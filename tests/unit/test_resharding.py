@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from delayq.client import operations
 from delayq.client.dead_letters import dead_letters
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.operations import Context, Scheduled
 from delayq.errors import Conflict
 from delayq.message import Message
@@ -61,7 +62,7 @@ class Reshards(RuleBasedStateMachine):
         self.suffixes = count()
         self.open: set[int] = set(self.listed[0].numbers)
         routes = Routes([Route(name="all", target="log:")])
-        self.clients = [Context(layouts=Layouts(self.listed), routes=routes) for _ in range(3)]
+        self.clients = [Context(layouts=Layouts(self.listed), routes=KnownRoutes(routes)) for _ in range(3)]
         self.live: dict[str, tuple[str, int]] = {}  # id → body, queue
         self.dead: dict[str, tuple[str, int]] = {}
         self.ended: dict[str, tuple[str, int]] = {}  # id → how, queue

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.schedule import asked_due
 from delayq.errors import InvalidMessage
@@ -18,7 +19,7 @@ from delayq.store.keys import Layout, Layouts, spread
 from tests.support.messages import schedule_messages
 from tests.unit.test_operations import NOW, SERVER_NOW, Server, replies
 
-CONTEXT = Context(layouts=Layouts([Layout(16)]), routes=Routes([Route(name="all", target="log:")]))
+CONTEXT = Context(layouts=Layouts([Layout(16)]), routes=KnownRoutes(Routes([Route(name="all", target="log:")])))
 
 
 def test_a_million_ids_are_spread_evenly() -> None:

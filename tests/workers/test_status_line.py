@@ -135,7 +135,7 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
         (found,) = read_nodes(lines, clock.now())["one"].routes
         return found
 
-    assert told() == RouteLine("hooks", "h.*", "https://hooks.example", max_attempts=16)
+    assert told() == RouteLine("hooks", "h.*", "https://hooks.example", max_attempts=16, send_timeout=30_000)
     clock.advance(10)
     opened = clock.now()
     for _ in range(3):

@@ -14,6 +14,7 @@ from delayq.nodes import LONGEST_REASON, FailedSend, OpenCircuit, RouteLine
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.targets.redis_stream.target import is_local, lies_here
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
@@ -128,6 +129,10 @@ class StatusLine:
             else None,
             route.max_attempts or self._settings.max_attempts,
             FailedSend(redis_now + failed.at, failed.reason[:LONGEST_REASON]) if failed is not None else None,
+            route.send_timeout or self._settings.send_timeout,
+            is_local(route, self._settings.redis_url),
+            route.stream if lies_here(route, self._settings.redis_url) else None,
+            route.per_queue,
         )
 
     def take_away(self) -> None:

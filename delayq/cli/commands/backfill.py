@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
-from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.cli.progress import Bar
 from delayq.client.client import Client
 from delayq.config import Settings
@@ -54,6 +54,7 @@ def backfill(
     ] = False,
     master: tables.Master = "",
     conf: tables.Conf = None,
+    no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -84,8 +85,11 @@ def backfill(
     run = run or tables.new_run()
     options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
     WriteOptions.parse(options)
-    with Client(settings=settings) as client:
+    if no_route_check:
+        options["checkRoutes"] = "false"
+    with Client(settings=settings, check_routes=not no_route_check) as client:
         client.context()  # a Redis that is away is better known before Spark starts
+        client.warn_without_worker()
         with _rows(client, table, options, settings, local=local, master=master, conf=tables.conf_of(conf)) as rows:
             _warn_if_relative(rows.columns, settings)
             if dry_run or strict:

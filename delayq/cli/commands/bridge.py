@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.clock import SystemClock
 from delayq.text.output import Output, say
@@ -41,6 +41,7 @@ def rabbitmq(
     by_timestamp: Annotated[
         bool, option("--by-timestamp", help="Count the delay from the message's timestamp, not from its arrival.")
     ] = False,
+    no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -62,7 +63,7 @@ def rabbitmq(
         reader = Reader(topic, settings.limits(), say, by_timestamp=by_timestamp)
     except (ValueError, OSError) as error:
         raise BadUse(str(error)) from None
-    with Client(settings=settings) as client:
+    with Client(settings=settings, check_routes=not no_route_check) as client:
         bridge = Bridge(client, brokers, queue, reader, say, clock=SystemClock(), prefetch=prefetch)
         with _stopped_by_signals(bridge.stop):
             counts = bridge.run()

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from delayq.cli.options import AsJson, BadUse, Ids, Limit, PageToken, Reason, RedisUrl, by_me, connect, moment, option
+from delayq.cli.options import (
+    AsJson,
+    BadUse,
+    Ids,
+    Limit,
+    NoRouteCheck,
+    PageToken,
+    Reason,
+    RedisUrl,
+    by_me,
+    connect,
+    moment,
+    option,
+)
 from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.store import commands
@@ -103,6 +116,7 @@ def groups(
 def redrive(
     ids: Ids = None,
     every: Annotated[bool, option("--all", help="All that are dead letters by now.")] = False,
+    no_route_check: NoRouteCheck = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
@@ -114,7 +128,7 @@ def redrive(
     if bool(ids) == every:
         raise BadUse("say what to put back: ids, or --all")
     results = _Results(json)
-    with connect(redis_url) as client, results:
+    with connect(redis_url, check_routes=not no_route_check) as client, results:
         for some in _all_ids(client) if every else iter([ids or []]):
             results.take(some, client.redrive(some, by=by_me(reason)))
     if every and not results.all:

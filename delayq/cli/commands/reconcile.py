@@ -9,7 +9,7 @@ import msgspec
 from delayq.cli import tables
 from delayq.cli.commands.backfill import schedule_rows
 from delayq.cli.forecast import counts_rows, counts_shape
-from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.text.output import Output, say
 
@@ -41,6 +41,7 @@ def reconcile(
     run: tables.Run = "",
     master: tables.Master = "",
     conf: tables.Conf = None,
+    no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -71,8 +72,12 @@ def reconcile(
     options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
     wanted = WriteOptions.parse(options)
     counts: Counts | None = None
-    with Client(settings=settings) as client:
+    if no_route_check:
+        options["checkRoutes"] = "false"
+    with Client(settings=settings, check_routes=not no_route_check) as client:
         client.context() if fix else client.reading()  # a Redis that is away is better known before Spark starts
+        if fix:
+            client.warn_without_worker()
         with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
             frame = mapped(read(spark, table), table)
             with compare(frame, wanted, client) as found:

@@ -16,6 +16,7 @@ from delayq.cli.options import (
     BadUse,
     Delay,
     Level,
+    NoRouteCheck,
     RedisUrl,
     Window,
     connect,
@@ -24,9 +25,10 @@ from delayq.cli.options import (
     option,
     properties_of,
 )
+from delayq.client.known_routes import NO_WORKER
 from delayq.message import Message, State
 from delayq.text.answers import instant, scheduled_out
-from delayq.text.output import Output
+from delayq.text.output import Output, say
 
 __all__ = ["schedule"]
 
@@ -55,13 +57,14 @@ def schedule(
         str | None, option("--expire-after", metavar="DURATION", help="Give up when it is so late: 10m.")
     ] = None,
     window: Window = None,
+    no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Schedule a message; print its id and due."""
     due = due_of(delay, at, level)
     expires = duration("--expire-after", expire_after)
-    with connect(redis_url) as client:
+    with connect(redis_url, check_routes=not no_route_check) as client:
         limit = client.context().limits.body
         message = Message(
             topic=topic,
@@ -75,11 +78,14 @@ def schedule(
             expire_after=expires,
             window=duration("--window", window),
         )
+        client.known_routes.be_quiet()  # a refusal is one sentence: the warning comes behind what was done
         scheduled = client.schedule(msgspec.structs.replace(message, **due))
     if json:
         Output().json(scheduled_out(scheduled))
     else:
         Output().line(scheduled.id, instant(scheduled.due), _how(scheduled))
+    if client.known_routes.without_worker:
+        say(f"{NO_WORKER}.")
     return 0
 
 

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
+from delayq.client.client import Client
 from delayq.clock import Clock, SystemClock, pause
+from delayq.config import Settings
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import check_topic
-from delayq.routes import Routes
+from delayq.routes import Route
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
@@ -27,6 +29,8 @@ __all__ = ["tail"]
 MOST = 50
 STEP = 500  # ms that one look waits at most
 START = b"0-0"
+#: The target of a route whose streams, if it has any, cannot be read from here.
+ELSEWHERE = "elsewhere:"
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
@@ -46,7 +50,7 @@ def tail(
     Each entry with its due, by how many ms it came after that, its id, tags and body.
     """
     settings = settings_of(redis_url)
-    name, url = _stream_of(settings.route_table(), check_topic(topic), stream, settings.redis_url)
+    name, url = _stream_of(_route_of(settings, check_topic(topic)), topic, stream, settings.redis_url)
     step = max(1, min(STEP, settings.redis_timeout // 2))
     output = Output()
     with closing(Store(url, timeout=settings.redis_timeout / 1000)) as store, suppress(KeyboardInterrupt):
@@ -60,9 +64,25 @@ def tail(
     return 0
 
 
-def _stream_of(routes: Routes, topic: str, named: str | None, redis_url: str) -> tuple[str, str]:
+def _route_of(settings: Settings, topic: str) -> Route | None:
+    """The topic's route by the tables of the live workers; if no worker is live, by the table that is set here."""
+    own = settings.route_table().find(topic)
+    with Client(settings=settings) as client:
+        live = [line for line in client.nodes().values() if not line.stale and line.tells_routes]
+    if not live:
+        return own
+    found = next((one for line in live if (one := line.route_of(topic)) is not None), None)
+    if found is None:
+        return None
+    if found.stream is not None:
+        return Route(name=found.name, stream=found.stream, per_queue=found.per_queue)
+    if own is not None and (own.name, own.match, own.shown_target) == (found.name, found.match, found.target):
+        return own  # only here its whole URL is known
+    return Route(name=found.name, target=ELSEWHERE)
+
+
+def _stream_of(route: Route | None, topic: str, named: str | None, redis_url: str) -> tuple[str, str]:
     """The stream and the Redis that it lies in."""
-    route = routes.find(topic)
     if route is None or not route.target.startswith("redis+stream:"):
         if named is None:
             where = "no route takes it" if route is None else f"its route {route.name} goes elsewhere"

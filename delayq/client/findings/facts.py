@@ -13,7 +13,6 @@ from delayq.client.policies import HELD
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
-from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
@@ -34,7 +33,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     redis_url: str
-    table: Routes
     now: int
     server: ServerSettings
     version: str
@@ -57,7 +55,7 @@ def _meta(reply: Any) -> tuple[str, str, int]:
     return listed, version, int(era or 0)
 
 
-def read_facts(settings: Settings, redis_url: str, table: Routes) -> Plan[Facts]:
+def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     """Read them from that Redis, and write nothing; raises StoreError."""
     questions = checks.questions("always")
     answers = yield [
@@ -79,7 +77,6 @@ def read_facts(settings: Settings, redis_url: str, table: Routes) -> Plan[Facts]
     return Facts(
         settings=settings,
         redis_url=redis_url,
-        table=table,
         now=now,
         server=checks.told(answers[4:]),
         version=version if listed else "",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from delayq.client.explain import NO_ROUTE, OF_ROUTE
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
-from delayq.targets.redis_stream.target import is_local
 
 __all__ = [
     "LATE",
@@ -67,29 +67,35 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
 
 
 def check_parked_routes(facts: Facts) -> Iterator[Check]:
-    """Whether something waits for a target that the route table does not know."""
-    known = {route.name for route in facts.table.table}
-    gone: dict[str, list[int]] = {}
+    """Whether messages are parked whose topic no route takes, or whose route no live worker has.
+
+    Only the tables of live workers count: this process may have another one. Without a live worker nothing is said.
+    """
+    parked: dict[str, list[int]] = {}
     for one in facts.stats:
         for name in one.parked_sets:
-            if name.startswith("t:") and name[2:] not in known:
-                gone.setdefault(name[2:], []).append(one.queue)
-    if not gone:
+            if name.startswith(OF_ROUTE):
+                parked.setdefault(name.removeprefix(OF_ROUTE), []).append(one.queue)
+    known = {route.name for line in facts.live for route in line.routes}
+    if without := parked.pop(NO_ROUTE, None):
+        text = f"messages are parked in {name_queues(without)} whose topic no route takes"
+        mend = "add a route to DELAYQ_ROUTES of the workers, and restart them; or cancel the messages"
+        yield Check("parked", WARN, text, mend)
+    gone = {name: queues for name, queues in parked.items() if name not in known}
+    if gone and facts.live and all(line.tells_routes for line in facts.live):
+        named = "; ".join(f"{name} in {name_queues(queues)}" for name, queues in sorted(gone.items()))
+        text = f"messages are parked for routes that no live worker has: {named}"
+        mend = "their owners route them again by their own table within seconds; else see delayq routes"
+        yield Check("parked", WARN, text, mend)
+    elif not without:
         yield Check("parked", OK, "nothing is parked for a route that is gone")
-        return
-    named = "; ".join(f"{name} in {name_queues(queues)}" for name, queues in sorted(gone.items()))
-    text = f"messages are parked for routes that DELAYQ_ROUTES does not have: {named}"
-    mend = "workers route them again by their own table: start one, or give this machine that table"
-    yield Check("parked", WARN, text, mend)
 
 
 def check_parked_streams(facts: Facts) -> Iterator[Check]:
     """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
-    for route in facts.table.table:
-        if not is_local(route, facts.redis_url):
-            continue
-        if waiting := [one.queue for one in facts.stats if f"t:{route.name}" in one.parked_sets]:
-            text = f"messages of route {route.name} are parked in {name_queues(waiting)}: their streams take nothing"
+    for name in dict.fromkeys(route.name for line in facts.live for route in line.routes if route.local):
+        if waiting := [one.queue for one in facts.stats if f"{OF_ROUTE}{name}" in one.parked_sets]:
+            text = f"messages of route {name} are parked in {name_queues(waiting)}: their streams take nothing"
             mend = "let delayq's user write to the topics' keys, or see stream_refuses in the log of the workers"
             yield Check("streams", WARN, text, mend, runbook="delayqstreamrefuses")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.client import Client
 from delayq.client.operations import Scheduled, look_for_whole
 from delayq.client.schedule import asked_due, whole_id
+from delayq.client.plan import Context
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
@@ -138,11 +138,12 @@ def digests(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> list[
 def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
     """Look at every row of a task."""
     found = Forecast()
-    with handed.client() as client:
+    with handed.client_of_task(check_routes=options.check_routes) as client:
         context = client.reading()
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())
-            rows = [_checked(row, context.limits, now, client) for row in messages_of(batch, options, lambda: here)]
+            client.learn_routes()
+            rows = [_checked(row, context, now) for row in messages_of(batch, options, lambda: here)]
             ids = {whole_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
             looked = client.run(partial(look_for_whole, ids=[*ids]))
             there = dict(zip(looked, all_good([*looked.values()]), strict=True))
@@ -151,14 +152,14 @@ def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Hande
     return found
 
 
-def _checked(row: Message | InvalidMessage, limits: Limits, now: int, client: Client) -> Message | InvalidMessage:
+def _checked(row: Message | InvalidMessage, context: Context, now: int) -> Message | InvalidMessage:
     """The row, or what is wrong with it."""
     if isinstance(row, InvalidMessage):
         return row
     try:
-        row.validate(limits, now)
-        client.reading().routes.check(row)
-        encode(row, limits)
+        row.validate(context.limits, now)
+        context.routes.check(row)
+        encode(row, context.limits)
         whole_id(row.id, row.ordering_key)
     except InvalidMessage as error:
         return error

@@ -25,6 +25,12 @@ class Handed(NamedTuple):
         """Raises ConfigError for routes that make no sense."""
         return cls(settings.replace(routes=""), settings.route_table().bare())
 
-    def client(self) -> Client:
+    def client(self, *, check_routes: bool = True) -> Client:
         """A client of their Redis."""
-        return Client(settings=self.settings, routes=self.routes)
+        return Client(settings=self.settings, routes=self.routes, check_routes=check_routes)
+
+    def client_of_task(self, *, check_routes: bool = True) -> Client:
+        """The same for one of many tasks. It does not warn that no worker is live: the driver does."""
+        made = self.client(check_routes=check_routes)
+        made.known_routes.be_quiet()
+        return made

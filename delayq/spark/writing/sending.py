@@ -64,7 +64,9 @@ class Sender:
     def _send_plain(self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]) -> tuple[int, dict[int, Outcome | None]]:
         """Schedule the plain rows of a batch: how many were scheduled just so, and the others; None: not looked at."""
         try:
-            plain = plain_rows(batch, self._options, self._client.context(), self._clock.now(), zone)
+            context = self._client.context()
+            self._client.learn_routes()
+            plain = plain_rows(batch, self._options, context, self._clock.now(), zone)
         except StoreError:
             plain = None
         if plain is None:

@@ -99,6 +99,9 @@ class Job:
             self.rejects.make()
         if self.options.report and not stream:
             self._tell(begun_line(self.options.report, self.id))
+        else:  # whoever reads the report has done this
+            with self.handed.client(check_routes=self.options.check_routes) as client:
+                client.warn_without_worker()
 
     def _tell(self, lines: list[Command[Any]]) -> None:
         patience = Patience(SystemClock(), self.options.retry_for)
@@ -110,7 +113,7 @@ class Job:
     def write(self, batches: Iterable[pa.RecordBatch], place: Place | None = None) -> Done:
         """Schedule the rows of one task; raises GivenUp."""
         place = place if place is not None else Place()
-        with self.handed.client() as client:
+        with self.handed.client_of_task(check_routes=self.options.check_routes) as client:
             task = _Task(self, client, SystemClock(), place)
             return Done(self.id, place.partition, task.write(batches), task.close())
 

@@ -20,7 +20,7 @@ from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
 from delayq.urls import split_url
 
-__all__ = ["RedisStreamTarget", "is_local"]
+__all__ = ["RedisStreamTarget", "is_local", "lies_here"]
 
 
 def redis_url_of(target: str, redis_url: str) -> str:
@@ -40,12 +40,16 @@ def is_local(route: Route, redis_url: str) -> bool:
     They lie in delayq's own Redis, and have no bound, which would have to be looked at; in a cluster they lie in the slot
     of the queue only if each queue has its own.
     """
-    if route.path == "general" or route.max_backlog is not None or split_url(route.target).scheme != "redis+stream":
+    if route.path == "general" or route.max_backlog is not None or not lies_here(route, redis_url):
         return False
-    ours = parse(redis_url)
-    if ours.kind == CLUSTER and not route.per_queue:
+    return route.per_queue or parse(redis_url).kind != CLUSTER
+
+
+def lies_here(route: Route, redis_url: str) -> bool:
+    """Whether the route's messages go into streams of delayq's own Redis, by whichever path."""
+    if split_url(route.target).scheme != "redis+stream":
         return False
-    return ours.same_as(parse(redis_url_of(route.target, redis_url)))
+    return parse(redis_url).same_as(parse(redis_url_of(route.target, redis_url)))
 
 
 class RedisStreamTarget:
