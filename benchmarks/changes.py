@@ -11,7 +11,17 @@ import msgspec
 from benchmarks.beside import python_of
 from benchmarks.load.side import Slot
 from benchmarks.results import Figure
-from benchmarks.slots import BACKLOG, NULL_BACKLOG, Kind, Side, costs, in_slots, rates
+from benchmarks.slots import (
+    BACKLOG,
+    KEYED_BACKLOG,
+    KEYED_NULL_BACKLOG,
+    NULL_BACKLOG,
+    Kind,
+    Side,
+    costs,
+    in_slots,
+    rates,
+)
 
 __all__ = ["KINDS", "changes"]
 
@@ -26,6 +36,8 @@ KINDS: Final = (
     Kind("delivery through the general path into a null target at 1,000/s", 10, Slot(1_000, null=True)),
     Kind("drain into Redis Streams", 6, BACKLOG),
     Kind("drain through the general path into a null target", 6, NULL_BACKLOG),
+    Kind("drain with a business key into Redis Streams", 6, KEYED_BACKLOG),
+    Kind("drain with a business key into a null target", 6, KEYED_NULL_BACKLOG),
 )
 
 

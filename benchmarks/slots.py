@@ -26,6 +26,8 @@ from delayq.policies import Policy
 
 __all__ = [
     "BACKLOG",
+    "KEYED_BACKLOG",
+    "KEYED_NULL_BACKLOG",
     "NULL_BACKLOG",
     "Kind",
     "Measured",
@@ -48,6 +50,9 @@ UP: Final = 10_000
 #: A backlog of two seconds into streams, and one through the general path.
 BACKLOG: Final = Slot(20_000, 2_000, drains=True)
 NULL_BACKLOG: Final = msgspec.structs.replace(BACKLOG, null=True)
+#: The same with a business key each.
+KEYED_BACKLOG: Final = msgspec.structs.replace(BACKLOG, keys=1)
+KEYED_NULL_BACKLOG: Final = msgspec.structs.replace(NULL_BACKLOG, keys=1)
 
 
 class Kind(msgspec.Struct, frozen=True):

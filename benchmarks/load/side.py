@@ -36,13 +36,15 @@ ASIDE = 10_000
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """`count` messages over `length` ms, with so much `slack`; or as a backlog if it `drains`, perhaps into a `null` target."""
+    """`count` messages with so many business `keys` over `length` ms, with so much `slack`; or as a backlog if it `drains`,
+    perhaps into a `null` target."""
 
     count: int
     length: int = 1_000
     drains: bool = False
     null: bool = False
     slack: int = 0
+    keys: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -103,7 +105,11 @@ def _schedule(plan: Plan, client: Client) -> None:
         message
         for number, due in enumerate(dues)
         for message in make(
-            slot.count, spread(due, span), seed=number, topics=(f"held.{number}",) if plan.held else TOPICS
+            slot.count,
+            spread(due, span),
+            keys=slot.keys,
+            seed=number,
+            topics=(f"held.{number}",) if plan.held else TOPICS,
         )
     ]
     together = len(messages)

@@ -11,6 +11,7 @@ How routes are, and why a message is parked, is what live workers say in their l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,15 +29,17 @@ from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key,
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
 from delayq.store import checks, commands
-from delayq.store.commands import MOVED, Command, Found, Meta, QueueStats
+from delayq.store.commands import MOVED, Carriers, Command, Found, Meta, QueueStats
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
 __all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "RouteState", "Scheduled"]
 
+#: Messages of a queue that carry a business key, in a page; and of those that have ended and are remembered, in all.
 FIND_LIMIT: Final = 1_000
-#: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
+MOST_ENDED: Final = 1_000
+#: Pages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
 #: The topic that each id's message had when it was looked at; '' for an id that has ended.
 Topics = Mapping[str, str]
@@ -92,26 +95,35 @@ def _seen(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
 def by_key(context: Context, key: str, each: Callable[[Context, list[str]], Plan[list[Any]]]) -> Plan[list[Any]]:
     """Do something, a page by `each`, to all messages that carry a business key; how each of them went, page by page.
 
+    Those that have ended and are remembered are among them, up to MOST_ENDED of each queue: `each` says how they ended.
     The error of a later page comes last: what stands before it was done. Raises that of the first.
     """
     check_key(key, context.limits, "key")
     outcomes: list[Any] = []
-    pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
+    ended: Counter[int] = Counter()
+
+    def ask(keys: QueueKeys, behind: str = "") -> Command[Carriers]:
+        left = max(0, MOST_ENDED - ended[keys.number])
+        return commands.find_by_key(keys, key, FIND_LIMIT, behind, ended=left, retention=context.retention)
+
+    pages = yield from every_queue(context, ask)
     for _ in range(MOST_PAGES):
-        outcomes += yield from each(context, sorted(id for page in pages.values() for id in page))
-        full = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
-        if not full:
+        ids = sorted(id for page in pages.values() for id in (*page, *page.ended))
+        outcomes += yield from each(context, ids)
+        ended.update({queue: len(page.ended) for queue, page in pages.items()})
+        behind = {queue: page.behind for queue, page in pages.items() if page.behind}
+        if not behind:
             break
-        answers = yield [commands.find_by_key(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in full.items()]
+        answers = yield [ask(queue_keys(queue), id) for queue, id in behind.items()]
         for answer in answers:
             if isinstance(answer, StoreError):
                 return [*outcomes, answer]
-        pages = dict(zip(full, answers, strict=True))
+        pages = dict(zip(behind, answers, strict=True))
     return outcomes
 
 
 def cancel_by_key(context: Context, key: str) -> Plan[list[Any]]:
-    """Cancel all pending messages that carry a business key; see `by_key`."""
+    """Cancel all messages that carry a business key; see `by_key`."""
     return by_key(context, key, cancel)
 
 
@@ -288,14 +300,24 @@ def _is_elsewhere(one: Found | None) -> bool:
 def find(context: Context, key: str) -> Plan[list[Found]]:
     """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue."""
     check_key(key, context.limits, "key")
+    ids: list[str] = []
+    told: Counter[int] = Counter()
     pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
-    ids = sorted(id for page in pages.values() for id in page)
+    while pages:  # more than once only where many that carry the key have ended
+        ids += (id for page in pages.values() for id in page)
+        told.update({queue: len(page) for queue, page in pages.items()})
+        behind = {queue: page.behind for queue, page in pages.items() if page.behind and told[queue] < FIND_LIMIT}
+        asked = [
+            commands.find_by_key(queue_keys(queue), key, FIND_LIMIT - told[queue], id) for queue, id in behind.items()
+        ]
+        pages = dict(zip(behind, all_good((yield asked)), strict=True)) if asked else {}
+    ids.sort()
     found = [one for one in (yield from get(context, ids)) if one is not None and one.record is not None]
     return sorted(found, key=lambda one: (one.due if one.due is not None else MAX_DUE, one.id))
 
 
 def count(context: Context, key: str) -> Plan[int]:
-    """How many messages carry a business key and have not ended; raises StoreError."""
+    """How many messages carry a reserved key; raises StoreError."""
     return sum((yield from every_queue(context, lambda keys: commands.count_key(keys, key))).values())
 
 

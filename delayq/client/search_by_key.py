@@ -69,16 +69,16 @@ class SearchByKey:
         """Find out which queues have such messages."""
         self._take((yield from every_queue(self._context, lambda keys: self._ask(keys.number, self._behind))))
 
-    def _ask(self, queue: int, behind: str) -> commands.Command[list[str]]:
+    def _ask(self, queue: int, behind: str) -> commands.Command[commands.Carriers]:
         return commands.find_by_key(queue_keys(queue), self._key, IDS, behind)
 
-    def _take(self, pages: dict[int, list[str]]) -> None:
+    def _take(self, pages: dict[int, commands.Carriers]) -> None:
         for queue, ids in pages.items():
             self._unread.pop(queue, None)
             if ids:
                 self._ids[queue] = deque(ids)
-            if len(ids) == IDS:
-                self._unread[queue] = ids[-1]
+            if ids.behind:
+                self._unread[queue] = ids.behind
 
     def goes_on(self, *, in_time: bool) -> bool:
         """Whether another step is worth it. One is always made: so pages come forward."""
@@ -112,6 +112,8 @@ class SearchByKey:
         if self._looked_bytes:
             most = max(1, min(most, MOST_BYTES * self._looked // self._looked_bytes))
         ids: list[str] = []
+        if self._unread.keys() - self._ids:
+            return ids  # what that queue has next may come first: so far it only had messages that have ended
         while self._ids and len(ids) < most:
             queue = min(self._ids, key=lambda one: self._ids[one][0])
             ids.append(self._ids[queue].popleft())

@@ -55,7 +55,7 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "audit", "census", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "audit", "census", "dead", "ended", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -70,6 +70,7 @@ class QueueKeys:
         self.dead = prefix + "dead"
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
+        self.ended = prefix + "ended"
         self.wake = prefix + "wake"
         self.census = prefix + "census"
 

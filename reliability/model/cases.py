@@ -10,6 +10,7 @@ from typing import Any
 from reliability.model import (
     deadline_model,
     hold_model,
+    memory_model,
     parking_model,
     pause_model,
     protocol_model,
@@ -176,6 +177,25 @@ HOLD = Model(
     ),
 )
 
+MEMORY = Model(
+    "memory",
+    _fields(memory_model.Rules),
+    _searches(memory_model.check, memory_model.Rules, {"one id and two calls": {}}),
+    (
+        *_without("the id is remembered, and its key is not", member_stays="a key that is forgotten before the id"),
+        *_without("a key leads to an id that nobody knows", member_goes="a key that outlives the id"),
+        *_without(
+            "a message that lives is found as one that has ended",
+            made_forgets="an id that is scheduled anew and stays remembered",
+        ),
+        *_without(
+            "a call that was repeated is delivered twice",
+            again_if_certain="a cancel that is lifted though the message was in flight",
+            again_asks="a repeated call that lifts any end",
+        ),
+    ),
+)
+
 PARKING = Model(
     "parking",
     _fields(parking_model.Rules),
@@ -288,4 +308,4 @@ WAKE = Model(
     ),
 )
 
-MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, PARKING, WAKE)}
+MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE)}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,7 +11,7 @@ from delayq.api_keys import SCOPES
 from delayq.client import operations
 from delayq.config import Settings
 from delayq.store import commands
-from delayq.store.commands import Command
+from delayq.store.commands import Carriers, Command
 from delayq.store.keys import QueueKeys
 from tests.api.conftest import HOUR, Serving, Worker, bring_into, schedule
 from tests.support.keys import KeyFile
@@ -72,8 +73,9 @@ async def test_what_a_key_cancelled_before_a_page_could_not_be_read_is_told(
     monkeypatch.setattr(operations, "FIND_LIMIT", 2)
     find = commands.find_by_key
 
-    def only_the_first(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
-        return find(keys, key, limit) if not after else replace(find(keys, key, limit), keys=[keys.state])
+    def only_the_first(keys: QueueKeys, key: str, limit: int, after: str = "", **more: Any) -> Command[Carriers]:
+        first = find(keys, key, limit, **more)
+        return first if not after else replace(first, keys=[keys.state] * 3)
 
     monkeypatch.setattr(commands, "find_by_key", only_the_first)
     file = KeyFile(tmp_path / "keys.yaml")

@@ -70,7 +70,7 @@ def test_the_count_is_exact_in_every_ending(q: Queue) -> None:
         assert (count(q), count(q, TAG)) == (2, 2)
         q.reschedule("a", "a20000")
         end(q)
-        assert (count(q), count(q, TAG), count(q, "k")) == (1, 1, 0), ending
+        assert (count(q), count(q, TAG), q.find("k"), q.state().ended) == (1, 1, [], {"a": ["k"]}), ending
 
 
 def test_a_tag_with_a_colon_is_no_other_topics() -> None:

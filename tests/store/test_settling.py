@@ -25,9 +25,12 @@ def test_an_ack_removes_index_members_only_of_what_it_removed(q: Queue) -> None:
     a, b, c = q.take(now=20_000)
     q.cancel("b")
     q.given(row("d", at=90_000, keys=("k",)))
-    q.admin.zadd(q.keys.index, {b"k\x00b": 0})  # as if b had been scheduled anew
+    q.admin.zrem(q.keys.final, "b")  # its window has passed
+    q.admin.hdel(q.keys.ended, "b")
+    q.given(row("b", at=80_000, keys=("k",)))
     assert q.ack(a, b, c) == (True, 2)
-    assert q.state().keys == {"k": ["b", "d"]}
+    assert (q.state().keys, q.find("k")) == ({"k": ["b", "d"], "own-b": ["b"]}, ["b", "d"])
+    assert q.state().ended == {id: ["k", f"own-{id}"] for id in "ac"}
 
 
 def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_that_redis_lost(q: Queue) -> None:

@@ -194,7 +194,8 @@ class State:
     """Everything of a queue that its messages leave in Redis.
 
     Ids stand for tickets. A ticket whose record is gone, or of another generation, is an `orphan`; a record without
-    any ticket a `stray`.
+    any ticket a `stray`. `keys` are those that are in the index but for those of `ended`: of each id that has ended, the
+    business keys that lead to it.
     """
 
     queue: dict[str, int] = field(default_factory=dict)
@@ -204,6 +205,7 @@ class State:
     dead: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     final: dict[str, tuple[str, int]] = field(default_factory=dict)
+    ended: dict[str, list[str]] = field(default_factory=dict, compare=False)  # what is remembered of `final`, no more
     orphans: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
 
@@ -435,14 +437,17 @@ class Queue:
             if found := tickets(key.decode()):
                 state.parked[key.decode().removeprefix(prefix)] = found
         state.attempts = {id.decode(): int(count) for id, count in admin.hgetall(k.attempts).items()}
-        for member in admin.zrange(k.index, 0, -1):
-            key, id = member.decode().split("\0")
+        state.ended = {id.decode(): keys.decode().split() for id, keys in admin.hgetall(k.ended).items()}
+        members = {tuple(member.decode().split("\0")) for member in admin.zrange(k.index, 0, -1)}
+        for key, id in sorted(members - {(key, id) for id, keys in state.ended.items() for key in keys}):
             if not key.startswith("\1"):  # by what the caller gave: tests/store/test_asked_ids.py
                 state.keys.setdefault(key, []).append(id)
         state.dead = {id.decode(): int(score) for id, score in admin.zrange(k.dead, 0, -1, withscores=True)}
         state.reasons = {id.decode(): text.decode() for id, text in admin.hgetall(k.reasons).items()}
         for id, score in admin.zrange(k.final, 0, -1, withscores=True):
             state.final[id.decode()] = ending(score)
+        assert members >= {(key, id) for id, keys in state.ended.items() for key in keys}
+        assert state.ended.keys() <= state.final.keys()
         state.strays = {id.decode() for id in pool} - seen - state.dead.keys()
         return state
 

@@ -246,17 +246,17 @@ def test_a_wrong_id_or_key_is_refused_before_anything_is_sent() -> None:
 def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "FIND_LIMIT", 2)
     lost = StoreUnavailable("away")
-    in_queue_0 = {"": [b"a.0000", b"b.0000"], "b.0000": lost}
+    in_queue_0 = {"": [b"b.0000", [b"a.0000", b"b.0000"], []], "b.0000": lost}
 
     def reply(command: Command[Any]) -> Any:
         if command.script == "cancel":
             return [b"cancelled"] * len(command.args[5:])
-        return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else []
+        return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else [b"", [], []]
 
     first, second, error = Server(reply).run(operations.cancel_by_key(CONTEXT, "k"))
     assert (first.id, second.id, error) == ("a.0000", "b.0000", lost)
     # If a first page cannot be read, nothing is cancelled.
-    server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [])
+    server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [b"", [], []])
     with pytest.raises(StoreUnavailable):
         server.run(operations.cancel_by_key(CONTEXT, "k"))
     assert {command.script for command in server.asked} == {"", "find_by_key"}

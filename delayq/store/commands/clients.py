@@ -68,7 +68,7 @@ def schedule(
     with `codec.due_head` of its due or delay (ms) before it.
     """
     args: list[Arg] = [now, keys.wake, retention.window, retention.short, policies, kinds, *ids, *bodies]
-    names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead)
+    names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead, keys.ended)
     return Command("schedule", names, args, _read_schedule)
 
 
@@ -103,7 +103,17 @@ def cancel(
     """
     return Command(
         "cancel",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.audit),
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.index,
+            keys.final,
+            keys.dead,
+            keys.audit,
+            keys.ended,
+        ),
         (now, retention.window, retention.most, entry, *allowed(ids, topics)),
         _noting(entry, changed, texts),
     )
@@ -275,7 +285,17 @@ def discard(
     """Delete dead letters for good; False for what is and was none, None for what has moved."""
     return Command(
         "discard",
-        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons, keys.final, keys.audit),
+        (
+            keys.state,
+            keys.pool,
+            keys.attempts,
+            keys.index,
+            keys.dead,
+            keys.reasons,
+            keys.final,
+            keys.audit,
+            keys.ended,
+        ),
         (now, retention.window, retention.most, entry, *allowed(ids, topics)),
         _noting(entry, changed, lambda reply: [None if removed < 0 else bool(removed) for removed in reply]),
     )

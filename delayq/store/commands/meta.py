@@ -106,7 +106,7 @@ def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTI
     """Whether a closed queue holds and remembers nothing any more; ids that ended before the window are forgotten."""
     return Command(
         "is_drained",
-        (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index),
+        (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index, keys.ended),
         (now, retention.window),
         bool,
     )

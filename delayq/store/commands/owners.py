@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from delayq.message import RESERVED
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
@@ -289,6 +290,7 @@ def pull(
             keys.final,
             keys.dead,
             keys.reasons,
+            keys.ended,
             *known.streams,
         ),
         args,
@@ -325,14 +327,23 @@ def ack(
     args: list[Arg] = [epoch, now, retention.window, retention.most, len(done)]
     args += [one.ticket for one in done]
     args += [one.score for one in done]
+    digests = len(args)
     args += ["" if (digest := one.digest) is None else digest for one in done]
-    for one in done:
+    keyed: list[Arg] = []
+    reserved: list[Arg] = []
+    for place, one in enumerate(done):
         if index_keys := one.index_keys:
-            id = b"\0" + one.ticket[:-8]
-            args += [key.encode() + id for key in index_keys]
+            own = [key for key in index_keys if not key.startswith(RESERVED)]
+            if own:
+                keyed += (place + 1, " ".join(own))
+                args[digests + place] = args[digests + place] or 0  # its id is remembered, too
+            if len(own) < len(index_keys):
+                id = b"\0" + one.ticket[:-8]
+                reserved += [key.encode() + id for key in index_keys[len(own) :]]
+    args += (len(keyed) // 2, *keyed, *reserved)
     return Command(
         "ack",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.ended),
         args,
         lambda reply: (reply[0] == b"ok", reply[1]),
     )

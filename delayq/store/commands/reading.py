@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,8 @@ from delayq.store.keys import QueueKeys
 __all__ = [
     "COUNTERS",
     "HELD_SET",
+    "LOOK_BY_KEY",
+    "Carriers",
     "Found",
     "QueueStats",
     "Searched",
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 
+#: Members of the index that one look by a business key reads at most: it takes the server a few ms.
+LOOK_BY_KEY: Final = 5_000
 #: How the names of parked sets begin in which messages of paused or limited topics are held.
 HELD_SET: Final = "h:"
 
@@ -119,9 +123,39 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
     return number(buried), number(tries), why.decode(errors="replace")
 
 
-def find_by_key(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
-    """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
-    return Command("find_by_key", (keys.index,), (key, limit, after), texts)
+class Carriers(list[str]):
+    """A page of the ids of one queue's messages that carry a business key and have not ended, in order.
+
+    `ended` are ids of those that have ended and are remembered. The next page begins behind the id `behind` ('': this is the last
+    one). A page may have no ids and not be the last.
+    """
+
+    __slots__ = ("behind", "ended")
+
+    def __init__(self, ids: Iterable[str] = (), ended: Iterable[str] = (), behind: str = "") -> None:
+        super().__init__(ids)
+        self.ended = list(ended)
+        self.behind = behind
+
+
+def find_by_key(
+    keys: QueueKeys,
+    key: str,
+    limit: int,
+    after: str = "",
+    *,
+    ended: int = 0,
+    look: int = LOOK_BY_KEY,
+    now: Now = "",
+    retention: Retention = RETENTION,
+) -> Command[Carriers]:
+    """Up to `limit` messages of one queue that carry the business key, and up to `ended` that have ended, behind an id."""
+    return Command(
+        "find_by_key",
+        (keys.index, keys.state, keys.final),
+        (key, limit, after, ended, look, now, retention.window),
+        lambda reply: Carriers(texts(reply[1]), texts(reply[2]), reply[0].decode()),
+    )
 
 
 def asked(keys: QueueKeys, ids: Sequence[str]) -> Command[list[list[str]]]:
@@ -152,7 +186,7 @@ def find_by_property(keys: QueueKeys, cursor: str, look: int, name: str, value: 
 
 
 def count_key(keys: QueueKeys, key: str) -> Command[int]:
-    """How many messages of one queue carry the business key and have not ended."""
+    """How many messages of one queue carry the key. It has to be a reserved one: of others, what has ended is counted, too."""
     return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
 
 

@@ -1,6 +1,6 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet, or held by a pause since before
 -- it was due. Anything else that was pending is removed too, but says 'in_flight': it may be or have been forwarded.
--- KEYS: state queue pool attempts keys final dead audit
+-- KEYS: state queue pool attempts keys final dead audit ended
 -- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline
 --       (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
@@ -8,9 +8,9 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record index rights final forget life closed
+-- @include clock deadline record unreserved index rights final forget life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local index, final, dead, audit, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local now = clock(ARGV[1])
 local window, most_final, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local noted = entry ~= '' and {}
@@ -32,9 +32,13 @@ local function cancel(id)
   redis.call('ZREM', queue, ticket)
   redis.call('HDEL', pool, id)
   redis.call('HDEL', attempts, id)
-  local members = key_members(record, id)
+  local members = {}
+  local keys = split_keys_of(members, record, id)
   if #members > 0 then
     redis.call('ZREM', index, unpack(members))
+  end
+  if keys ~= '' then
+    redis.call('HSET', ended_keys, id, keys)
   end
   redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
   if noted then
@@ -48,7 +52,7 @@ local answer = {}
 for i, id in ipairs(allowed_ids(pool, 5)) do
   answer[i] = cancel(id)
 end
-forget_over(final, index, most_final)
+forget_over(final, index, ended_keys, most_final)
 if noted and #noted > 0 then
   -- @include audit
 end

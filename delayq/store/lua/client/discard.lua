@@ -1,5 +1,5 @@
 -- Delete dead letters for good.
--- KEYS: state pool attempts keys dead reasons final audit
+-- KEYS: state pool attempts keys dead reasons final audit ended
 -- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see
 --       include/deadline)
 -- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each;
@@ -7,9 +7,9 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record index rights final forget closed
+-- @include clock deadline record unreserved index rights final forget closed
 local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local dead, reasons, final, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local dead, reasons, final, audit, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local now = earlier(state, clock(ARGV[1]))
 local window, entry = tonumber(ARGV[2]), ARGV[4]
 local noted = entry ~= '' and {}
@@ -18,9 +18,13 @@ for i, id in ipairs(allowed_ids(pool, 5)) do
   local removed = redis.call('ZREM', dead, id)
   if removed == 1 then
     local record = redis.call('HGET', pool, id)
-    local members = record and key_members(record, id) or {}
+    local members = {}
+    local keys = record and split_keys_of(members, record, id) or ''
     if #members > 0 then
       redis.call('ZREM', index, unpack(members))
+    end
+    if keys ~= '' then
+      redis.call('HSET', ended_keys, id, keys)
     end
     redis.call('HDEL', pool, id)
     redis.call('HDEL', attempts, id)
@@ -40,7 +44,7 @@ for i, id in ipairs(allowed_ids(pool, 5)) do
   end
   answer[i] = removed
 end
-forget_over(final, index, tonumber(ARGV[3]))
+forget_over(final, index, ended_keys, tonumber(ARGV[3]))
 if noted and #noted > 0 then
   -- @include audit
 end

@@ -1,5 +1,5 @@
 -- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
--- KEYS: state queue pool keys final dead
+-- KEYS: state queue pool keys final dead ended
 -- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), the version of the policies that
 --       the messages follow ('' = none), kinds: a letter for each
 --       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
@@ -14,7 +14,7 @@
 -- @promise
 -- @first EXISTS HGET HMGET TIME ZMSCORE ZSCORE
 -- @include clock deadline offsets generation wake
-local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local state, queue, pool, index, final, dead, ended_keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
 local soon = now + ARGV[4]
 local by_policy, kinds = ARGV[5] ~= '', ARGV[6]
@@ -33,7 +33,7 @@ local ends = any_ended and redis.call('ZMSCORE', final, unpack(ARGV, 7, 6 + coun
 local answer = { digits(now) }
 local records, tickets = { '', '' }, { '', '' } -- with room for the one message that most calls have
 local made, members = {}, {}
-local outlived -- ids that ended before the window: forgetting them later must not take the new message's member
+local outlived -- ids that have ended: they are forgotten, and then made anew
 local n, m, earliest = 0, 0, math.huge
 local weigh, number, generation, behind_id
 for i = 1, count do
@@ -122,10 +122,10 @@ for i = 1, count do
       -- @include asked
       members[m + 1], members[m + 2] = '0', asked_member(id)
       m = m + 2
-      if ends[i] then
-        outlived = outlived or {}
-        outlived[#outlived + 1] = id
-      end
+    end
+    if ends[i] then
+      outlived = outlived or {}
+      outlived[#outlived + 1] = id
     end
     if high + low > 0 then
       local keys = FIELDS + topic + tags + ordering + options
@@ -141,13 +141,14 @@ for i = 1, count do
 end
 
 if generation then
+  if outlived then
+    -- @include index forget
+    forget_ids(final, index, ended_keys, outlived)
+  end
   redis.call('HSET', pool, unpack(records))
   redis.call('ZADD', queue, unpack(tickets))
   for first = 1, m, 2000 do
     redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, m)))
-  end
-  if outlived then
-    redis.call('ZREM', final, unpack(outlived))
   end
   redis.call('HSET', state, 'generation', number, 'scheduled', (known[5] or 0) + n / 2)
   wake(state, ARGV[2], earliest, known[2], known[3])

@@ -1,9 +1,5 @@
 -- A content is a record from its flags on: what stands at FLAGS there is the first byte here.
--- Business keys without the reserved ones, which stand last and begin with 'delayq:'.
-local function unreserved(keys)
-  local at = string.find(' ' .. keys, ' delayq:', 1, true)
-  return at and string.sub(' ' .. keys, 2, at - 1) or keys
-end
+-- @include unreserved
 
 -- The content without the trace that it was scheduled in, and without what policies and quotas have put there: reserved keys,
 -- and an expireAfter (and without the lengths of keys and properties). The same call, repeated, comes from another span, and

@@ -1,27 +1,39 @@
--- What `final` has too much of, or for too long, is forgotten, oldest first and at most 2,000 at a time, and with each id its
--- member in the index.
-local function forget(final, index, count)
+-- Forget how ids ended: with each id go its business keys, the members of the index that lead from them to it, and the one that
+-- leads from the id that its caller gave.
+local function forget_ids(final, index, ended_keys, ids)
+  local keys = redis.call('EXISTS', ended_keys) == 1 and redis.call('HMGET', ended_keys, unpack(ids)) or {}
+  local members, keyed = {}, {}
+  for i, id in ipairs(ids) do
+    if string.find(id, '.%.%x%x%x%x$') then
+      members[#members + 1] = asked_member(id)
+    end
+    if keys[i] then
+      add_key_members(members, keys[i], id)
+      keyed[#keyed + 1] = id
+    end
+  end
+  for first = 1, #members, 2000 do
+    redis.call('ZREM', index, unpack(members, first, math.min(first + 1999, #members)))
+  end
+  if #keyed > 0 then
+    redis.call('HDEL', ended_keys, unpack(keyed))
+  end
+  redis.call('ZREM', final, unpack(ids))
+end
+
+-- What `final` has too much of, or for too long, oldest first and at most 2,000 at a time.
+local function forget(final, index, ended_keys, count)
   if count > 0 then
-    local last = math.min(count, 2000) - 1
-    local members = {}
-    for _, id in ipairs(redis.call('ZRANGE', final, 0, last)) do
-      if string.find(id, '.%.%x%x%x%x$') then
-        members[#members + 1] = asked_member(id)
-      end
-    end
-    if #members > 0 then
-      redis.call('ZREM', index, unpack(members))
-    end
-    redis.call('ZREMRANGEBYRANK', final, 0, last)
+    forget_ids(final, index, ended_keys, redis.call('ZRANGE', final, 0, math.min(count, 2000) - 1))
   end
 end
 
-local function forget_over(final, index, most)
-  forget(final, index, redis.call('ZCARD', final) - most)
+local function forget_over(final, index, ended_keys, most)
+  forget(final, index, ended_keys, redis.call('ZCARD', final) - most)
 end
 
 -- `now` is the earlier of two clocks; `most` is infinite where nothing was added.
-local function forget_old(final, index, now, window, most)
+local function forget_old(final, index, ended_keys, now, window, most)
   local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
-  forget(final, index, most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most))
+  forget(final, index, ended_keys, most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most))
 end

@@ -1,11 +1,11 @@
 -- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
 -- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
--- KEYS: state queue pool attempts keys final dead reasons, then the streams
+-- KEYS: state queue pool attempts keys final dead reasons ended, then the streams
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       '1' if the names of the parked sets are, the version of the policies that the owner goes by, how many topics are
---       known; topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic;
+--       known; topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic;
 --       of each that is bounded: topic, name of what it shares with others ('' = nothing), most to append of all that share
 --       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket behind which one with an ordering key may not stand to be appended ('' '' = anywhere)
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
@@ -20,7 +20,7 @@
 -- @first EXISTS HMGET TIME ZRANGE
 -- @include clock record properties content sound index final forget fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local index, final, dead, reasons, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
   'ahead', 'policies')
 if fenced(state, known[1], ARGV[1]) then
@@ -90,7 +90,7 @@ if due_count > 0 then
   local last = 17 + 3 * tonumber(ARGV[17])
   for i = 18, last, 3 do
     local place = tonumber(ARGV[i + 1])
-    streams[ARGV[i]] = place and KEYS[8 + place] or false
+    streams[ARGV[i]] = place and KEYS[9 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
   if last < #ARGV then
@@ -179,6 +179,7 @@ local FAR, PAGE = 60000, 2000 -- what is far ahead (ms), and how many are looked
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
+local keyed, plain_end = {}, nil -- ids and business keys of what has ended; how such an id ended whose repeats nobody compares
 local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
@@ -273,12 +274,17 @@ for i = 1, due_count do
             local n = #traces
             traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
           end
-          if keys ~= '' then
-            add_key_members(members, keys, id)
+          if #told < #keys then
+            split_keys(members, keys, id)
+          end
+          if told ~= '' then
+            keyed[#keyed + 1], keyed[#keyed + 2] = id, told
           end
           if mark > 1 then
-            ends[#ends + 1] = ended(now, FORWARDED, digest_of(first_call(record)))
-            ends[#ends + 1] = id
+            ends[#ends + 1], ends[#ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
+          elseif told ~= '' then
+            plain_end = plain_end or ended(now, FORWARDED)
+            ends[#ends + 1], ends[#ends + 2] = plain_end, id
           end
         elseif not find(PASSING, ' ' .. match(tostring(entry.err), '^%u*') .. ' ', 1, true) then
           local n = #refused
@@ -351,6 +357,9 @@ if appended > 0 then
   for first = 1, #members, 2000 do
     redis.call('ZREM', index, unpack(members, first, math.min(first + 1999, #members)))
   end
+  if #keyed > 0 then
+    redis.call('HSET', ended_keys, unpack(keyed))
+  end
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
   end
@@ -362,7 +371,7 @@ if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
 if #ends > 0 or not more and not fresh then
-  forget_old(final, index, now, window, #ends > 0 and most_final or math.huge)
+  forget_old(final, index, ended_keys, now, window, #ends > 0 and most_final or math.huge)
 end
 local changed = {}
 local function set(field, value)

@@ -1,12 +1,38 @@
--- The ids of the messages that carry a business key, in order.
--- KEYS: keys
--- ARGV: key, most to return, the id behind which to begin ('': with the first)
--- Returns: the ids
+-- The ids of the messages that carry a business key, in order: of those that are there, and of those that have ended and are
+-- remembered.
+-- KEYS: keys state final
+-- ARGV: key, most to return, the id behind which to begin ('': with the first), most to return of those that have ended, most
+--       to look at, now, window of final
+-- Returns: {the id behind which to go on ('': that were all), the ids, the ids of those that have ended}
 -- @flags no-writes
-local first, last = '(' .. ARGV[1] .. '\0' .. ARGV[3], '(' .. ARGV[1] .. '\1'
-local members = redis.call('ZRANGEBYLEX', KEYS[1], first, last, 'LIMIT', 0, ARGV[2])
-local answer = {}
-for i = 1, #members do
-  answer[i] = string.sub(members[i], #ARGV[1] + 2)
+-- @include clock final
+local index, state, final = KEYS[1], KEYS[2], KEYS[3]
+local most, most_ended, look = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local by_both, window = earlier(state, clock(ARGV[6])), tonumber(ARGV[7])
+local PAGE = 1000 -- as many as stand in one call
+local behind, last = ARGV[3], '(' .. ARGV[1] .. '\1'
+local ids, ended_ids = {}, {}
+while look > 0 do
+  local page = math.min(PAGE, look)
+  local members = redis.call('ZRANGEBYLEX', index, '(' .. ARGV[1] .. '\0' .. behind, last, 'LIMIT', 0, page)
+  local some = {}
+  for i, member in ipairs(members) do
+    some[i] = string.sub(member, #ARGV[1] + 2)
+  end
+  local scores = #some > 0 and redis.call('ZMSCORE', final, unpack(some)) or {}
+  for i, id in ipairs(some) do
+    if not scores[i] then
+      ids[#ids + 1] = id
+      if #ids == most then
+        return { id, ids, ended_ids }
+      end
+    elseif #ended_ids < most_ended and ending(scores[i], by_both, window) then
+      ended_ids[#ended_ids + 1] = id
+    end
+  end
+  if #some < page then
+    return { '', ids, ended_ids }
+  end
+  behind, look = some[#some], look - #some
 end
-return answer
+return { behind, ids, ended_ids }
