@@ -19,8 +19,8 @@ import msgspec
 
 from delayq.client.audit import By, changed_by, ended_by, entry_of
 from delayq.client.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
-from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.known_routes import KnownRoutes
+from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
@@ -403,6 +403,19 @@ def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str,
     return meta, policies
 
 
+def learn_routes(routes: KnownRoutes) -> Plan[None]:
+    """Read the tables of the live workers. If that fails, no table decides: what was to be done goes on without."""
+    _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
+
+
+def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:
+    lines, now = answers
+    if isinstance(lines, StoreError) or isinstance(now, StoreError):
+        routes.forget()
+    else:
+        routes.take(read_nodes(lines, now).values())
+
+
 def durability(settings: Settings) -> Plan[Durability | None]:
     """Where a change has to be before it is answered (None: nothing to wait for).
 
@@ -425,19 +438,6 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
     the next of them, `reason` that of the first. `target` is its kind and hosts, '' if no live worker has the route.
     `parked` are messages that are set aside for the target; what waits behind a crowded ordering key is not among them.
     """
-def learn_routes(routes: KnownRoutes) -> Plan[None]:
-    """Read the tables of the live workers. If that fails, no table decides: what was to be done goes on without."""
-    _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
-
-
-def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:
-    lines, now = answers
-    if isinstance(lines, StoreError) or isinstance(now, StoreError):
-        routes.forget()
-    else:
-        routes.take(read_nodes(lines, now).values())
-
-
 
     name: str
     target: str
