@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 
 from delayq.embedded import EmbeddedServer
+from delayq.store.connect.store import Store
+from delayq.testing import ManualClock
 from testbed.kafka import Kafka
 from testbed.rabbitmq import RabbitMQ
 from testbed.rocketmq import RocketMQ
@@ -24,6 +26,7 @@ from tests.support.receiver import Receiver
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import KEPT, ServerUnderTest, real_server
+from tests.support.timeouts import PATIENCE
 from tests.support.zookeeper import real_zookeeper
 
 # No example has a deadline: on a busy machine any may take long, and pytest's timeout ends a test that hangs. The examples
@@ -95,6 +98,18 @@ def valkey(session_valkey: ServerUnderTest) -> ServerUnderTest:
     """The embedded Valkey, empty."""
     session_valkey.flush()
     return session_valkey
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(valkey: ServerUnderTest) -> Iterator[Store]:
+    made = Store(valkey.url, timeout=PATIENCE)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import Team, team
-from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.zookeeper import ZooKeeperProxy
 
 
@@ -19,18 +18,6 @@ from tests.support.zookeeper import ZooKeeperProxy
 def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients wait for a Redis that a busy machine keeps silent."""
     monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", str(REDIS_TIMEOUT))
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    store = Store(valkey.url, timeout=PATIENCE)
-    yield store
-    store.close()
 
 
 @pytest.fixture

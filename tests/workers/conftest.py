@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from delayq.store.connect.store import Store
-from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.workers.desk import Desk
@@ -22,18 +21,6 @@ Desks = Callable[..., Desk]
 def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients wait for a Redis that a busy machine keeps silent."""
     monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", str(REDIS_TIMEOUT))
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    made = Store(valkey.url, timeout=PATIENCE)
-    yield made
-    made.close()
 
 
 @pytest.fixture
