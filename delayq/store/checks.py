@@ -59,7 +59,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def server() -> Command[ServerSettings]:
     """Ask a server for its settings; of a cluster, every primary."""
-    return every("INFO", read=lambda replies: weakest([_read(reply) for reply in replies]))
+    return every("INFO", read=lambda replies: weakest([_read(reply) for reply in replies]), misled=_is_replica)
+
+
+def _is_replica(server: ServerSettings) -> bool:
+    """Whether it takes no writes: of a name that has moved, this is what the server at its old place says."""
+    return server.role not in ("master", "unknown")
 
 
 def weakest(servers: list[ServerSettings]) -> ServerSettings:
@@ -157,7 +162,7 @@ def complaints(server: ServerSettings, min_replicas: int = 0, fsync: str = "") -
             f"Redis could not write its append-only file for a while{_where(server)}, and might not load it again: "
             "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers ask for one"
         )
-    if server.role not in ("master", "unknown"):
+    if _is_replica(server):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
     if server.replicas < min_replicas:
         found.append(

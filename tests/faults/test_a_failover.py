@@ -7,18 +7,16 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
-from delayq.embedded import EmbeddedServer
-from delayq.embedded.processes import LOCALHOST
 from delayq.store.keys import queue_keys
 from testbed.process import stand_still
 from tests.faults.flow import refused
-from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over, group_on, rig
+from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over, group_on
 from tests.support.clusters import ClusterUnderTest
+from tests.support.moved import moving_name
 from tests.support.sentinels import SentinelsUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
@@ -92,30 +90,27 @@ def refuses(admin: redis.Redis) -> bool:
 # -- a single server -----------------------------------------------------------------------------------------------------
 
 
-def test_a18_a_server_that_is_made_a_replica_is_told_and_found_again_when_it_leads(tmp_path: Path) -> None:
-    with (
-        rig(tmp_path) as on,
-        EmbeddedServer(
-            extra=["--replicaof", LOCALHOST, str(on.redis.port), "--repl-diskless-sync-delay", "0"]
-        ) as other,
-    ):
-        on.admin.config_set("repl-diskless-sync-delay", 0)
-        copy: Any = redis.Redis(port=other.port, protocol=2, socket_timeout=PATIENCE)
-        eventually(lambda: copy.info("replication")["master_link_status"] == "up", "the other follows")
+@pytest.mark.parametrize("moves", [True, False], ids=["the name moves", "the name stays"])
+def test_a18_a_primary_that_is_made_a_replica_is_left_for_the_server_that_the_name_leads_to(
+    tmp_path: Path, moves: bool
+) -> None:
+    """The old primary lives on as a replica, and closes no connection."""
+    with moving_name() as name, group_on(tmp_path, name.url) as on:
+        pids = [one.pid for one in on.service.processes]
         ids = on.schedule("sink.a18", 50, delay=1_000)
-        on.admin.set("behind what was accepted", 1)  # WAIT waits for what its own connection wrote
-        assert on.admin.wait(1, 10_000) == 1
-        copy.execute_command("REPLICAOF", "NO", "ONE")
-        on.admin.execute_command("REPLICAOF", LOCALHOST, other.port)
+        name.promote()
         refused(on.service.schedule("sink.a18", delayTime="1s", id="new"))
         missing = refused(on.http.get("/readyz"))["missing"]
         assert any("replica" in one or "READONLY" in one for one in missing)
-        eventually(lambda: on.admin.info("replication")["master_link_status"] == "up", "it follows")
-        on.admin.execute_command("REPLICAOF", "NO", "ONE")
+        eventually(name.follows, "it follows")
+        if moves:
+            name.name.lead_to(name.new.port)
+        else:
+            name.old.admin.execute_command("REPLICAOF", "NO", "ONE")
         eventually(on.service.ready, "the API is ready again")
         assert on.service.schedule("sink.a18", delayTime="1s", id="new").status_code == 201
         on.sink.expect("sink.a18", [*ids, "new"])
-        copy.close()
+        assert [one.pid for one in on.service.processes if one.alive] == pids
 
 
 # -- a cluster -----------------------------------------------------------------------------------------------------------

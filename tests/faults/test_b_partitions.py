@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from delayq.embedded import EmbeddedServer
 from tests.faults.flow import patiently, refused
 from tests.faults.house import QUEUES, WINDOW, House
+from tests.support.moved import moving_name
 from tests.support.proxy import FaultProxy
 from tests.support.service import Service
 from tests.support.sink import real_sink
@@ -40,15 +40,17 @@ def with_names_of(hosts: Path, nowhere: Path, command: list[str]) -> list[str]:
 
 
 def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_until_it_is_right(
-    own_valkey: EmbeddedServer, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    """The server at the old address lives on as a replica, and closes no connection."""
     hosts, nowhere = tmp_path / "hosts", tmp_path / "resolv.conf"
     hosts.write_text("127.0.0.1 localhost\n")
     nowhere.touch()
     with (
         real_sink() as sink,
-        FaultProxy(own_valkey.port, listen=OLD) as old,
-        FaultProxy(own_valkey.port, listen=NEW, at=old.port) as new,
+        moving_name() as servers,
+        FaultProxy(servers.old.port, listen=OLD) as old,
+        FaultProxy(servers.new.port, listen=NEW, at=old.port) as new,
     ):
         url = f"redis://{NAME}:{old.port}/0"
         service = Service(tmp_path, url, queues="4", redis_timeout=str(REDIS_TIMEOUT), routes=sink.routes)
@@ -68,11 +70,12 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
             sink.expect("sink.b9", [told["id"]])
 
             hosts.write_text(f"{NEW} {NAME}\n")
-            old.refuse()
+            servers.promote()
             eventually(service.ready, "the API is ready at the new address")
             second = service.schedule("sink.b9", delayTime=0, body="c").json()["id"]
             sink.expect("sink.b9", [told["id"], second])
             assert new.connections > 0
+            eventually(lambda: old.connections == 0, "nobody stays at the old address")
             assert [one.pid for one in service.processes if one.alive] == pids
         finally:
             service.stop()

@@ -28,7 +28,7 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
-from delayq.store.connect.event_loop import Connection
+from delayq.store.connect.event_loop import Connection, Server
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.store import Store
@@ -637,7 +637,7 @@ async def test_what_a_loop_that_ended_left_open_can_be_closed() -> None:
         async def disconnect(self) -> None:
             raise RuntimeError("Event loop is closed")
 
-    await Connection(Left(), 1.0).close()
+    await Connection(Left(), Server("redis://127.0.0.1", 1.0), 0, 1.0).close()
 
 
 # -- wakes ---------------------------------------------------------------------------------------------------------------

@@ -64,6 +64,10 @@ class Proxy:
         with self._lock:
             return len(self._links)
 
+    def lead_to(self, port: int) -> None:
+        """Be a name that has moved: new connections go to another server, those that are there stay where they are."""
+        self._server = (self._server[0], port)
+
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def hold(self) -> None:

@@ -13,7 +13,7 @@ from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
 from delayq.store.connect.cluster_exchange import PAUSES, PrimaryLink, Routed, SlotMap, Spread, slot_of
 from delayq.store.connect.durability import Durability
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.peer import Peer, read_error
 from delayq.store.keys import queue_keys
 
 A, B = ("a", 1), ("b", 2)
@@ -116,7 +116,7 @@ def test_a_slot_that_is_elsewhere_is_followed_and_remembered_once_it_has_moved(
         (redis.exceptions.TryAgainError("Multiple keys request during rehashing of slot"), False),
         (redis.exceptions.ClusterDownError("Hash slot not served"), True),
         (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), True),
-        (redis.exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), True),
+        (read_error("NOREPLICAS Not enough good replicas to write."), True),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -21,6 +21,7 @@ class Line:
         self.sent: list[bytes] = []
         self.heard: list[Any] = []
         self.closed = False
+        self.outdated = False
 
     def send(self, packed: bytes) -> None:
         self.sent.append(packed)
@@ -72,6 +73,14 @@ def test_whatever_it_says_it_is_there(wakes: Wakes, line: Line, reply: Any) -> N
         line.heard.append(reply)
         assert wakes.receive(1.0) is not None
     assert line.sent[1:] == [PING] * 3
+
+
+def test_a_subscription_at_a_server_that_is_not_the_primary_any_more_is_left(wakes: Wakes, line: Line) -> None:
+    line.outdated = True
+    line.heard.append([b"message", b"one", b"7"])
+    with pytest.raises(StoreUnavailable, match="not the primary any more"):
+        wakes.receive(1.0)
+    assert line.closed
 
 
 def test_a_refused_subscription_is_no_sign_of_life(wakes: Wakes, line: Line) -> None:

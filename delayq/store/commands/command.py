@@ -33,12 +33,16 @@ MOVED: Final = "moved"
 
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
-    """One call to Redis: a script by name, or (`script` empty) a plain command in `args`."""
+    """One call to Redis: a script by name, or (`script` empty) a plain command in `args`.
+
+    `misled` says of an answer whether it shows that the server is not the primary.
+    """
 
     script: str
     keys: Sequence[str]
     args: Sequence[Arg]
     read: Callable[[Any], T]
+    misled: Callable[[T], bool] | None = None
 
 
 class Kept(list[Command[Any]]):
@@ -84,13 +88,13 @@ def allowed(ids: Sequence[str], topics: Sequence[str] | None) -> tuple[str, ...]
     return ("", *ids) if topics is None else ("1", *ids, *topics)
 
 
-def every(*args: Arg, read: Callable[[list[Any]], T]) -> Command[T]:
+def every(*args: Arg, read: Callable[[list[Any]], T], misled: Callable[[T], bool] | None = None) -> Command[T]:
     """A plain command for every primary: `read` gets the list of their replies (of one, without a cluster)."""
 
     def read_all(reply: Any) -> T:
         return read(reply.replies if isinstance(reply, Replies) else [reply])
 
-    return Command("", EVERY, args, read_all)
+    return Command("", EVERY, args, read_all, misled)
 
 
 class Replies(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from delayq.store.connect.async_sentinel import ask
 from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
-from delayq.store.connect.exchange import FAULTS
+from delayq.store.connect.exchange import FAULTS, outdates
 from delayq.store.connect.peer import Peer
 
 __all__ = ["AsyncCluster", "drop_idle"]
@@ -85,7 +85,7 @@ class AsyncCluster:
             return spread.result()
         finally:
             for link in spread.links.values():
-                if link.waiting:
+                if link.waiting or link.connection.outdated:
                     await link.connection.close()
                 else:
                     link.peer.idle.append(link.connection)
@@ -121,6 +121,8 @@ class AsyncCluster:
     async def _drain(self, spread: Spread, link: PrimaryLink) -> None:
         while link.waiting:
             await self._receive(spread, link)
+        if link.wrong is not None:
+            raise link.wrong
 
     async def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         server, peer = self._server(node)
@@ -134,6 +136,8 @@ class AsyncCluster:
         return link
 
     async def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
+        if outdates(error):
+            self._server(link.node)[0].outdate()
         await link.connection.close()
         await drop_idle(link.peer)
         spread.lost(link, error)

@@ -32,6 +32,7 @@ class AsyncPrimary:
         self.after_fork()
         self._sentinels = list(address.nodes)
         self._server: Server | None = None
+        self._known: Server | None = None  # the last one, also once it is forgotten
         Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
 
     async def connect(self) -> Connection:
@@ -53,6 +54,12 @@ class AsyncPrimary:
         """Ask anew before the next connection is made."""
         self._server = None
 
+    def outdate(self) -> None:
+        """Every connection made so far is `outdated` from now on."""
+        if (server := self._known) is not None:
+            server.outdate()
+        self.forget()
+
     def after_fork(self) -> None:
         """Let one ask: whoever was asking in the process that this one was forked from is not here to end it."""
         self._asking = Semaphore(1, self._timeout)
@@ -71,7 +78,7 @@ class AsyncPrimary:
                     continue
                 if node is not None:
                     self._sentinels.sort(key=lambda one, first=sentinel: one != first)  # type: ignore[misc]  # a default binds it
-                    server = self._server = Server(self._address.url_of(node), self._timeout)
+                    server = self._server = self._known = Server(self._address.url_of(node), self._timeout)
                     return server
         finally:
             self._asking.release()

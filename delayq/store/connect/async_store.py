@@ -23,8 +23,8 @@ from delayq.store.connect.async_cluster import AsyncCluster, drop_idle
 from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
-from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.exchange import FAULTS, Exchange, all_good, outdates, single
+from delayq.store.connect.peer import Peer, WrongServer
 
 __all__ = ["AsyncBegun", "AsyncStore"]
 
@@ -174,6 +174,8 @@ class AsyncStore:
 
     async def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
         """After a fault: whether to go on with a new connection."""
+        if outdates(error):
+            self._server.outdate()
         await drop_idle(self._peer)
         if self._primary is not None:
             self._primary.forget()
@@ -209,7 +211,7 @@ class AsyncStore:
         if connection is None:  # none could be had
             return
         try:
-            if good:
+            if good and not connection.outdated:
                 self._peer.idle.append(connection)
             else:
                 await connection.close()
@@ -227,15 +229,16 @@ class AsyncStore:
         while True:
             while exchange.waiting:
                 await self._receive(connection, exchange)
+            if exchange.wrong is not None:
+                raise exchange.wrong
+            if exchange.done and exchange.misled:
+                raise WrongServer("READONLY the server is a replica")
             if exchange.done:
                 return
             await self._send(connection, exchange)
 
     async def _receive(self, connection: Connection, exchange: Exchange) -> None:
-        reply: Any = await connection.receive()
-        if self._primary is not None and deposed(reply):  # nothing ran: the sentinels know who is primary now
-            raise redis.exceptions.ConnectionError(str(reply))
-        if (again := exchange.answered(reply)) is not None:
+        if (again := exchange.answered(await connection.receive())) is not None:
             await connection.send(again)
 
     def server_of(self, key: str) -> address.Node | None:
@@ -243,7 +246,10 @@ class AsyncStore:
         return self._cluster.server_of(key) if self._cluster is not None else None
 
     async def connect(self) -> Connection:
-        """A new connection for what is no command, such as a subscription; raises what redis-py does."""
+        """A new connection for what is no command, such as a subscription; raises what redis-py does.
+
+        It is to be left once it is `outdated`.
+        """
         return await (self._cluster or self._server).connect()
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
-from delayq.store.connect.exchange import FAULTS
+from delayq.store.connect.exchange import FAULTS, outdates
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.sentinel import ask
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
@@ -84,7 +84,7 @@ class Cluster:
             return spread.result()
         finally:
             for link in spread.links.values():
-                if link.waiting:
+                if link.waiting or link.connection.outdated:
                     link.connection.close()
                 else:
                     link.peer.idle.append(link.connection)
@@ -120,6 +120,8 @@ class Cluster:
     def _drain(self, spread: Spread, link: PrimaryLink) -> None:
         while link.waiting:
             self._receive(spread, link)
+        if link.wrong is not None:
+            raise link.wrong
 
     def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         server, peer = self._server(node)
@@ -133,6 +135,8 @@ class Cluster:
         return link
 
     def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
+        if outdates(error):
+            self._server(link.node)[0].outdate()
         link.connection.close()
         drop_idle(link.peer)
         spread.lost(link, error)

@@ -39,7 +39,7 @@ from delayq.store.connect.exchange import (
     read_reply,
     translate,
 )
-from delayq.store.connect.peer import Peer, late_by
+from delayq.store.connect.peer import Peer, WrongServer, late_by
 
 __all__ = ["PAUSES", "SLOTS", "WHO", "PrimaryLink", "Routed", "SlotMap", "Spread", "key_of", "nobody", "slot_of"]
 
@@ -138,6 +138,7 @@ class PrimaryLink:
         self._question: Command[None] | None = None  # of the clock, and not answered
         self.waiting: deque[tuple[Routed, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
+        self.wrong: WrongServer | None = None  # why it is to be left once all that was sent is answered
         self._bytes = 0
         self._packet = bytearray()  # to be sent before any reply is read
 
@@ -277,6 +278,8 @@ class Spread:
         if isinstance(error, redis.exceptions.NoScriptError):
             link.peer.loaded.discard(routed.command.script)
             return routed
+        if isinstance(error, WrongServer):
+            link.wrong = error
         if routed.place == NO_PLACE:
             return None
         if (time := late_by(error)) is not None:
@@ -292,7 +295,7 @@ class Spread:
                 self.stale = True
             # At first it goes there at once; servers that disagree for a moment are given time.
             self._bounce(routed._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
-        elif isinstance(error, PASSING_ERRORS) or str(error).startswith("NOREPLICAS"):
+        elif isinstance(error, PASSING_ERRORS):
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
             self._bounce(routed._replace(node=None, asking=False), error, patient=True)
         else:

@@ -149,7 +149,7 @@ class DurableExchange(Exchange):
     def to_send(self) -> Iterator[bytes]:
         """What is to be sent, and behind it the barrier."""
         yield from super().to_send()
-        if self._barrier.needed:
+        if self._barrier.needed and self.wrong is None:
             if self._length is None:
                 self._length = len(self.answers)
             for command in self._barrier.commands():
@@ -160,6 +160,10 @@ class DurableExchange(Exchange):
     def _sent(self, index: int, command: Command[Any]) -> bytes:
         self._barrier.sent(command)
         return super()._sent(index, command)
+
+    def is_callers(self, index: int) -> bool:
+        """Whether a command is one of the caller's, and no part of a barrier."""
+        return super().is_callers(index) and (self._length is None or index < self._length)
 
     def take(self) -> tuple[int, Command[Any]]:
         """The command whose reply has come."""
@@ -174,7 +178,7 @@ class DurableExchange(Exchange):
 
     def broke(self, error: Exception) -> bool:
         """As of every exchange; what was answered and not yet covered stays unknown."""
-        self._lost |= self._barrier.uncovered
+        self._lost |= self._barrier.uncovered - {index for index, _ in self._refused_there}
         self._barrier.uncovered.clear()
         return super().broke(error)
 

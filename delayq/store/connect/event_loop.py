@@ -64,9 +64,11 @@ class Server:
         pin(self._factory)
         self._factory.connection_class = _CLOSED_AT_ONCE[self._factory.connection_class]
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+        self.moves = 0  # how often connections were found to lead to a wrong server
 
     async def connect(self) -> Connection:
         """A new connection; raises what redis-py does."""
+        moves = self.moves
         made = self._factory.make_connection()
         try:
             async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
@@ -74,7 +76,11 @@ class Server:
         except BaseException:
             await made.disconnect()
             raise
-        return Connection(made, self._timeout)
+        return Connection(made, self, moves, self._timeout)
+
+    def outdate(self) -> None:
+        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
+        self.moves += 1
 
 
 class Connection:
@@ -83,13 +89,20 @@ class Connection:
     Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
     """
 
-    __slots__ = ("_made", "_reader", "_timeout", "until")
+    __slots__ = ("_made", "_moves", "_reader", "_server", "_timeout", "until")
 
-    def __init__(self, made: Any, timeout: float) -> None:
+    def __init__(self, made: Any, server: Server, moves: int, timeout: float) -> None:
         self.until = inf
+        self._server = server
+        self._moves = moves
         self._made = made
         self._reader = reader()
         self._timeout = timeout
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the name may lead to another server by now: it must not be used again."""
+        return self._moves != self._server.moves
 
     async def send(self, packed: bytes) -> None:
         """Send commands."""

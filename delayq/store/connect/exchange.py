@@ -14,12 +14,12 @@ import redis
 from delayq.errors import NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Command
-from delayq.store.connect.peer import SLOW, Peer, late_by, packed
+from delayq.store.connect.peer import SLOW, Peer, WrongServer, late_by, packed
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
-    "as_unknown", "broken", "deposed", "is_login_refused", "once",
-    "pack", "promises", "read_reply", "reason_of", "single", "translate",
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
+    "as_not_done", "as_unknown", "broken", "is_login_refused", "misled", "once", "outdates", "pack", "promises",
+    "read_reply", "reason_of", "single", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -122,11 +122,17 @@ def once(command: Command[Any]) -> bool:
     return bool(command.script) and scripts.load(command.script).fenced and "#" in str(command.args[0])
 
 
-def deposed(reply: Any) -> bool:
-    """Whether a server says that it is no (working) primary any more, so that the sentinels are to be asked."""
-    return isinstance(reply, redis.exceptions.ReadOnlyError) or (
-        isinstance(reply, redis.exceptions.ResponseError) and str(reply).startswith("NOREPLICAS")
-    )
+def outdates(error: Exception) -> bool:
+    """Whether every connection that was made before is of no use any more: the name may lead to another server by now.
+
+    This is the only rule for it, for calls, pools, subscriptions and clusters.
+    """
+    return isinstance(error, (WrongServer, redis.exceptions.ReadOnlyError, redis.exceptions.BusyLoadingError))
+
+
+def misled(command: Command[Any], answer: Any) -> bool:
+    """Whether an answer shows that the server is not the primary."""
+    return command.misled is not None and not isinstance(answer, StoreError) and command.misled(answer)
 
 
 def pack(command: Command[Any], peer: Peer) -> bytes:
@@ -170,6 +176,10 @@ class Exchange:
         self._question: Command[None] | None = None  # of the clock, and not answered
         self._late: set[int] = set()  # were refused once because their deadline had passed
         self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
+        self.wrong: WrongServer | None = None  # why the connection is to be left once all that was sent is answered
+        self.misled = False  # an answer shows that the server is not the primary: the connection is left at the end
+        self._refused_there: list[tuple[int, Command[Any]]] = []  # by the wrong server, so that they did not run
+        self._ran_behind = False  # something that was sent behind what the wrong server refused has an answer
 
     def to_send(self) -> Iterator[bytes]:
         """Packets; behind each, replies are to be read while the exchange is `full`. After a break it goes on where it was."""
@@ -181,12 +191,16 @@ class Exchange:
                 self._question = self.peer.ask()
                 yield b"".join((*packet, self._sent(NO_PLACE, self._question)))
                 packet, size = [], 0
+                if self.wrong is not None:
+                    return
             self._again.popleft()
             packet.append(self._sent(index, command))
             size += len(packet[-1])
             if size >= PACKET or self.full:
                 yield b"".join(packet)
                 packet, size = [], 0
+                if self.wrong is not None:
+                    return
         if packet:
             yield b"".join(packet)
 
@@ -227,10 +241,23 @@ class Exchange:
     def answered(self, reply: Any) -> bytes | None:
         """The next reply has come: what is to be sent at once because of it, if anything."""
         index, command = self.take()
+        if isinstance(reply, WrongServer):
+            self.wrong = reply
+            self._replies -= index != NO_PLACE  # what is refused there is no progress
+            if self.is_callers(index):
+                self._refused_there.append((index, command))
+            return None
+        self._ran_behind = self._ran_behind or (self.wrong is not None and self.is_callers(index))
         if isinstance(reply, Exception):
             return self._refused(index, command, reply)
-        self._put(index, read_reply(command, reply))
+        answer = read_reply(command, reply)
+        self._put(index, answer)
+        self.misled = self.misled or misled(command, answer)
         return None
+
+    def is_callers(self, index: int) -> bool:
+        """Whether a command is one of the caller's, and not one that was sent beside them."""
+        return index != NO_PLACE
 
     def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
         if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
@@ -266,16 +293,20 @@ class Exchange:
         What was sent and not answered is sent once more, unless nothing was answered since that was done last. If an
         owner's call is among it nothing is, nor what stands behind: its owner sends that as the next incarnation.
         """
+        refused = self._left()
         sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
-        again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
-        again = again and not any(once(command) for _, command in sent)
+        again = bool(self.waiting or refused) and (broken(error) or isinstance(error, WrongServer))
+        again = again and self._replies > self._replies_at_last_break
+        again = again and not any(once(command) for _, command in (*refused, *sent))
         self._replies_at_last_break = self._replies
         if not is_login_refused(error):
             self._unsure.update(index for index, _ in sent)
         if again:
-            self._again.extendleft(reversed(sent))
+            self._again.extendleft(reversed((*refused, *sent)))
         else:
             unknown, not_done = as_unknown(translate(error)), as_not_done(error)
+            for index, _ in refused:
+                self._put(index, as_unknown(not_done) if index in self._unsure else not_done)
             for index, answer in enumerate(self.answers):
                 if answer is UNANSWERED:
                     self.answers[index] = unknown if index in self._unsure else not_done
@@ -285,6 +316,20 @@ class Exchange:
         self.peer.forget()
         self._bytes = 0
         return again
+
+    def _left(self) -> list[tuple[int, Command[Any]]]:
+        """Leave the connection: what the wrong server refused and may be sent again, in order.
+
+        If something behind it ran there after all, the refused commands would come too late.
+        """
+        wrong, refused, ran_behind = self.wrong, self._refused_there, self._ran_behind
+        self.wrong, self._refused_there, self._ran_behind = None, [], False
+        if wrong is None or not ran_behind:
+            return refused
+        for index, _ in refused:
+            told = translate(wrong)
+            self._put(index, as_unknown(told) if index in self._unsure else told)
+        return []
 
 
 UNANSWERED: Final = object()

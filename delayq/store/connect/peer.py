@@ -11,6 +11,7 @@ answer does not show it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import hiredis
@@ -28,10 +29,12 @@ __all__ = [
     "MISSING",
     "SLOW",
     "Peer",
+    "WrongServer",
     "connection_options",
     "late_by",
     "packed",
     "pin",
+    "read_error",
     "reader",
     "usable",
 ]
@@ -46,6 +49,15 @@ MISSING: Final = object()
 EXHAUSTED: Final = "no connection became free in time"
 #: What is told of replies that come, but would take longer than their caller waits.
 SLOW: Final = "the reply came too slowly"
+#: The code of an error, bare or where a script, a transaction or a proxy quotes it.
+_WRONG_SERVER: Final = re.compile(r"(?:^|: -?|-)(?:READONLY|MASTERDOWN|NOREPLICAS)\b")
+
+
+class WrongServer(redis.exceptions.ReadOnlyError):
+    """A server answers that it is not the primary, or one that lost its replicas. The command did not run.
+
+    This is a state of the connection, not of the service: the name may lead to another server by now.
+    """
 
 
 def connection_options(url: str, timeout: float) -> dict[str, Any]:
@@ -79,9 +91,16 @@ def reader() -> Any:
     """Makes replies of bytes; an error of the server's becomes the one that redis-py has for it."""
     return hiredis.Reader(
         protocolError=redis.exceptions.InvalidResponse,
-        replyError=redis.connection.DefaultParser.parse_error,
+        replyError=read_error,
         notEnoughData=MISSING,
     )
+
+
+def read_error(text: str) -> Exception:
+    """The exception for the text of an error reply."""
+    parse: Any = redis.connection.DefaultParser.parse_error
+    error: Exception = parse(text)
+    return WrongServer(text) if _WRONG_SERVER.search(text) else error
 
 
 def usable(reply: Any) -> Any:

@@ -22,8 +22,8 @@ from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
-from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.exchange import FAULTS, Exchange, all_good, outdates, single
+from delayq.store.connect.peer import Peer, WrongServer
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
 
@@ -175,6 +175,8 @@ class Store:
 
     def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
         """After a fault: whether to go on with a new connection."""
+        if outdates(error):
+            self._server.outdate()
         drop_idle(self._peer)
         if self._primary is not None:
             self._primary.forget()
@@ -210,7 +212,7 @@ class Store:
         if connection is None:  # none could be had
             return
         try:
-            if good:
+            if good and not connection.outdated:
                 self._peer.idle.append(connection)
             else:
                 connection.close()
@@ -228,15 +230,16 @@ class Store:
         while True:
             while exchange.waiting:
                 self._receive(connection, exchange)
+            if exchange.wrong is not None:
+                raise exchange.wrong
+            if exchange.done and exchange.misled:
+                raise WrongServer("READONLY the server is a replica")
             if exchange.done:
                 return
             self._send(connection, exchange)
 
     def _receive(self, connection: Connection, exchange: Exchange) -> None:
-        reply: Any = connection.receive()
-        if self._primary is not None and deposed(reply):  # nothing ran: the sentinels know who is primary now
-            raise redis.exceptions.ConnectionError(str(reply))
-        if (again := exchange.answered(reply)) is not None:
+        if (again := exchange.answered(connection.receive())) is not None:
             connection.send(again)
 
     def server_of(self, key: str) -> address.Node | None:
@@ -244,7 +247,10 @@ class Store:
         return self._cluster.server_of(key) if self._cluster is not None else None
 
     def connect(self) -> Connection:
-        """A new connection for what is no command, such as a subscription; raises what redis-py does."""
+        """A new connection for what is no command, such as a subscription; raises what redis-py does.
+
+        It is to be left once it is `outdated`.
+        """
         return (self._cluster or self._server).connect()
 
     def close(self) -> None:

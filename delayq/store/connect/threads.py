@@ -36,12 +36,18 @@ class Server:
         self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
         pin(self._factory)
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+        self.moves = 0  # how often connections were found to lead to a wrong server
 
     def connect(self) -> Connection:
         """A new connection; raises what redis-py does."""
+        moves = self.moves
         made: Any = self._factory.make_connection()
         made.connect()
-        return Connection(made)
+        return Connection(made, self, moves)
+
+    def outdate(self) -> None:
+        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
+        self.moves += 1
 
 
 class Connection:
@@ -51,16 +57,23 @@ class Connection:
     arrived by then is read.
     """
 
-    __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address", "until")
+    __slots__ = ("_buffer", "_made", "_moves", "_reader", "_server", "_socket", "_timeout", "address", "until")
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: Any, server: Server, moves: int) -> None:
         self.until = inf
+        self._server = server
+        self._moves = moves
         self._made = made
         self._timeout = made.socket_timeout * 1000  # ms
         self._socket = made._sock
         self._reader = reader()
         self._buffer = bytearray(CHUNK)
         self.address = (getattr(made, "host", ""), getattr(made, "port", 0))
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the name may lead to another server by now: it must not be used again."""
+        return self._moves != self._server.moves
 
     def send(self, packed: bytes) -> None:
         """Send commands."""
@@ -161,6 +174,10 @@ class Wakes:
         if self._connection is None:
             raise StoreUnavailable("not subscribed; connect first")
         try:
+            if self._connection.outdated:
+                raise redis.exceptions.ConnectionError(
+                    "the subscription is at a server that is not the primary any more"
+                )
             if not self._connection.readable(timeout):
                 self._bear_silence(self._connection, timeout)
                 return None

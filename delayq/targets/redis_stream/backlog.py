@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from delayq.errors import StoreError, StoreUnavailable
@@ -12,11 +13,11 @@ from delayq.store.connect.store import Store
 __all__ = ["backlogs"]
 
 
-def backlogs(store: Store, streams: Sequence[str]) -> Mapping[str, int]:
+def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mapping[str, int]:
     """Of each stream how many entries its slowest consumer group has yet to read or to acknowledge.
 
     Of a stream without groups, and where the server cannot say how far a group is behind, it is all of its entries.
-    What is no stream has no backlog. Raises StoreUnavailable.
+    What is no stream has no backlog. Raises StoreUnavailable, also if the answers take longer than `within` ms.
     """
     asked: list[Command[Any]] = []
     for stream in streams:
@@ -24,7 +25,7 @@ def backlogs(store: Store, streams: Sequence[str]) -> Mapping[str, int]:
             plain("XLEN", stream, read=int),
             plain("XINFO", "GROUPS", stream, read=_behind, key=stream),
         ]
-    answers = store.run_many(asked)
+    answers = store.end(store.begin(asked, within=within))
     for answer in answers:
         if isinstance(answer, StoreUnavailable):
             raise answer

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from typing import Any, Final
 
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.routes import Route
-from delayq.socket_writes import write_until
 from delayq.store.commands import Command, plain
-from delayq.store.connect.address import CLUSTER, SINGLE, parse
+from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
 from delayq.urls import split_url
 
 __all__ = ["RedisStreamTarget", "is_local", "lies_here"]
+
+#: Seconds that a single reply may take; each send has a deadline besides.
+PATIENCE: Final = 30.0
 
 
 def redis_url_of(target: str, redis_url: str) -> str:
@@ -55,8 +53,8 @@ def lies_here(route: Route, redis_url: str) -> bool:
 class RedisStreamTarget:
     """Appends each message to the stream of its topic, in a cluster on that stream's own primary.
 
-    At least once: an append whose reply was lost is sent again, with the same `id` in the entry. Behind sentinels and
-    in a cluster the store follows a fail-over, and sends such an append once more by itself.
+    At least once: an append whose reply was lost is sent once more by the store, and later again by the worker, with the
+    same `id` in the entry. The store follows a name that leads to another server, and fail-overs of sentinels and clusters.
     """
 
     max_batch = 500
@@ -64,32 +62,19 @@ class RedisStreamTarget:
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._clock = SystemClock()
         self._route = route
-        self._store: Store | None = None
-        self._asking: Store | None = None  # how full streams are
-        where = redis_url_of(url, redis_url)
         try:
-            if route.max_backlog is not None:
-                self._asking = Store(where)
-            if parse(where).kind != SINGLE:
-                self._store = Store(where)
-                return
-            self._pool = redis.ConnectionPool.from_url(
-                where, retry=Retry(NoBackoff(), 0), protocol=2, socket_connect_timeout=2.0
-            )
-        except (ConfigError, ValueError) as error:
+            self._store = Store(redis_url_of(url, redis_url), timeout=PATIENCE)
+        except ConfigError as error:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Append a batch in one round trip (to each primary, whose replies then have the store's time-out, too).
-
-        Where the route bounds the backlog, in two: the first asks for it.
-        """
+        """Append a batch in one round trip (to each primary); where the route bounds the backlog, a first one asks for it."""
         deadline = self._clock.monotonic() + int(timeout * 1000)
-        if self._asking is None or self._route.max_backlog is None:
+        if self._route.max_backlog is None:
             return self._append(batch, deadline)
         streams = sorted({self._route.stream_of(one.topic) for one in batch})
         try:
-            found = backlogs(self._asking, streams)
+            found = backlogs(self._store, streams, within=self._left(deadline))
         except StoreUnavailable as error:
             return [Result.unavailable(str(error))] * len(batch)
         full = {
@@ -105,37 +90,10 @@ class RedisStreamTarget:
         return [next(appended) if place is None else place for place in places]
 
     def _append(self, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
-        if self._store is not None:
-            return self._append_by(self._store, batch, deadline)
-        try:
-            connection: Any = self._pool.get_connection()  # it connects
-        except (redis.exceptions.RedisError, OSError) as error:
-            return [Result.unavailable(str(error))] * len(batch)
-        results: list[Result] = []
-        begun = False
-        try:
-            packet = b"".join(part for one in batch for part in connection.pack_command(*self._words(one)))
-            if self._left(deadline) <= 0:
-                return [Result.unavailable("no time was left to send it")] * len(batch)
-            begun = True
-            write_until(connection._sock, packet, self._clock, deadline)
-            left = max(1, self._left(deadline)) / 1000
-            for _ in batch:
-                results.append(self._result(connection, left))
-        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
-            connection.disconnect()
-            make = Result.unknown if begun else Result.unavailable
-            results += [make(str(error))] * (len(batch) - len(results))
-        except BaseException:  # it may have half of a command
-            connection.disconnect()
-            raise
-        finally:
-            self._pool.release(connection)
-        return results
-
-    def _append_by(self, store: Store, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
+        if self._left(deadline) <= 0:
+            return [Result.unavailable("no time was left to send it")] * len(batch)
         appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK) for one in batch]
-        answers = store.end(store.begin(appends, within=self._left(deadline)))
+        answers = self._store.end(self._store.begin(appends, within=self._left(deadline)))
         return [answer if isinstance(answer, Result) else _failed(answer) for answer in answers]
 
     def _left(self, deadline: int) -> int:
@@ -167,22 +125,9 @@ class RedisStreamTarget:
             words += (f"p:{name}", value)
         return words
 
-    @staticmethod
-    def _result(connection: Any, timeout: float) -> Result:
-        try:
-            connection.read_response(timeout=timeout)
-        except redis.exceptions.ResponseError as error:
-            return _refused(str(error))
-        return OK
-
     def close(self) -> None:
         """Close the connections."""
-        if self._asking is not None:
-            self._asking.close()
-        if self._store is not None:
-            self._store.close()
-        else:
-            self._pool.disconnect()
+        self._store.close()
 
 
 def _refused(text: str) -> Result:
