@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+import msgspec
+
 from api.asgi import Answer, Request, encode
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
@@ -125,7 +127,7 @@ class Service:
         #: Who looks through messages: each of them keeps Redis at work for a third of the time.
         self.searching = asyncio.Semaphore(SEARCHES)
         self.readiness = Readiness(self.client, settings, self.clock)
-        self.facts = Shared(self.client.facts, self.clock)
+        self.facts = Shared(self._facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
         self.policies = Shared(self.client.policies, self.clock)
         self._findings = Once(findings)
@@ -136,6 +138,10 @@ class Service:
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
         self.quotas = Quotas(self._carrying, self.clock)
+
+    async def _facts(self) -> Facts:
+        """What Redis tells, and what only this process knows."""
+        return msgspec.structs.replace(await self.client.facts(), stale_keys=self.door.stale)
 
     async def _carrying(self, key: str) -> int:
         """How many messages carry a business key."""

@@ -12,12 +12,14 @@ from delayq.message import MAX_DUE
 from delayq.patterns import compiled
 
 __all__ = [
+    "LATELY",
     "LATENESS",
     "LINE_AGE",
     "LONGEST_REASON",
     "RECENT_SLOTS",
     "RECENT_STEP",
     "FailedSend",
+    "Lately",
     "NodeLine",
     "OpenCircuit",
     "Owned",
@@ -44,6 +46,8 @@ LATENESS: Final = (
 #: How long (ms) a slot of what went out lately is, and how many of them are told.
 RECENT_STEP: Final = 10_000
 RECENT_SLOTS: Final = 60
+#: The time (ms) that `Lately` covers, to the minute.
+LATELY: Final = 900_000
 
 Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
 
@@ -102,6 +106,18 @@ class Recent(msgspec.Struct, frozen=True):
     counts: tuple[tuple[int, ...], ...]
 
 
+class Lately(msgspec.Struct, frozen=True):
+    """What a node counted in the last 15 minutes.
+
+    `failures` are unexpected errors of pull jobs and refusals of Redis, `went_back` is how often Redis had lost the last
+    changes of a queue, and `claims` how many queues the node took over.
+    """
+
+    failures: int = 0
+    went_back: int = 0
+    claims: int = 0
+
+
 class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its line. Times are Unix ms by its own clock, but `seen` by that of Redis; what an older worker does not
     say is '' or None.
@@ -109,7 +125,9 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
     `complaints` are what keeps it from doing its work well. `policies` is the version of them that all its pull jobs act on,
     and `held` how many messages of topics that are paused by then may arrive yet. `recent` is None until it has run for a
-    while. `tells_routes` is False for an older worker, whose line has no table: it may have any route.
+    while. `skew` is the clock of Redis minus the clock of the node, in ms. `tells_routes` is False for an older worker, whose
+    line has no table: it may have any route.
+    `connected` says whether it is registered with its coordinator.
     """
 
     node: str
@@ -127,6 +145,9 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     policies: str | None = None
     held: dict[str, int] = {}
     recent: Recent | None = None
+    lately: Lately | None = None
+    skew: int | None = None
+    connected: bool | None = None
 
     def route_of(self, topic: str) -> RouteLine | None:
         """The route of its table that takes a topic."""
@@ -148,6 +169,9 @@ class _Written(msgspec.Struct, frozen=True):
     policies: str | None = None
     held: dict[str, int] = {}
     recent: Recent | None = None
+    lately: Lately | None = None
+    skew: int | None = None
+    connected: bool | None = None
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -178,6 +202,9 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             policies=line.policies,
             held=line.held,
             recent=line.recent,
+            lately=line.lately,
+            skew=line.skew,
+            connected=line.connected,
         )
     return nodes
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
-from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, Recent
+from delayq.client.traffic import delivered, last_slots, whole
+from delayq.nodes import RECENT_STEP
 from delayq.policies import Pause
 from delayq.telemetry.histogram import Histogram
 
@@ -22,7 +22,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """What went out in the last ten minutes, slot by slot of 10 s, by the lines of nodes; None is what nobody tells.
 
     `begin` is when the first slot began (Unix ms). `lateness` has of each slot the p50 and p99 in ms, as far as the buckets
-    tell. `complete`: every live node tells.
+    tell: they are infinite above the last one, `LATENESS[-1]`. `complete`: every live node tells.
     """
 
     begin: int
@@ -75,39 +75,20 @@ def overview(facts: Facts) -> Overview:
 
 
 def _traffic(facts: Facts) -> Traffic | None:
-    last = facts.now // RECENT_STEP - 1
-    first = last - RECENT_SLOTS + 1
-    told = [line.recent for line in facts.nodes.values() if line.recent is not None]
-    slots: dict[int, Histogram] = {}
-    for one in told:
-        for number, counts in _numbered(one):
-            if first <= number <= last:
-                _add(slots.setdefault(number, Histogram(LATENESS)), counts)
+    slots = delivered(facts.nodes.values(), facts.now)
     if not slots:
         return None
-    total = Histogram(LATENESS)
-    for one_slot in slots.values():
-        _add(total, one_slot.counts)
-    ordered = [slots.get(number) for number in range(first, last + 1)]
-    p50, p99 = total.quantile(P50), total.quantile(P99)
+    numbers, total = last_slots(facts.now), whole(slots)
+    ordered = [slots.get(number) for number in numbers]
     return Traffic(
-        begin=first * RECENT_STEP,
+        begin=numbers[0] * RECENT_STEP,
         forwarded=[None if one is None else sum(one.counts) for one in ordered],
         lateness=[_late(one) for one in ordered],
         total=sum(total.counts),
-        p50=_ms(p50),
-        p99=_ms(p99),
+        p50=_ms(total.quantile(P50)),
+        p99=_ms(total.quantile(P99)),
         complete=all(line.recent is not None for line in facts.live),
     )
-
-
-def _numbered(recent: Recent) -> Iterable[tuple[int, Sequence[int]]]:
-    return enumerate(recent.counts, recent.last - len(recent.counts) + 1)
-
-
-def _add(histogram: Histogram, counts: Sequence[int]) -> None:
-    for place, count in enumerate(counts[: len(histogram.counts)]):
-        histogram.counts[place] += count
 
 
 def _late(slot: Histogram | None) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 
 __all__ = ["Histogram"]
@@ -23,9 +24,9 @@ class Histogram:
         self.total += value * times
 
     def quantile(self, share: float) -> float | None:
-        """What so much of the values is not above, as far as the buckets tell; None where there are none.
+        """What this share of the values is not above, as far as the buckets tell; None without values.
 
-        What is above all buckets counts as the end of the last one.
+        It is infinite if the answer lies above all bounds: the end of the last bucket would look like a measurement.
         """
         wanted = share * sum(self.counts)
         if not wanted:
@@ -35,7 +36,7 @@ class Histogram:
             if below + count >= wanted:
                 return low + (bound - low) * (wanted - below) / count
             below, low = below + count, bound
-        return low
+        return math.inf
 
     def buckets(self) -> list[tuple[str, float]]:
         """Upper end and how many values are not above it, as Prometheus wants them."""

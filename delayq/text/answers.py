@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from delayq.client.findings import Finding
 from delayq.client.operations import RouteState
 from delayq.client.overview import Overview, Traffic
 from delayq.codec import BODY_JSON, Record
-from delayq.nodes import RECENT_STEP, NodeLine, owners_of
+from delayq.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
 from delayq.policies import Pause
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
@@ -248,9 +249,9 @@ class StatsOut(msgspec.Struct, rename="camel"):
 
 
 class FindingOut(msgspec.Struct, omit_defaults=True):
-    """Something that is wrong: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
+    """Something to know: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
 
-    severity: Annotated[str, Meta(description="critical or warning")]
+    severity: Annotated[str, Meta(description="critical, warning, or info: nothing is broken")]
     code: Annotated[str, Meta(description="which check has found it")]
     runbook: str
     text: str | UnsetType = UNSET
@@ -279,6 +280,12 @@ class TrafficOut(msgspec.Struct, rename="camel"):
     begin: Annotated[Time, Meta(description="of the first slot; the last one is over")]
     step_ms: int
     complete: Annotated[bool, Meta(description="every live node tells")]
+    over_ms: Annotated[
+        int,
+        Meta(
+            description="the largest lateness that is measured; null in a slot with messages is a percentile above it"
+        ),
+    ]
     forwarded: Annotated[list[float | None], Meta(description="messages a second")]
     p50_ms: Annotated[list[float | None], Meta(description="lateness, as far as the workers' buckets tell")]
     p99_ms: list[float | None]
@@ -576,10 +583,16 @@ def _traffic_out(traffic: Traffic) -> TrafficOut:
         step_ms=RECENT_STEP,
         complete=traffic.complete,
         forwarded=[None if one is None else one / seconds for one in traffic.forwarded],
-        p50_ms=[None if one is None else one[0] for one in traffic.lateness],
-        p99_ms=[None if one is None else one[1] for one in traffic.lateness],
-        whole=TrafficWholeOut(round(traffic.total / seconds / told, 3), traffic.p50, traffic.p99),
+        over_ms=int(LATENESS[-1] * 1_000),
+        p50_ms=[None if one is None else _measured(one[0]) for one in traffic.lateness],
+        p99_ms=[None if one is None else _measured(one[1]) for one in traffic.lateness],
+        whole=TrafficWholeOut(round(traffic.total / seconds / told, 3), _measured(traffic.p50), _measured(traffic.p99)),
     )
+
+
+def _measured(ms: float | None) -> float | None:
+    """A percentile, if it lies in a bucket that ends."""
+    return None if ms is None or math.isinf(ms) else ms
 
 
 def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from delayq.client import dead_groups
+from delayq.nodes import RECENT_STEP
 from delayq.store import commands
 from tests.cli.conftest import Cli, Given
 
@@ -57,6 +58,28 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
     assert [one for one in json.loads(doctor.out)["findings"] if one["code"] != "circuit"] == [
         one for one in findings if one["code"] != "circuit"
     ]
+
+
+def test_dead_letters_late_deliveries_and_pauses_are_findings(cli: Cli, given: Given) -> None:
+    for number in range(3):
+        given.dead_letter(f"m{number}")
+    counts = [0] * 20 + [97, 0, 0, 3]  # of LATENESS: 97 in 60 s or less, 3 above 600 s
+    now = given.client.store.run(commands.redis_now())
+    given.owner("node-1", ALL, policies="9999999999.0", recent={"last": now // RECENT_STEP - 1, "counts": [counts]})
+    given.client.pause("orders.*", reason="payment is down", wait=0)
+    ran = cli("status")
+    told = [(row[0], row[1]) for row in ran.rows]
+    assert (ran.code, told) == (0, [("warning", "deadLetters"), ("warning", "lateness"), ("info", "paused")])
+    dead, late, paused = (row[3] for row in ran.rows)
+    assert dead.startswith("3 dead letters wait for somebody")
+    assert "100 of the 100 messages" in late and "the p99 is more than 10 min" in late
+    assert "orders.* (payment is down)" in paused
+    assert ran.rows[0][2] != "-"
+    figures = dict(cli("overview").rows)
+    assert (figures["lateness p50 ms"], figures["lateness p99 ms"]) == ("45463.92", "more than 10 min")
+    traffic = json.loads(cli("overview", "--json").out)["traffic"]
+    assert (traffic["overMs"], traffic["whole"]["p99Ms"], traffic["p99Ms"][-1]) == (600_000, None, None)
+    assert "info" in {row[0] for row in cli("doctor").rows}
 
 
 def test_what_is_late_is_reported_with_since_when(cli: Cli, given: Given) -> None:

@@ -54,6 +54,41 @@ def test_a_figure_of_the_overview_has_its_age_and_leads_to_its_list(pages: Pages
         page.goto(f"{world.url}#/overview")
 
 
+def test_dead_letters_and_pauses_are_findings_and_nothing_is_green_then(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/overview")
+    found = {one["code"]: one["severity"] for one in world.get("/v1/status")["findings"]}
+    assert (found["deadLetters"], found["paused"]) == ("warning", "info")
+    dead = page.locator(".finding.warning").filter(has_text="dead letters wait for somebody")
+    dead.get_by_role("link", name="Dead letters").click()
+    expect(page).to_have_url(f"{world.url}#/dead-letters")
+    page.goto(f"{world.url}#/overview")
+    expect(page.locator(".finding.info")).to_contain_text("Information:")
+    expect(page.locator(".well")).to_have_count(0)
+    assert violations(page) == []
+
+
+def test_a_percentile_above_all_that_is_measured_is_more_than_that(pages: Pages, world: World) -> None:
+    def late(route: Route) -> None:
+        told = route.fetch().json()
+        slots = len(told["traffic"]["forwarded"])
+        told["traffic"] |= {
+            "overMs": 600_000,
+            "forwarded": [0.1] * slots,
+            "p50Ms": [5.0] * slots,
+            "p99Ms": [None] * slots,
+        }
+        told["traffic"]["whole"] = {"forwarded": 0.1, "p50Ms": 5.0, "p99Ms": None}
+        route.fulfill(json=told)
+
+    page = pages.open(f"{world.url}#/no-such-page")
+    page.route("**/v1/overview", late)
+    page.goto(f"{world.url}#/overview")
+    expect(main(page)).to_contain_text("Lateness: p50 5 ms, p99 more than 10 min.")
+    page.get_by_text("As a table").nth(1).click()
+    cells = page.get_by_role("region", name="Lateness").get_by_role("cell")
+    expect(cells.nth(1)).to_have_text("more than 10 min")
+
+
 def test_no_findings_and_no_answer_are_told_apart(pages: Pages, own_world: World) -> None:
     page = pages.open(f"{own_world.url}#/overview", accepts=["ERR_FAILED"])
     expect(main(page)).to_contain_text("All is well")

@@ -13,11 +13,20 @@ OLD = Pause(match="orders.*", since=NOW - LONG - 1, reason="payment is down")
 NEW = Pause(match="news", since=NOW - LONG, reason="")
 
 
-def test_a_pause_of_a_day_is_told_and_one_that_names_a_topic_says_which() -> None:
+def test_each_pause_of_a_day_is_a_warning_and_all_others_are_one_information() -> None:
     pauses = {"orders.*": OLD, "news": NEW, "sms": Pause(match="sms", since=0)}
     told = list(check_pauses(facts_of(policies=Policies(V1, pauses))))
-    assert [(one.topic, one.since) for one in told] == [(None, OLD.since), ("sms", 0)]
-    assert "(payment is down)" in told[0].text
+    assert [(one.result, one.topic, one.since) for one in told] == [
+        ("warn", "sms", 0),
+        ("warn", None, OLD.since),
+        ("info", "news", NEW.since),
+    ]
+    assert "(payment is down)" in told[1].text
+    young = {f"t{number}.*": Pause(match=f"t{number}.*", since=NOW - number, reason="why") for number in range(5)}
+    over = {"x": Pause(match="x", since=NOW - 2, until=NOW - 1)}
+    (told_of_all,) = check_pauses(facts_of(policies=Policies(V1, young | over)))
+    assert (told_of_all.result, told_of_all.topic, told_of_all.since) == ("info", None, NOW - 4)
+    assert told_of_all.text == "5 pauses hold messages back: t4.* (why), t3.* (why), t2.* (why), …"
 
 
 @pytest.mark.parametrize(

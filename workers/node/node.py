@@ -15,6 +15,7 @@ from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
 from delayq.errors import StoreError
+from delayq.nodes import Lately
 from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
@@ -25,6 +26,7 @@ from delayq.telemetry.histogram import Histogram
 from workers.node.alarms import Alarms
 from workers.node.complaints import own_complaints
 from workers.node.janitor import Janitor
+from workers.node.lately import LatelyCounts
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.leases import LeaseThread
 from workers.node.ownership import Ownership
@@ -70,7 +72,8 @@ def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
 class Node:
     """Runs until `stop`: `run` blocks and returns when everything has been let go.
 
-    `lateness` is what an observer counts how late messages were, for the node's line.
+    `lateness` is where an observer counts how late messages were, and `failures` returns how many errors of pull jobs
+    it has counted. Both are for the node's line.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Node:
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
         tracer_provider: TracerProvider | None = None,
         lateness: Histogram | None = None,
+        failures: Callable[[], int] = int,
     ) -> None:
         self.settings = settings
         self._clock = clock if clock is not None else SystemClock()
@@ -117,6 +121,8 @@ class Node:
             complaints=partial(own_complaints, self),
             book=self.book,
             recent=RecentCounts(lateness) if lateness is not None else None,
+            lately=LatelyCounts(partial(self._counted, failures), self._clock),
+            connected=lambda: self.coordinator is None or self.coordinator.connected,
         )
         self._bounds = Bounds(
             window=settings.window,
@@ -200,6 +206,10 @@ class Node:
                     self._wait(SHORT_ROUND if ownership.ending or self._lags else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
+
+    def _counted(self, failures: Callable[[], int]) -> Lately:
+        """What it has counted since it began."""
+        return Lately(failures(), self.history.went_back, self.ownership.claims if self.ownership is not None else 0)
 
     @property
     def _lags(self) -> bool:

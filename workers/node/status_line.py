@@ -15,6 +15,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here
+from workers.node.lately import LatelyCounts
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
@@ -49,6 +50,8 @@ class StatusLine:
         book: Book,
         complaints: Callable[[], Sequence[str]] = tuple,
         recent: RecentCounts | None = None,
+        lately: LatelyCounts | None = None,
+        connected: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -61,6 +64,8 @@ class StatusLine:
         self._said: tuple[str, dict[str, int], set[str]] = "", {}, set()
         self._version = metadata.version("delayq")
         self._recent = recent
+        self._lately = lately
+        self._connected = connected
         self._started = clock.now()
         self._published_at: int | None = None
         self._tidy_at = clock.monotonic()
@@ -80,6 +85,8 @@ class StatusLine:
         changed = changed or self._said != (version, held, broken)
         if self._recent is not None:
             self._recent.tick(self._clock.now() + self._skew.ms)
+        if self._lately is not None:
+            self._lately.tick()
         if not changed and self._published_at is not None and now - self._published_at < EVERY:
             return
         self._published_at = now
@@ -102,6 +109,9 @@ class StatusLine:
                 "routes": [self._route(route) for route in self._routes.table],
                 "complaints": [text[:LONGEST_REASON] for text in self._complaints()[:MOST_COMPLAINTS]],
                 "recent": self._recent.told() if self._recent is not None else None,
+                "lately": self._lately.sum() if self._lately is not None else None,
+                "skew": self._skew.ms,
+                "connected": self._connected(),
             }
         )
         self._store.run(commands.publish_node(settings.node, line))

@@ -38,12 +38,13 @@ class Metrics:
         )
         self._acked = Counter("delayq_acked_total", "Forwarded messages removed", registry=self.registry)
         self.lateness = Histogram(LATENESS)
-        self._lock = threading.Lock()  # of the lateness: once for a batch
+        self._lock = threading.Lock()  # of the lateness, once for a batch, and of the failures
         self.registry.register(_Collected(partial(_of_lateness, self.lateness)))
         ProcessCollector(registry=self.registry)
         self._failed = Counter(
             "delayq_pull_job_failures_total", "Unexpected errors in pull jobs, see the log", registry=self.registry
         )
+        self.failures = 0  # the same, for the node's line
         self._took = PrometheusHistogram("delayq_send_seconds", "Length of a send", ["route"], registry=self.registry)
         self._open = Gauge(
             "delayq_circuit_open", "1 while a target is held for broken", ["route"], registry=self.registry
@@ -74,6 +75,8 @@ class Metrics:
     def failed(self) -> None:
         """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
         self._failed.inc()
+        with self._lock:
+            self.failures += 1
 
     def acked(self, messages: Sequence[InFlightMessage], now: int) -> None:
         """Forwarded messages left the queue."""

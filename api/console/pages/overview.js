@@ -11,7 +11,7 @@ import { useStore } from "../parts/store.js";
 import { t } from "../parts/texts.js";
 import { ms } from "../parts/times.js";
 
-/** @typedef {{ begin: string, stepMs: number, complete: boolean, forwarded: (number | null)[], p50Ms: (number | null)[], p99Ms: (number | null)[], whole: { forwarded: number, p50Ms: number | null, p99Ms: number | null } }} Traffic */
+/** @typedef {{ begin: string, stepMs: number, overMs: number, complete: boolean, forwarded: (number | null)[], p50Ms: (number | null)[], p99Ms: (number | null)[], whole: { forwarded: number, p50Ms: number | null, p99Ms: number | null } }} Traffic */
 
 export function Overview() {
   const { data, at, problem } = useStore(live);
@@ -63,11 +63,15 @@ function LastMinutes({ traffic }) {
   if (traffic === null) {
     return html`<section><h2 id="traffic">${t("overview.traffic")}</h2><p class="empty">${t("overview.untold")}</p></section>`;
   }
-  const { begin, stepMs, whole } = traffic;
+  const { begin, stepMs, overMs, whole, forwarded } = traffic;
+  // Null where messages went out is more than the workers measure: it is drawn at the end of what they do, and named so.
+  const drawn = (/** @type {(number | null)[]} */ all) => all.map((one, i) => (one === null && (forwarded[i] ?? 0) > 0 ? overMs + 1 : one));
+  const late = (/** @type {number | null} */ one, rate = 0) =>
+    (one === null && rate > 0) || (one ?? 0) > overMs ? t("overview.over", { time: duration(overMs) }) : duration(one);
   const times = traffic.forwarded.map((_, i) => (ms(begin) ?? 0) + i * stepMs);
   return html`<section>
     <h2 id="traffic">${t("overview.traffic")}</h2>
-    <p>${t("overview.whole", { rate: rate(whole.forwarded), p50: duration(whole.p50Ms), p99: duration(whole.p99Ms) })}</p>
+    <p>${t("overview.whole", { rate: rate(whole.forwarded), p50: late(whole.p50Ms, whole.forwarded), p99: late(whole.p99Ms, whole.forwarded) })}</p>
     ${!traffic.complete && html`<p class="caution">${t("overview.incomplete")}</p>`}
     <div class="cards">
       <div class="card">
@@ -80,8 +84,8 @@ function LastMinutes({ traffic }) {
           log=${true}
           height=${200}
           series=${[
-            { name: "p50", values: traffic.p50Ms, text: duration },
-            { name: "p99", values: traffic.p99Ms, text: duration, tone: "warn" },
+            { name: "p50", values: drawn(traffic.p50Ms), text: late },
+            { name: "p99", values: drawn(traffic.p99Ms), text: late, tone: "warn" },
           ]}
         />
       </div>

@@ -23,9 +23,9 @@ import { Age, Time } from "../parts/times.js";
 const OF = {
   queues: ["late", "owners", "accounts", "layout"],
   reshard: ["reshard"],
-  nodes: ["worker", "silent", "policies"],
+  nodes: ["worker", "silent", "policies", "clockSkew", "zooKeeper", "pullJobs", "ownersChange"],
   routes: ["circuit", "parked", "streams"],
-  redis: ["redis", "server", "aof", "eviction", "memory", "durability"],
+  redis: ["redis", "server", "aof", "eviction", "memory", "durability", "wentBack"],
 };
 
 /**

@@ -18,6 +18,8 @@ export const DUE = "due,in_flight";
  * @type {Record<string, [string, string][]>}
  */
 const SEE = {
+  lateness: [["findings.due", href(["messages"], { state: DUE })]],
+  deadLetters: [["findings.dead", href(["dead-letters"])]],
   late: [["findings.due", href(["messages"], { state: DUE })], ["findings.queues", href(["queues"], { only: "late" })]],
   owners: [["findings.queues", href(["queues"], { only: "lacking" })]],
   circuit: [["findings.routes", href(["queues"], { see: "routes" })], ["findings.parked", href(["messages"], { state: "parked" })]],
@@ -57,7 +59,7 @@ function FindingItem({ finding }) {
   for (const [name, link] of SEE[code] ?? []) {
     if (!(name === "findings.queues" && queue !== undefined) && !(name === "findings.nodes" && node !== undefined)) links.push([t(name), link]);
   }
-  const word = ["critical", "warning"].includes(severity) ? t(`severity.${severity}`) : severity;
+  const word = ["critical", "warning", "info"].includes(severity) ? t(`severity.${severity}`) : severity;
   return html`<li class=${`finding ${severity}`}>
     <p class="sentence"><strong class="severity">${word}</strong>${" "}<bdi>${text ?? code}</bdi></p>
     <p class="more">

@@ -17,7 +17,7 @@ from delayq.text.output import Output, say, visible
 
 __all__ = ["doctor"]
 
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from delayq.api_keys import SCOPES
 from delayq.cli.options import AsJson, RedisUrl, connect, who
 from delayq.client.findings.check import CRITICAL
+from delayq.nodes import LATENESS
 from delayq.text.answers import overview_out, status_out
 from delayq.text.output import Output, say
 
@@ -16,7 +17,7 @@ __all__ = ["me", "overview", "status"]
 def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print what is wrong, the worst first, and what to do.
 
-    Exit 1 if something of it is critical.
+    Exit 1 if a finding is critical, 0 with warnings, information or nothing, 2 if Redis does not answer.
     """
     with connect(redis_url) as client:
         answer = status_out(client.status())
@@ -41,8 +42,8 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     figures = {name: getattr(answer, name).count for name in ("scheduled", "due", "held", "parked", "dead")} | {
         "late ms": answer.head_lateness,
         "forwarded a second": None if whole is None else whole.forwarded,
-        "lateness p50 ms": None if whole is None else whole.p50_ms,
-        "lateness p99 ms": None if whole is None else whole.p99_ms,
+        "lateness p50 ms": None if whole is None else _lateness(whole.p50_ms),
+        "lateness p99 ms": None if whole is None else _lateness(whole.p99_ms),
         "live nodes": answer.live_nodes,
         "stale nodes": answer.stale_nodes,
         "findings": len(answer.findings),
@@ -50,6 +51,11 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     }
     Output().answer(json, answer, figures.items())
     return 0
+
+
+def _lateness(ms: float | None) -> float | str:
+    """A percentile, which is null if it lies above the last bucket."""
+    return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None else ms
 
 
 def me(json: AsJson = False) -> int:

@@ -1,6 +1,7 @@
 """What is wrong, the worst first, with what to do: one list for `GET /v1/status`, `/readyz` and `delayq doctor`.
 
-A check goes by `Facts` alone. To add one: a function here or beside, and its place in `SERVER` or `QUEUES`.
+A check goes by `Facts` alone. To add one: a function here or beside, and its place in `SERVER` or `QUEUES`. Each alert of
+Prometheus has one (`alerts.py`).
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from delayq.client.findings.check import CRITICAL, FAIL, OK, WARN, Check, Finding
+from delayq.client.findings.api import check_api_keys
+from delayq.client.findings.check import FAIL, INFO, OK, SEVERITIES, WARN, Check, Finding
 from delayq.client.findings.durability import check_durability
 from delayq.client.findings.facts import Facts, read_facts
 from delayq.client.findings.owners import check_owners
 from delayq.client.findings.policies import check_pauses, check_versions
 from delayq.client.findings.queues import (
     check_accounts,
+    check_dead_letters,
     check_late,
     check_layout,
     check_parked_routes,
@@ -22,24 +25,36 @@ from delayq.client.findings.queues import (
     check_reshard,
 )
 from delayq.client.findings.server import check_server
-from delayq.client.findings.workers import check_circuits, check_complaints, check_silent
+from delayq.client.findings.workers import (
+    check_circuits,
+    check_claims,
+    check_complaints,
+    check_coordinators,
+    check_failures,
+    check_lateness,
+    check_silent,
+    check_skew,
+    check_went_back,
+)
 
 __all__ = [
-    "FAIL", "OK", "QUEUES", "SERVER", "WARN", "Check", "Facts", "Finding", "away", "findings", "read_facts", "worst_first",
+    "FAIL", "INFO", "OK", "QUEUES", "SERVER", "WARN", "Check", "Facts", "Finding", "away", "findings", "read_facts",
+    "worst_first",
 ]  # fmt: skip
 
 Look = Callable[[Facts], Iterator[Check]]
 
 #: Of the server; then of the queues, which are looked at where this delayq knows the layout.
-SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout)
+SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout, check_api_keys)
 QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
-    check_silent, check_pauses, check_versions, check_late, check_accounts,
+    check_silent, check_skew, check_coordinators, check_failures, check_went_back, check_claims, check_pauses,
+    check_versions, check_late, check_lateness, check_dead_letters, check_accounts,
 )  # fmt: skip
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """What is wrong, the worst first, and of what is as bad, what has been so for longest."""
+    """What is wrong or good to know, the worst first; of the same severity, the oldest first."""
     looks = SERVER + (QUEUES if facts.layouts else ())
     return worst_first(check for look in looks for check in look(facts))
 
@@ -47,7 +62,8 @@ def findings(facts: Facts) -> list[Finding]:
 def worst_first(checks: Iterable[Check]) -> list[Finding]:
     """Those that are not good, in order."""
     found = [Finding.of(check) for check in checks if check.result != OK]
-    return sorted(found, key=lambda one: (one.severity != CRITICAL, one.since is None, one.since or 0))
+    rank = list(SEVERITIES.values()).index
+    return sorted(found, key=lambda one: (rank(one.severity), one.since is None, one.since or 0))
 
 
 def away(error: Exception, since: int) -> list[Finding]:

@@ -7,17 +7,20 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["CRITICAL", "FAIL", "OK", "WARN", "WARNING", "Check", "Finding", "name_queues"]
+__all__ = ["CRITICAL", "FAIL", "INFO", "OK", "SEVERITIES", "WARN", "WARNING", "Check", "Finding", "name_queues"]
 
 OK: Final = "ok"
+INFO: Final = "info"
 WARN: Final = "warn"
 FAIL: Final = "fail"
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
+#: What a finding of each result is, the worst first. `info` is what somebody wants to know, and nothing is broken.
+SEVERITIES: Final = {FAIL: CRITICAL, WARN: WARNING, INFO: INFO}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at: 'ok', 'warn' or 'fail', one sentence, and how to mend it.
+    """One thing that was looked at: 'ok', 'info', 'warn' or 'fail', one sentence, and how to mend it.
 
     `since` is Unix ms, where it is known; `runbook` the section of docs/runbook.md.
     """
@@ -34,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong: 'critical' or 'warning', since when (Unix ms, if that is known), and what to do, in words.
+    """Something to know: 'critical', 'warning' or 'info', since when (Unix ms, if that is known), and what to do, in words.
 
     `code` is the name of the check; `runbook` says where to read on.
     """
@@ -52,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, check: Check) -> Finding:
         """A check that does not say 'ok'."""
         return cls(
-            severity=CRITICAL if check.result == FAIL else WARNING,
+            severity=SEVERITIES[check.result],
             code=check.name,
             text="; ".join(filter(None, (check.text, check.mend))),
             since=check.since,

@@ -28,7 +28,8 @@ MOST_HELD: Final = 2_000
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """As they were at `now`, Unix ms by the clock of Redis. Without layouts that this delayq knows, of the server only.
 
-    `held` is how many messages a pause or a limit holds; None: their topics are too many to count.
+    `held` is how many messages a pause or a limit holds; None: their topics are too many to count. `oldest_dead` is when the
+    oldest dead letter died. `stale_keys` says why the API that reads this has a file of keys that is not in force.
     """
 
     settings: Settings
@@ -43,6 +44,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     routes: Sequence[RouteState]
     held: int | None
     policies: Policies
+    oldest_dead: int | None = None
+    stale_keys: str = ""
 
     @property
     def live(self) -> list[NodeLine]:
@@ -71,9 +74,10 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         stats = all_good((yield [commands.stats(queue_keys(one)) for layout in layouts for one in layout.numbers]))
         routes = yield from route_states(nodes, stats)
     held = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)]
-    counts: list[int] = []
-    if 0 < len(held) <= MOST_HELD:
-        counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in held]))
+    count = [commands.count_parked(queue_keys(queue), name) for queue, name in held] if len(held) <= MOST_HELD else []
+    dead = [commands.lowest_due(queue_keys(one.queue).dead) for one in stats if one.dead]
+    found: list[int | None] = all_good((yield [*count, *dead])) if count or dead else []
+    counts, died = found[: len(count)], [one for one in found[len(count) :] if one is not None]
     return Facts(
         settings=settings,
         redis_url=redis_url,
@@ -86,5 +90,6 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         stats=stats,
         routes=routes,
         policies=Policies.read(set_),
-        held=sum(counts) if len(counts) == len(held) else None,
+        held=sum(one or 0 for one in counts) if len(counts) == len(held) else None,
+        oldest_dead=min(died, default=None),
     )

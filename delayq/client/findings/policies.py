@@ -1,30 +1,49 @@
-"""What is paused for so long that it may be forgotten, and who does not act on what is set."""
+"""What is paused, and who does not act on what is set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from delayq.client.findings.check import WARN, Check
+from delayq.client.findings.check import INFO, WARN, Check
 from delayq.client.findings.facts import Facts
-from delayq.policies import number_of
+from delayq.policies import Pause, number_of
 from delayq.times import format_instant
 
 __all__ = ["check_pauses", "check_versions"]
 
 LONG: Final = 86_400_000
+NAMED: Final = 3  # pauses that one sentence names
 LAG: Final = 10_000  # ms that a node has to act on what was set
 
 
 def check_pauses(facts: Facts) -> Iterator[Check]:
-    """A check for each pause that is old."""
-    for pause in facts.policies.pauses.values():
+    """A check for each pause that is old: it may be forgotten. One check for all others: somebody wants them."""
+    pauses = [one for one in facts.policies.by_age if one.until is None or one.until > facts.now]
+    for pause in pauses:
         if facts.now - pause.since > LONG:
-            why = f" ({pause.reason})" if pause.reason else ""
-            text = f"{pause.match} is paused since {format_instant(pause.since)}{why}"
-            topic = pause.match if not set(pause.match) & set("*?") else None
+            text = f"{pause.match} is paused since {format_instant(pause.since)}{_why(pause)}"
             mend = "resume it, or give it an end if it is to last; delayq audit says who did it"
-            yield Check("paused", WARN, text, mend, since=pause.since, topic=topic, runbook="delayqpausedlong")
+            yield Check(
+                "paused", WARN, text, mend, since=pause.since, topic=_topic(pause), runbook="delayqpausedlong"
+            )  # fmt: skip
+    young = [one for one in pauses if facts.now - one.since <= LONG]
+    if young:
+        named = ", ".join(f"{one.match}{_why(one)}" for one in young[:NAMED]) + (", …" if len(young) > NAMED else "")
+        text = f"{len(young)} {'pause holds' if len(young) == 1 else 'pauses hold'} messages back: {named}"
+        topic = _topic(young[0]) if len(young) == 1 else None
+        yield Check(
+            "paused", INFO, text, "resume when the reason is gone", since=young[0].since, topic=topic,
+            runbook="delayqpausedlong",
+        )  # fmt: skip
+
+
+def _why(pause: Pause) -> str:
+    return f" ({pause.reason})" if pause.reason else ""
+
+
+def _topic(pause: Pause) -> str | None:
+    return pause.match if not set(pause.match) & set("*?") else None
 
 
 def check_versions(facts: Facts) -> Iterator[Check]:

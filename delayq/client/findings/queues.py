@@ -13,6 +13,7 @@ from delayq.store.commands import LAYOUT_VERSION, QueueStats
 __all__ = [
     "LATE",
     "check_accounts",
+    "check_dead_letters",
     "check_late",
     "check_layout",
     "check_parked_routes",
@@ -112,6 +113,14 @@ def check_late(facts: Facts) -> Iterator[Check]:
     yield Check(
         "late", WARN, text, mend, since=worst.head_due, queue=_single(late), runbook="delayqheadoverdue"
     )  # fmt: skip
+
+
+def check_dead_letters(facts: Facts) -> Iterator[Check]:
+    """A check if there are dead letters: nothing becomes of them before somebody decides."""
+    if dead := sum(one.dead for one in facts.stats):
+        text = f"{dead} {'dead letter waits' if dead == 1 else 'dead letters wait'} for somebody to redrive or discard"
+        mend = "see why they died (delayq dead-letters groups)"
+        yield Check("deadLetters", WARN, text, mend, since=facts.oldest_dead, runbook="delayqdeadlettersgrowing")
 
 
 def _single(stats: Sequence[QueueStats]) -> int | None:

@@ -1,14 +1,45 @@
-"""What workers say of themselves in their lines: circuits that are open, what keeps them from their work, silence."""
+"""What workers write in their lines: open circuits, what keeps them from their work, how late they delivered, silence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Final
 
-from delayq.client.findings.check import FAIL, WARN, Check
+from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
+from delayq.client.findings.queues import LATE
+from delayq.client.traffic import delivered, whole
+from delayq.nodes import LATENESS
 from delayq.times import format_instant
 
-__all__ = ["check_circuits", "check_complaints", "check_silent"]
+__all__ = [
+    "check_circuits",
+    "check_claims",
+    "check_complaints",
+    "check_coordinators",
+    "check_failures",
+    "check_lateness",
+    "check_silent",
+    "check_skew",
+    "check_went_back",
+]
+
+#: 99 of 100 messages are to be delivered within this time (s). It is one of the bounds of LATENESS.
+IN_TIME: Final = 1.0
+#: The share of late messages above which a month's allowance is used up in two days: DelayqLate.
+TOO_MANY: Final = 0.144
+#: The section of the runbook for a sentence of a worker, by a part of it; DelayqStuckQueue for all others.
+SECTIONS: Final = {
+    "nothing can be pulled": "delayqqueuenotpulled",
+    "the clock of this worker": "delayqclockskew",
+    "Redis does not answer": "delayqredisdown",
+    "ZooKeeper": "delayqzookeeperlost",
+}
+#: From this difference (ms) between the clocks of a node and of Redis on, messages are late by a second or more.
+SKEW: Final = 1_000
+#: A rolling restart claims each queue once or twice.
+CLAIMS_PER_QUEUE: Final = 3
 
 
 def check_circuits(facts: Facts) -> Iterator[Check]:
@@ -31,7 +62,8 @@ def check_complaints(facts: Facts) -> Iterator[Check]:
     for line in facts.live:
         for sentence in line.complaints:
             mend = f"see the log of {line.node}"
-            yield Check("worker", FAIL, f"{line.node}: {sentence}", mend, node=line.node, runbook="delayqstuckqueue")
+            section = next((one for part, one in SECTIONS.items() if part in sentence), "delayqstuckqueue")
+            yield Check("worker", FAIL, f"{line.node}: {sentence}", mend, node=line.node, runbook=section)
 
 
 def check_silent(facts: Facts) -> Iterator[Check]:
@@ -41,3 +73,67 @@ def check_silent(facts: Facts) -> Iterator[Check]:
             text = f"{line.node} has not written its line since {format_instant(line.seen)}"
             mend = "it died or is cut off from Redis: see its log; its line goes an hour after its last word"
             yield Check("silent", WARN, text, mend, since=line.seen, node=line.node, runbook="delayqnoworker")
+
+
+def check_lateness(facts: Facts) -> Iterator[Check]:
+    """A check if more than one of 100 messages of the last ten minutes was late by more than a second."""
+    counted = whole(delivered(facts.nodes.values(), facts.now))
+    total, late = sum(counted.counts), sum(counted.counts[LATENESS.index(IN_TIME) + 1 :])
+    if late * 100 <= total:
+        return
+    p99 = counted.quantile(0.99) or 0.0
+    longest = f"more than {LATENESS[-1] / 60:.0f} min" if p99 == math.inf else f"{p99:.3g} s"
+    text = (
+        f"{late} of the {total} messages of the last 10 minutes were delivered more than 1 s after their due time, "
+        f"the p99 is {longest}"
+    )
+    mend = "see what else is told here, and whether a target is slow; what was paused, limited or retried counts, too"
+    yield Check(
+        "lateness", WARN if p99 > LATE / 1_000 or late > TOO_MANY * total else INFO, text, mend, runbook="delayqlate"
+    )
+
+
+def check_skew(facts: Facts) -> Iterator[Check]:
+    """A check for each live node whose clock is off by more than a second."""
+    for line in facts.live:
+        if line.skew is not None and abs(line.skew) > SKEW:
+            text = f"the clock of {line.node} is {abs(line.skew)} ms {'behind' if line.skew > 0 else 'ahead of'} that of Redis"
+            mend = "synchronise both clocks (NTP): messages are late by as much"
+            yield Check("clockSkew", WARN, text, mend, node=line.node, runbook="delayqclockskew")
+
+
+def check_coordinators(facts: Facts) -> Iterator[Check]:
+    """A check for each live node that ZooKeeper does not know: nobody takes its queues over."""
+    for line in facts.live:
+        if line.connected is False:
+            text = f"{line.node} has no session with ZooKeeper: nobody takes its queues over if it ends"
+            mend = f"bring ZooKeeper back, and restart no worker before; see the log of {line.node}"
+            yield Check("zooKeeper", WARN, text, mend, node=line.node, runbook="delayqzookeeperlost")
+
+
+def check_failures(facts: Facts) -> Iterator[Check]:
+    """A check for each live node that lately met errors in its pull jobs."""
+    for line in facts.live:
+        if line.lately is not None and line.lately.failures:
+            text = f"Redis refused writes of {line.node}, or its pull jobs failed, {line.lately.failures} times in 15 minutes"
+            mend = f"see redis_trouble and tick_failed in the log of {line.node}"
+            yield Check("pullJobs", WARN, text, mend, node=line.node, runbook="delayqpulljobfailures")
+
+
+def check_went_back(facts: Facts) -> Iterator[Check]:
+    """A check for each live node that lately saw that Redis had lost changes."""
+    for line in facts.live:
+        if line.lately is not None and line.lately.went_back:
+            times = line.lately.went_back
+            text = f"Redis had lost its last changes, as {line.node} saw {times} times in the last 15 minutes"
+            mend = f"repeat the last calls with the same ids; see went_back in the log of {line.node}"
+            yield Check("wentBack", FAIL, text, mend, node=line.node, runbook="delayqrediswentback")
+
+
+def check_claims(facts: Facts) -> Iterator[Check]:
+    """A check if queues change hands again and again."""
+    claims = sum(line.lately.claims for line in facts.live if line.lately is not None)
+    if claims > CLAIMS_PER_QUEUE * len(facts.stats):
+        text = f"queues were taken over {claims} times in the last 15 minutes, and there are {len(facts.stats)}"
+        mend = "see zookeeper, stood_still and clock_skew in the logs of the workers"
+        yield Check("ownersChange", WARN, text, mend, runbook="delayqownerschange")

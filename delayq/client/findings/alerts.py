@@ -1,0 +1,45 @@
+"""The alerts of Prometheus, and the finding that each of them has: what is alarming there must not be quiet here.
+
+observability/alerts.yaml has the rules. A test compares both lists and makes each finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["ALERTS", "ONLY_PROMETHEUS"]
+
+#: The code of the finding that names the alert's section of docs/runbook.md.
+ALERTS: Final[Mapping[str, str]] = {
+    "DelayqNoWorker": "owners",
+    "DelayqQueueWithoutOwner": "owners",
+    "DelayqHeadOverdue": "late",
+    "DelayqLate": "lateness",
+    "DelayqStuckQueue": "worker",
+    "DelayqQueueNotPulled": "worker",
+    "DelayqDeadLettersGrowing": "deadLetters",
+    "DelayqCircuitOpen": "circuit",
+    "DelayqStreamRefuses": "streams",
+    "DelayqPullJobFailures": "pullJobs",
+    "DelayqOwnersChange": "ownersChange",
+    "DelayqRedisDown": "redis",
+    "DelayqRedisFull": "memory",
+    "DelayqRedisDiskFailing": "aof",
+    "DelayqRedisRewriteNeeded": "aof",
+    "DelayqRedisWentBack": "wentBack",
+    "DelayqAlarm": "accounts",
+    "DelayqZooKeeperLost": "zooKeeper",
+    "DelayqClockSkew": "clockSkew",
+    "DelayqPausedLong": "paused",
+    "DelayqPoliciesLag": "policies",
+    "DelayqApiKeysStale": "apiKeys",
+}
+
+#: The alerts without a finding, and why.
+ONLY_PROMETHEUS: Final[Mapping[str, str]] = {
+    "DelayqNoApi": "processes of the API write nothing into Redis, so only who scrapes them knows that none is there",
+    "DelayqApiErrors": "each process of the API counts its own answers, and only who scrapes all of them has the share",
+    "DelayqDueBacklogGrowing": "a trend of 15 minutes, and Redis has no history; messages are `late` then",
+    "DelayqHeldGrows": "a trend of 10 minutes, and Redis has no history; held messages are a figure of the overview",
+}

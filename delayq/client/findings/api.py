@@ -1,0 +1,19 @@
+"""What only a process of the HTTP API knows: whether its file of keys is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from delayq.client.findings.check import WARN, Check
+from delayq.client.findings.facts import Facts
+
+__all__ = ["check_api_keys"]
+
+
+def check_api_keys(facts: Facts) -> Iterator[Check]:
+    """A check if the process of the API that answers could not read its file of keys."""
+    if facts.stale_keys:
+        text = f"this API could not read its file of keys, so the keys before it stay in force: {facts.stale_keys}"
+        yield Check(
+            "apiKeys", WARN, text, "correct the file; it is read again each second", runbook="delayqapikeysstale"
+        )
