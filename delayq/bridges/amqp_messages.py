@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
+from math import ceil, inf
 from typing import Any, Final
 
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message, check_id
 from delayq.store.keys import new_id
 from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
+from delayq.targets.rabbitmq.received import LAST_SECOND
 
 __all__ = ["Reader"]
 
 DELAY: Final = "x-delay"
 TAGS, KEYS, ORDERING_KEY = f"{OWN_PREFIX}tags", f"{OWN_PREFIX}keys", f"{OWN_PREFIX}ordering-key"
+#: Where an id is kept that is none for delayq.
+MESSAGE_ID: Final = "amqp-message-id"
+#: ms: no message may be delayed for as long.
+LONGEST: Final = 2**53
 MOST_TOLD: Final = 1_000
 
 _NUMBER = re.compile(r"[+-]?\d{1,16}", re.ASCII)
@@ -39,11 +46,12 @@ class Reader:
 
     def read(self, method: Any, properties: Any, body: bytes, now: int) -> Message:
         """The message, as it came at `now` (Unix ms); raises InvalidMessage if it can never be scheduled."""
+        if (refusal := getattr(properties, "refusal", None)) is not None:
+            raise refusal
         headers: Mapping[str, Any] = properties.headers or {}
-        topic = self._topic.replace("{exchange}", method.exchange).replace("{routing_key}", method.routing_key)
         id = _id(properties.message_id)
         return Message(
-            topic=topic,
+            topic=self._topic_of(method),
             body=body,
             id=id,
             delay_time=max(0, _delay(headers.get(DELAY, 0)) - self._age(properties, headers, now)),
@@ -53,6 +61,13 @@ class Reader:
             properties=self._properties(properties, headers, id),
         )
 
+    def _topic_of(self, method: Any) -> str:
+        given = {
+            "exchange": _utf8(method.exchange, "topic", "the exchange"),
+            "routing_key": _utf8(method.routing_key, "topic", "the routing key"),
+        }
+        return _NAMES.sub(lambda name: given[name[1]], self._topic)
+
     def _age(self, properties: Any, headers: Mapping[str, Any], now: int) -> int:
         """How long ago it was published, ms, if that is to count; less rather than more."""
         if not self._by_timestamp:
@@ -61,12 +76,18 @@ class Reader:
         if type(published) is not int:
             if properties.timestamp is None:
                 return 0
-            published = (int(properties.timestamp) + 1) * 1000  # whole seconds, cut off
+            seconds = int(properties.timestamp)
+            if not 0 <= seconds <= LAST_SECOND:
+                raise InvalidMessage(
+                    "timestamp", f"it is in seconds since 1970, and {seconds} is not before the year 10000"
+                )
+            published = (seconds + 1) * 1000  # whole seconds, cut off
         return max(0, now - published)
 
     def _properties(self, properties: Any, headers: Mapping[str, Any], id: str) -> dict[str, str]:
         found: dict[str, str] = {}
-        for name, value in headers.items():
+        for given, value in headers.items():
+            name = _utf8(given, "headers", "the name of a header")
             if name == DELAY or name.startswith(OWN_PREFIX):
                 continue
             text = _value(value)
@@ -77,12 +98,18 @@ class Reader:
             else:
                 found[name] = text
         for name, field in CARRIED.items():
-            value = getattr(properties, field)
-            if value is not None and name not in found:
-                found[name] = str(value)
+            if (value := getattr(properties, field)) is not None:
+                self._carry(found, name, str(value) if isinstance(value, int) else _utf8(value, name, "it"))
         if properties.message_id and properties.message_id != id:
-            found["amqp-message-id"] = properties.message_id
+            self._carry(found, MESSAGE_ID, properties.message_id)
         return found
+
+    def _carry(self, found: dict[str, str], name: str, value: str) -> None:
+        """Add a property of AMQP, which must not replace a header of that name, nor be replaced by it."""
+        if _is_wrong(name, value, self._limits):
+            raise InvalidMessage(name, "it is too long, or has control characters")
+        if found.setdefault(name, value) != value:
+            raise InvalidMessage("headers", f"{name!r} is the name by which another value of the message is kept")
 
     def _leave_out(self, name: str, why: str) -> None:
         if name not in self._told and len(self._told) < MOST_TOLD:
@@ -90,34 +117,43 @@ class Reader:
             self._tell(f"the header {name!r} is left out wherever {why}")
 
 
-def _id(given: str | None) -> str:
+def _utf8(given: Any, field: str, what: str) -> str:
+    """The text. AMQP's short strings may be any bytes, which pika then hands over as bytes."""
+    if not isinstance(given, str):
+        raise InvalidMessage(field, f"{what} is not UTF-8: {given!r}"[:200])
+    return given
+
+
+def _id(given: Any) -> str:
     """The id of the message; without one there is none that another delivery of it would have, too."""
     if not given:
         return new_id()
+    id = _utf8(given, "message-id", "it")
     try:
-        return check_id(given)
+        return check_id(id)
     except InvalidMessage:
-        return f"amqp-{hashlib.sha256(given.encode(errors='surrogateescape')).hexdigest()[:40]}"
+        return f"amqp-{hashlib.sha256(id.encode(errors='surrogateescape')).hexdigest()[:40]}"
 
 
 def _delay(value: Any) -> int:
+    """ms. A part of a ms is rounded up: never early."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return int(value)
-    if not isinstance(value, bool) and isinstance(value, int | float | Decimal):
-        try:
-            return int(value)
-        except (ValueError, OverflowError):  # infinite, or no number
-            pass
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if is_number and value == value and abs(value) < inf:
+        return int(ceil(min(max(value, -LONGEST), LONGEST)))
     raise InvalidMessage(DELAY, f"is a number of ms, not {value!r}"[:200])
 
 
 def _value(value: Any) -> str | None:
-    """As text; None if it has no such form."""
+    """As text that means the same; None if it has no such form."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int | float | Decimal) else None
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, str | int | float | Decimal):
+        return str(value)
+    return None
 
 
 def _is_wrong(name: str, text: str, limits: Limits) -> bool:

@@ -23,7 +23,8 @@ from delayq.client.schedule import Scheduled
 from delayq.clock import Clock
 from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError, TooManyPending
 from delayq.message import Message
-from delayq.targets.rabbitmq.errors import words_of
+from delayq.targets.rabbitmq.errors import NoAddress, words_of
+from delayq.targets.rabbitmq.stream import BrokerStream
 
 __all__ = ["Bridge", "Counts"]
 
@@ -91,7 +92,7 @@ class Bridge:
         pause = FIRST_PAUSE
         while not self._stopping:
             try:
-                with pika.BlockingConnection(self._brokers) as connection:
+                with pika.BlockingConnection(self._brokers, _impl_class=BrokerStream) as connection:
                     self._consume(connection)
                     pause = FIRST_PAUSE
                     self._work(connection)
@@ -105,9 +106,8 @@ class Bridge:
     def _lost(self, error: BaseException) -> None:
         """The broker has all that was not answered, and delivers it again."""
         self._taken.clear()
-        code = getattr(error, "reply_code", None)
         words = words_of(error)
-        if not self._served and (code in HOPELESS or any(f"({one})" in words for one in HOPELESS)):
+        if not self._served and _is_hopeless(error):
             raise ConfigError(f"RabbitMQ does not let the bridge read the queue {self._queue!r}: {words}") from None
         self._troubled(f"RabbitMQ: {words}; trying again")
 
@@ -208,6 +208,14 @@ class Bridge:
         with self._condition:
             while not self._stopping and (left := end - self._clock.monotonic()) > 0:
                 self._clock.wait(self._condition, min(left, LOOK * 1000))
+
+
+def _is_hopeless(error: BaseException) -> bool:
+    """Whether trying again changes nothing: with several brokers, at none of them."""
+    if isinstance(error, NoAddress):
+        return all(_is_hopeless(one) for _, one in error.failures)
+    words = words_of(error)
+    return getattr(error, "reply_code", None) in HOPELESS or any(f"({code})" in words for code in HOPELESS)
 
 
 def _since(one: _Taken, now: int) -> Message:

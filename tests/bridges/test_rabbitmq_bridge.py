@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
 from delayq import Client, Message
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import free_port
 from testbed.rabbitmq import RabbitMQ
 from tests.bridges.conftest import Bridges
 from tests.support.amqp import Amqp, amqp
+from tests.support.amqp_wire import RawProperties, encoded, field, long, timestamp
 from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
@@ -99,6 +102,68 @@ def test_what_can_never_be_scheduled_goes_to_the_dead_letter_exchange_and_its_ne
     assert f"delayq: refused no-number of the queue {queue}: x-delay: is a number of ms, not 'soon'" in said
     assert all(f"refused {id} of the queue" in said for id in refused)
     assert "topic: 1 to 255 characters" in said
+
+
+TIME = {b"x-delay": field("l", "q", HOUR)}
+#: Properties and routing keys as producers write them that delayq cannot read, or keep.
+ODD: dict[str, tuple[bytes, bytes]] = {
+    "a-time-in-ms": (encoded(TIME | {b"created": timestamp(1_772_000_000_000)}), b"odd"),
+    "a-time-before-1970": (encoded(TIME | {b"born": timestamp(-14_256_000)}), b"odd"),
+    "a-name-in-latin-1": (encoded(TIME | {b"pr\xe9nom": field("I", "i", 1)}), b"odd"),
+    "an-id-in-latin-1": (encoded(TIME, message_id=b"commande-\xe9"), b"odd"),
+    "a-binary-correlation-id": (encoded(TIME, correlation_id=bytes(range(128, 144))), b"odd"),
+    "a-routing-key-in-latin-1": (encoded(TIME), b"commande.\xe9"),
+    "a-delay-that-is-no-number": (encoded({b"x-delay": b"S" + long(b"\xe9")}), b"odd"),
+}
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_messages_that_nobody_can_read_are_refused_one_by_one_and_all_others_are_scheduled(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges, kind: str
+) -> None:
+    dead, exchange = broker.queue(), broker.exchange("fanout")
+    more: dict[str, Any] = {"x_delivery_limit": 2} if kind == "quorum" else {}
+    queue = broker.queue(x_queue_type=kind, x_dead_letter_exchange="", x_dead_letter_routing_key=dead, **more)
+    broker.channel.queue_bind(queue, exchange)
+    price = encoded(
+        TIME | {b"price": field("d", "d", 19.99), b"tree": b"A" + long((b"A" + long(b"")) * 9)}, message_id=b"kept"
+    )
+    for number, (raw, key) in enumerate([*ODD.values(), (price, b"good")]):
+        broker.channel.basic_publish(exchange, key, b"odd", RawProperties(raw))
+        broker.publish("good", exchange=exchange, message_id=f"good-{number}", headers={"x-delay": HOUR})
+    bridge = bridges(rabbitmq, queue, valkey.url, "--json")
+    with Client(valkey.url) as client:
+        eventually(lambda: pending(client) == len(ODD) + 2, "all others are scheduled")
+        kept = client.get("kept")
+        assert kept is not None and kept.record is not None and kept.record.properties == {"price": "19.99"}
+    eventually(lambda: broker.count(dead) == len(ODD), "the odd ones are in the refused queue")
+    assert stopped(bridge) == {"scheduled": len(ODD) + 2, "repeated": 0, "refused": len(ODD)}
+    assert broker.count(queue) == 0, "all are answered"
+    said = bridge.said()
+    assert "trying again" not in said, "the connection stood all the time"
+    for reason in (
+        "headers: 'created': the time 1772000000000 is not between 1970 and 9999",
+        "headers: 'born': the time -14256000",
+        "headers: a name is not UTF-8: b'pr\\xe9nom'",
+        "message-id: it is not UTF-8: b'commande-\\xe9'",
+        "correlation-id: it is not UTF-8",
+        "topic: the routing key is not UTF-8: b'commande.\\xe9'",
+        "x-delay: is a number of ms, not b'\\xe9'",
+        "the header 'tree' is left out wherever",
+    ):
+        assert reason in said
+
+
+def test_a_broker_whose_name_is_not_known_does_not_hide_the_next_one(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    broker.publish(queue, message_id="a", headers={"x-delay": HOUR})
+    several = rabbitmq.amqp_url.replace("guest@", f"guest@{'x' * 64}.example,127.0.0.1:{free_port()},")
+    bridge = bridges(rabbitmq, queue, valkey.url, "--url", several, "--json")
+    with Client(valkey.url) as client:
+        eventually(lambda: client.get("a"), "it is scheduled")
+    assert stopped(bridge)["scheduled"] == 1
 
 
 def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(

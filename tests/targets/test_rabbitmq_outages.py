@@ -6,19 +6,22 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
+import pika
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.targets.rabbitmq import connection
+from delayq.targets.rabbitmq.address import parameters_of
+from delayq.targets.rabbitmq.stream import BrokerStream
 from delayq.targets.rabbitmq.target import RabbitMQTarget
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import amqp
 from tests.support.deliveries import delivery, outcomes
 from tests.support.timeouts import SEND_SECONDS
 from tests.support.waiting import eventually
-from tests.targets.conftest import Rabbits
+from tests.targets.conftest import Names, Rabbits
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
 
@@ -136,6 +139,80 @@ def test_one_of_several_hosts_is_enough_and_the_password_may_stand_in_the_enviro
     url = rabbitmq.url.replace("guest:guest@", f"{LOCALHOST}:{free_port()},")
     target = rabbits(url, user="guest", password="env:RABBIT_PASSWORD")
     assert outcomes(target.send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
+
+
+#: What somebody else than a broker may say: nothing, HTTP, a frame without its end, and frames that mean nothing.
+GREETINGS = {
+    "mute": b"",
+    "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "no-end": b"\1\0\0\0\0\0\4\0\x0a\0\x0a!",
+    "no-method": b"\1\0\0\0\0\0\4\xff\xff\xff\xff\xce",
+    "no-content": b"\1\0\0\0\0\0\2\0\x0a\xce",
+    "odd-table": b"\1\0\0\0\0\0\x14\0\x0a\0\x0a\0\x09\0\0\0\x0a\1kT\xff\xff\xff\xff\xff\xff\xff\xff\xce",
+}
+
+
+@contextmanager
+def speaking(greeting: bytes) -> Iterator[int]:
+    """The port of somebody who greets whoever connects."""
+    with socket.create_server((LOCALHOST, 0)) as listener:
+
+        def serve() -> None:
+            with ExitStack() as open_ones, suppress(OSError):
+                while True:
+                    one, _ = listener.accept()
+                    open_ones.enter_context(one).sendall(greeting)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("bad", ["unknown", "no-name", "refusing", "no-ipv6", *GREETINGS])
+def test_a_host_that_cannot_be_used_does_not_hide_the_next_one(
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits, names: Names, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    """For the target, and as the bridge connects."""
+    names[LOCALHOST] = [LOCALHOST]
+    names["six.example"] = ["::1"]
+    if bad == "no-ipv6":
+        monkeypatch.setattr(socket, "socket", without_ipv6(socket.socket))
+    with speaking(GREETINGS.get(bad, b"")) as port:
+        first = {
+            "unknown": "gone.example:5672",
+            "no-name": f"{'x' * 64}.example:5672",
+            "refusing": f"{LOCALHOST}:{free_port()}",
+            "no-ipv6": "six.example:5672",
+        }.get(bad, f"{LOCALHOST}:{port}")
+        url = rabbitmq.url.replace("guest@", f"guest@{first},")
+        target = rabbits(url, connectTimeout=1_000)
+        wait_until_it_takes(target, "a", queue)
+        brokers = parameters_of(url.replace("rabbitmq:", "amqp:"), connect_timeout=1_000, schemes=("amqp", "amqps"))
+        with pika.BlockingConnection(brokers, _impl_class=BrokerStream) as other:
+            assert other.channel().queue_declare(queue, passive=True).method.message_count == 1
+
+
+def without_ipv6(make: type[socket.socket]) -> type[socket.socket]:
+    """Sockets of a system that has none of IPv6."""
+
+    class Socket(make):  # type: ignore[valid-type, misc]  # the class is a parameter
+        def __init__(self, family: int = -1, *more: object, **named: object) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(97, "Address family not supported by protocol")
+            super().__init__(family, *more, **named)
+
+    return Socket
+
+
+def test_if_no_host_can_be_used_the_reason_names_each(rabbits: Rabbits, names: Names) -> None:
+    names[LOCALHOST] = [LOCALHOST]
+    closed = free_port()
+    (result,) = rabbits(f"rabbitmq://gone.example:5672,{LOCALHOST}:{closed}/").send([delivery("a")], SEND_SECONDS)
+    assert result.outcome == "unavailable"
+    assert "gone.example:5672: [Errno -2] Name or service not known; " in result.reason
+    assert f"{LOCALHOST}:{closed}: [Errno 111] Connection refused" in result.reason
 
 
 def test_a_right_that_was_taken_away_is_no_fault_of_the_message(

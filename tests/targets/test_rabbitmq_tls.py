@@ -36,3 +36,6 @@ def test_a_broker_with_a_trusted_certificate_gets_messages_and_another_does_not(
     for other, options in ((url, {}), (url.replace(LOCALHOST, "localhost"), trusted)):
         (result,) = rabbits(other, **options).send([delivery("b", topic=queue)], SEND_SECONDS)
         assert result.outcome == "unavailable" and "CERTIFICATE_VERIFY_FAILED" in result.reason
+    # The name of the first is not in its certificate.
+    both = rabbits(url.replace("guest@", f"guest@localhost:{secure_port},"), **trusted)
+    assert outcomes(both.send([delivery("c", topic=queue)], SEND_SECONDS)) == ["ok"]

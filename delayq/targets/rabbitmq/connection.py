@@ -24,6 +24,7 @@ from delayq.targets import Result
 from delayq.targets.rabbitmq.batch import Batch
 from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.publisher import Learned, Publisher
+from delayq.targets.rabbitmq.stream import BrokerStream
 
 __all__ = ["BrokerConnection"]
 
@@ -181,7 +182,7 @@ class BrokerConnection:
         if self._workflow is not None or self._stopping:
             return
 
-        class Opening(pika.SelectConnection):  # type: ignore[misc]
+        class Opening(BrokerStream):
             """Known before it is open: a workflow that has begun to speak with the broker cannot be aborted."""
 
             def __init__(connection, *given: Any, **named: Any) -> None:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ConnectionClosedByBroker
 
-__all__ = ["words_of"]
+__all__ = ["NoAddress", "words_of"]
+
+
+class NoAddress(AMQPConnectionError):  # type: ignore[misc]  # pika has no types
+    """No address could be used. `failures` has each `host:port` that was tried, with its error."""
+
+    def __init__(self, failures: Sequence[tuple[str, BaseException]]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        words = dict.fromkeys((where, words_of(error)) for where, error in self.failures)
+        if len({said for _, said in words}) == 1:
+            return next(said for _, said in words)
+        return "; ".join(f"{where}: {said}" for where, said in words)
 
 
 def words_of(error: BaseException) -> str:
