@@ -1,4 +1,4 @@
-"""uvicorn with the limits that it does not have by itself: on a head's size, and on the time of a head and a body."""
+"""uvicorn with the limits and rules that it lacks: the size of a head, the time of each part, and one answer per request."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import unquote
 
+import httptools
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import asgi
 from api.asgi import answer_problem
@@ -24,10 +25,49 @@ HEAD_BYTES: Final = 32 * 1024
 HEAD_SECONDS: Final = 10.0
 #: A little longer than who reads a body waits for it: then there is an answer first.
 BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
+#: How long a caller may take to read an answer.
+ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
 
 log = structlog.get_logger()
+
+
+class Cycle(RequestResponseCycle):
+    """One request and its answer. It ends with one whole answer, or the connection closes.
+
+    `refusal` says why the rest of the request cannot be read. Then the request is answered so, unless its handler
+    does not need the rest. A refusal never overtakes the answer to an earlier request.
+    """
+
+    refusal: Problem | None = None
+
+    async def run_asgi(self, app: Any) -> None:
+        """Answer the request."""
+        try:
+            refused: Any = answer_problem(self.refusal) if self.refusal is not None else None
+            await super().run_asgi(refused or app)
+        finally:
+            if not self.response_complete:
+                self.transport.abort()  # the caller learns that the outcome is unknown, and may repeat
+
+    async def receive(self) -> Any:
+        """The next part of the body; raises Problem where it cannot be read."""
+        if self.refusal is None:
+            message = await super().receive()
+        if self.refusal is not None:
+            raise self.refusal
+        return message
+
+    async def send(self, message: Any) -> None:
+        """Send the next part of the answer."""
+        if self.waiting_for_100_continue and self.more_body:
+            # The caller may send the body or not, now that it was not asked for. Nobody can tell what comes next.
+            self.keep_alive = False
+        await super().send(message)
+
+    async def send_500_response(self) -> None:
+        """Nothing: the log has the error, and `run_asgi` closes the connection."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -35,13 +75,22 @@ class Protocol(HttpToolsProtocol):
 
     Both times run from the beginning of a head or body, however many bytes of it drip in, and whether or not anybody
     waits for it: that of a request that was refused before its body came is waited for by nobody.
+
+    A callback of the parser raises Problem for a fault of the caller. Every other exception in a callback is a fault of
+    this process: the connection closes without an answer.
     """
 
+    cycle: Cycle
     _in_head = True
     _in_body = False
+    _in_message = False  # a head has begun, and its body has not ended
+    _offers_upgrade = False
+    _ended = False  # no further byte of this connection is parsed
     _head_bytes = 0  # of the head that is coming, without the chunk in which it began
     _chunk = 0
+    _framing_bytes = 0  # since the last byte of the body: sizes of chunks, their extensions, trailers
     _deadline: asyncio.TimerHandle | None = None
+    _answer_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -49,78 +98,211 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._unset_keepalive_if_required()
+        if self._answer_deadline is not None:
+            self._answer_deadline.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._ended or self.transport.is_closing():
+            return
         was_in_head = self._in_head
         self._chunk = len(data)
-        super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
+        if self._in_body:
+            self._framing_bytes += len(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, Problem):
+                self._refuse(error.__context__)
+            else:
+                log.error("request_not_read", exc_info=error.__context__)
+                self._ended = True
+                self.transport.abort()
+            return
+        except httptools.HttpParserError as error:
+            self._refuse(Problem("invalid", f"This is no HTTP/1.1: {error}."))
+            return
+        if self._in_head:
             if was_in_head:
                 self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self._refuse_head()
+                self._refuse(_head_too_large())
             elif self._deadline is None:
                 self._wait_for_head()
-        elif self._in_body and self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(BODY_SECONDS, self.transport.abort)
+        elif self._in_body:
+            if self._framing_bytes > HEAD_BYTES:
+                detail = f"Chunk extensions and trailers have at most {HEAD_BYTES} bytes."
+                self._refuse(Problem("invalid", detail))
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(BODY_SECONDS, self.transport.abort)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes; an offer to change the protocol is ignored (RFC 9110, section 7.8).
+
+        The parser takes such a head for the end of HTTP and skips the body. Therefore a new parser reads the head again,
+        without the offer, and then the body.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                self._offers_upgrade = False
+                head, data = self._head_without_offer(), data[offer.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(
+                    lenient_data_after_close=True
+                )  # as uvicorn's: no error, and no request
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
+        self._unset_keepalive_if_required()
+        self._in_head = self._in_message = True
         self._head_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # what comes behind a body (a trailer) says nothing about the request
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._in_body = True
         if self._deadline is not None:
             self._stop_waiting()
         # Adding the headers up costs something, so only where they may be too many.
         if self._head_bytes + self._chunk > HEAD_BYTES and self._size_of_head() > HEAD_BYTES:
-            self._refuse_head()
+            raise _head_too_large()
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise Problem("invalid", "This is no HTTP/1.1.")
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Problem("method-not-allowed", "This is no proxy: it does not take CONNECT.")
+            self._offers_upgrade = True
+            return
+        scope = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        if version != "1.1":
+            scope["http_version"] = version
+        try:
+            url = httptools.parse_url(self.url)
+            raw_path = url.path or b"/"  # "http://host" names none
+            path = raw_path.decode("ascii")
+        except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+            raise Problem("invalid", "The target of this request is no path.") from None
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = url.query or b""
+        self._begin(keep_alive=version == "1.1" and self.parser.should_keep_alive(), app=self.app)
+        self._in_body = True
+        self._framing_bytes = 0
+
+    def _begin(self, *, keep_alive: bool, app: Any) -> None:
+        """Begin to answer the request of `scope`, behind those that came before it."""
+        earlier: Cycle | None = self.cycle
+        self.cycle = Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, app)
         else:
-            super().on_headers_complete()
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, app))
 
     def on_body(self, body: bytes) -> None:
-        if not self.transport.is_closing():
-            super().on_body(body)
+        self._framing_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_body = False
+        if self._offers_upgrade:
+            return  # the same head comes again, and then the body
+        self._in_body = self._in_message = False
         if self._deadline is not None:
             self._stop_waiting()
-        if not self.transport.is_closing():
-            super().on_message_complete()
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self._wait_for_request()
 
-    def send_400_response(self, msg: str) -> None:
-        """What the parser does not understand."""
-        self._refuse(Problem("invalid", f"{msg.rstrip('.')}: this is no HTTP/1.1."))
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._wait_for_reader()
+        elif self._in_message:
+            self._unset_keepalive_if_required()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._answer_deadline is not None and not self.transport.is_closing():
+            self._answer_deadline.cancel()
+            self._answer_deadline = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # to close it would wait for a caller that does not read
+        else:
+            super().timeout_keep_alive_handler()
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _refuse_head(self) -> None:
-        detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
-        self._refuse(Problem("head-too-large", detail))
-
     def _refuse(self, problem: Problem) -> None:
-        if self.transport.is_closing():
-            return
-        answer = answer_problem(problem)
-        status = HTTPStatus(answer.status_code)
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
-        lines += [name + b": " + value for name, value in answer.raw_headers]
-        lines += [b"connection: close", b"", bytes(answer.body)]
-        self.transport.write(b"\r\n".join(lines))
-        self.transport.close()
+        """Answer what cannot be read, behind the answers to earlier requests, then close the connection."""
+        self._ended = True
+        self._stop_waiting()
+        if not self._in_body:
+            self.scope = {"type": "http", "method": "GET"}  # type: ignore[typeddict-item] # only for the answer
+            self.expect_100_continue = False
+            self._begin(keep_alive=False, app=answer_problem(problem))
+        elif self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.refusal = problem
+            self.cycle.keep_alive = False
+            self.cycle.message_event.set()
 
     def _wait_for_head(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _wait_for_request(self) -> None:
+        self._unset_keepalive_if_required()
+        if not self.transport.is_closing():
+            after = self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_later(after, self.timeout_keep_alive_handler)
+
+    def _wait_for_reader(self) -> None:
+        if self._answer_deadline is None:
+            self._answer_deadline = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _head_too_large() -> Problem:
+    detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
+    return Problem("head-too-large", detail)
 
 
 class Server(uvicorn.Server):
