@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StoreRefused,
         StoreUnavailable,
         TooManyPending,
+        TooManyPolicies,
     )
     from delayq.message import Message, State
     from delayq.policies import Policy
@@ -58,6 +59,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "TooManyPending",
+    "TooManyPolicies",
     "parse_duration",
     "parse_instant",
 ]
@@ -91,6 +93,7 @@ _PLACES = {
     "StoreRefused": "delayq.errors",
     "StoreUnavailable": "delayq.errors",
     "TooManyPending": "delayq.errors",
+    "TooManyPolicies": "delayq.errors",
     "parse_duration": "delayq.times",
     "parse_instant": "delayq.times",
 }

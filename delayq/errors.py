@@ -21,6 +21,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "TooManyPending",
+    "TooManyPolicies",
 ]
 
 
@@ -32,6 +33,7 @@ class DelayqError(Exception):
     ├── Conflict            the id is taken by another message, or was cancelled
     ├── PastDue             its time had passed, and the caller did not want it then
     ├── TooManyPending      its topic has as many messages as a policy lets it have
+    ├── TooManyPolicies     there are as many pauses or policies as there may be
     ├── PoliciesChanged     the policies have not the version that the caller has seen
     ├── NotReady            a worker is too old for it
     ├── ConfigError         a setting is wrong
@@ -111,6 +113,27 @@ class TooManyPending(DelayqError):
         super().__init__(f"at most {pending:,} messages of the topic {topic} may be waiting or be dead letters")
         self.id = id
         self.topic = topic
+
+
+_REMEDIES: Final = {
+    "pause": ("pauses", "resume one that is not needed, or pause by a pattern that covers several topics"),
+    "policy": ("policies", "delete one that is not needed, or write one whose pattern covers several topics"),
+}
+
+
+class TooManyPolicies(DelayqError):
+    """There are as many pauses or policies as there may be. Nothing was done.
+
+    `kind` is 'pause' or 'policy', `most` the bound, and `of_key` whether it is the bound on the topics of one API key.
+    """
+
+    def __init__(self, kind: str, most: int, of_key: bool) -> None:
+        many, remedy = _REMEDIES[kind]
+        where = "on the topics of this API key" if of_key else "in all"
+        super().__init__(f"there are {most:,} {many} {where}, and no more are allowed: {remedy}; nothing was done")
+        self.kind = kind
+        self.most = most
+        self.of_key = of_key
 
 
 class PoliciesChanged(DelayqError):

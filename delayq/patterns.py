@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final
 
 from delayq.errors import InvalidMessage
@@ -13,6 +14,8 @@ __all__ = ["check_pattern", "compiled", "covers", "overlap"]
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
 #: So many steps `covers` takes to find out: it fails only for patterns that are made for it.
 _MOST_STEPS: Final = 20_000
+#: Patterns that are remembered: more than there can be of pauses, limits and policies.
+REMEMBERED: Final = 4_096
 
 
 def check_pattern(value: object, field: str = "match") -> str:
@@ -22,8 +25,9 @@ def check_pattern(value: object, field: str = "match") -> str:
     return value
 
 
+@lru_cache(maxsize=REMEMBERED)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, to match topics."""
+    """The pattern, to match topics. All policies are read again and again, so it is remembered."""
     return re.compile(translate(pattern))
 
 

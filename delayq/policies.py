@@ -42,6 +42,8 @@ MOST: Final = 10**12
 LONGEST_REASON: Final = 200
 MOST_STEPS: Final = 64
 MOST_PATHS: Final = 100
+#: Bytes of a policy, as it stands in Redis: everybody reads all of them.
+LONGEST_TEXT: Final = 4_096
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # URLs fold a segment that is one dot or two
@@ -201,6 +203,8 @@ class Policy(_Set, frozen=True, kw_only=True):
         _check_range("minReplicas", self.min_replicas, 0, 100)
         if self.fsync not in (None, "everysec", "always"):
             raise InvalidMessage("fsync", "is 'everysec' or 'always'")
+        if (size := len(self.text)) > LONGEST_TEXT:
+            raise InvalidMessage("redact", f"the policy takes {size:,} bytes, and at most {LONGEST_TEXT:,} are allowed")
         if self.text == Policy(match=self.match, order=self.order, per=self.per).text:
             raise InvalidMessage("rate", "the policy says nothing; give it a rate, a window, or another of its fields")
 

@@ -30,6 +30,7 @@ def by_hand(request: Request, reason: str | None = None) -> By:
         key="" if key is None else key.id,
         address=client[0] if client else "",
         reason=_header(request) if reason is None else reason,
+        patterns=request.caller.patterns("admin"),
     )
     by.check()
     return by

@@ -21,6 +21,7 @@ from delayq import (
     StoreRefused,
     StoreUnavailable,
     TooManyPending,
+    TooManyPolicies,
 )
 from delayq.text.answers import FindingOut
 
@@ -37,6 +38,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "method-not-allowed": (405, "This path does not take that method"),
     "timeout": (408, "The request did not arrive in time"),
     "conflict": (409, "The state of the message does not allow it"),
+    "too-many": (409, "There are too many already"),
     "changed": (412, "It has been changed meanwhile"),
     "too-large": (413, "Too large"),
     "unsupported": (415, "The body is in a form that is not taken"),
@@ -122,6 +124,8 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, TooManyPending):
         detail = f"A policy says: {error}; cancel some, or wait."
         return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)
+    if isinstance(error, TooManyPolicies):
+        return Problem("too-many", f"{error}.")
     if isinstance(error, PoliciesChanged):
         return Problem("changed", f"{error}.")
     if isinstance(error, NotReady):  # it is not this service, and no repeat will help
@@ -144,4 +148,9 @@ def problem_of(error: Exception) -> Problem:
         return Problem("unavailable", f"{what}; {done_id.format(id=error.id)}.", id=error.id)
     if isinstance(error, (ConfigError, LayoutMismatch)):
         return Problem("not-ready", f"{error}; nothing was done.")
+    if isinstance(error, MemoryError):
+        detail = (
+            "The API has too little memory; the outcome is unknown. Repeat later, with the same id if you gave one."
+        )
+        return Problem("overloaded", detail)
     return Problem("internal", "This is a fault of the service; its log says more.")

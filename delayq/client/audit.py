@@ -24,6 +24,7 @@ from delayq.store.keys import AUDIT, Layout, queue_keys
 
 __all__ = [
     "ACTIONS",
+    "Action",
     "AuditEntry",
     "AuditPage",
     "By",
@@ -60,6 +61,8 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who changes something by hand: his name, the id of his key, from which address, and why.
 
     `changed` gets the ids of the messages that are written down as changed by him: not of those that were so already.
+    `patterns` are those of the topics that his key may change, if they are not all: they bound how many pauses and policies
+    he may make, and are not written down.
     """
 
     actor: str
@@ -67,6 +70,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str = ""
     reason: str = ""
     changed: list[str] = []
+    patterns: tuple[str, ...] | None = None
 
     def check(self) -> None:
         """Raise InvalidMessage for a reason that is too long, or more than a line."""
@@ -80,7 +84,7 @@ def entry_of(by: By | None, action: Action, retention: Retention) -> str:
         return ""
     by.check()
     said = msgspec.json.encode(
-        msgspec.to_builtins(msgspec.structs.replace(by, changed=[])) | {"action": action}
+        msgspec.to_builtins(msgspec.structs.replace(by, changed=[], patterns=None)) | {"action": action}
     ).decode()
     return f"{retention.audit_most} {retention.audit_window} {said}"
 

@@ -14,17 +14,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from delayq.client.audit import By, entry_of
+from delayq.client.audit import Action, By, entry_of
 from delayq.client.counting import censuses
 from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable
+from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable, TooManyPolicies
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
-from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesSet, QueueStats
+from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesFull, PoliciesSet, QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
@@ -162,7 +162,7 @@ def pause(
         return [Change(one.field, one.text, _stored(stand, one.field), lasts), Change(Limit(match=match).field, "")]
 
     asked: list[Command[Any]] = [commands.redis_now(), commands.nodes()]
-    made, version = yield from _revise(context, asked, changes, entry_of(by, "pause", context.retention))
+    made, version = yield from _revise(context, asked, changes, "pause", by)
     return Paused(match=match, stored=version, since=made.since[0] or 0, changed=made.changed)
 
 
@@ -216,7 +216,7 @@ def resume(context: Context, match: str, rate: float | None, by: By | None = Non
         stored = {field: _stored(stand, field) for field in wanted}
         return [Change(field, text, stored[field]) for field, text in wanted.items()] if any(stored.values()) else []
 
-    made, version = yield from _revise(context, [], changes, entry_of(by, "resume", context.retention))
+    made, version = yield from _revise(context, [], changes, "resume", by)
     return Resumed(match=match, version=number_of(version), changed=made.changed, held=held.total())
 
 
@@ -249,8 +249,8 @@ def put_policy(
                 f"route {streams[0]} takes such topics into streams of this Redis, where nothing is in flight: "
                 "give the route a maxBacklog",
             )
-    entry = entry_of(by, "put_policy", context.retention)
-    made, version = yield from _change(context, [Change(policy.field, policy.text, before)], seen, entry)
+    changes = [Change(policy.field, policy.text, before)]
+    made, version = yield from _change(context, changes, "put_policy", seen, by)
     return PolicyChanged(name=policy.name, version=number_of(version), changed=made.changed)
 
 
@@ -269,7 +269,7 @@ def delete_policy(
 ) -> Plan[PolicyChanged]:
     """Let a policy hold no more; `changed` is False if there was none."""
     gone = Change(Policy(name=check_policy_name(name)).field, "", before)
-    made, version = yield from _change(context, [gone], seen, entry_of(by, "delete_policy", context.retention))
+    made, version = yield from _change(context, [gone], "delete_policy", seen, by)
     return PolicyChanged(name=name, version=number_of(version), changed=made.changed)
 
 
@@ -279,25 +279,42 @@ def _stored(stand: Mapping[str, str], field: str) -> str:
 
 
 def _revise(
-    context: Context, asked: Sequence[Command[Any]], changes: Callable[..., Sequence[Change]], entry: str
+    context: Context,
+    asked: Sequence[Command[Any]],
+    changes: Callable[..., Sequence[Change]],
+    action: Action,
+    by: By | None,
 ) -> Plan[tuple[PoliciesSet, str]]:
     """Make the `changes` of what stands, and of what else is `asked`: anew if somebody has changed that before it was done."""
     for _ in range(TRIES):
         stand, *told = all_good((yield [commands.policies(), *asked]))
-        (made,) = all_good((yield [commands.set_policies(changes(stand, *told), maker=MAKER, entry=entry)]))
+        made = yield from _set(context, changes(stand, *told), action, by)
         if made is not None:
             return made, (yield from bring(context.layouts))
     raise StoreUnavailable("others change the policies all the time")
 
 
 def _change(
-    context: Context, changes: Sequence[Change], seen: int | None = None, entry: str = ""
+    context: Context, changes: Sequence[Change], action: Action, seen: int | None, by: By | None
 ) -> Plan[tuple[PoliciesSet, str]]:
     """Make changes; what came of them, and the version that all queues have then."""
-    (made,) = all_good((yield [commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry)]))
+    made = yield from _set(context, changes, action, by, seen)
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
     return made, (yield from bring(context.layouts))
+
+
+def _set(
+    context: Context, changes: Sequence[Change], action: Action, by: By | None, seen: int | None = None
+) -> Plan[PoliciesSet | None]:
+    """Make changes by somebody; None if what stands is not what they were made for. Raises TooManyPolicies."""
+    entry = entry_of(by, action, context.retention)
+    patterns = (by.patterns if by is not None else None) or ()
+    asked = commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry, patterns=patterns)
+    made: PoliciesSet | PoliciesFull | None = all_good((yield [asked]))[0]
+    if isinstance(made, PoliciesFull):
+        raise TooManyPolicies(made.kind, made.most, made.of_key)
+    return made
 
 
 def bring(layouts: Layouts) -> Plan[str]:

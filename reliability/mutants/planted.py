@@ -50,6 +50,14 @@ _SOURCE = (
         ("tests/faults/test_f_input.py::test_f12_what_is_too_large_is_refused_before_it_is_read",),
     ),
     Planted(
+        "pauses without a bound",
+        "delayq/store/lua/meta/set_policies.lua",
+        "all[kind] + added[kind] > tonumber(ARGV[6])",
+        "false",
+        ("tests/store/test_policies.py::test_there_are_so_many_in_all_and_on_the_topics_of_a_key",),
+        ("tests/cli/test_topics.py::test_the_bound_of_pauses_and_policies_is_named_with_what_to_do",),
+    ),
+    Planted(
         "a console session that never expires",
         "api/auth/sessions.py",
         "if int(until) <= now:",

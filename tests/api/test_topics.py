@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from delayq.config import Settings
 from delayq.store import commands
-from delayq.store.commands import REST, Census, Tally
+from delayq.store.commands import MOST_OF_A_KEY, REST, Census, Change, Tally
 from delayq.store.keys import Layout, queue_keys
 from tests.api.conftest import Serving, Tenants, Worker, assert_refused, schedule
 from tests.docs.blocks import ROOT, blocks_of, matches
@@ -177,6 +178,36 @@ async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIte
     keys.add("clerk", {"orders.eu.*": ["schedule", "cancel", "read"], "*": ["schedule"]})
     async with asgi(keys.settings(settings)) as api:
         yield Tenants(api, keys)
+
+
+@pytest.mark.parametrize("what", ["pause", "policy"])
+async def test_a_key_gets_so_many_pauses_and_policies_however_many_come_at_once(
+    tenants: Tenants, worker: Worker, what: str
+) -> None:
+    def make(name: str, topic: str, number: int = 0) -> Awaitable[httpx2.Response]:
+        if what == "pause":
+            return tenants.ask(name, "POST", "/v1/topics:pause?wait=0", {"match": topic})
+        return tenants.ask(name, "PUT", f"/v1/policies/p{number}", {"match": topic, "rate": 5})
+
+    there = [Change(f"pause:orders.{n}", "{}") for n in range(MOST_OF_A_KEY - 1)]
+    there += [Change(f"policy:o{n}", f'{{"match":"orders.{n}","rate":1.0}}') for n in range(MOST_OF_A_KEY - 1)]
+    worker.store.run(commands.set_policies(there, maker="0000000001"))
+    made = await asyncio.gather(*(make("shop", f"orders.new.{n}", n) for n in range(5)))
+    refused = [one for one in made if one.status_code != 200]
+    assert len(refused) == 4
+    for one in refused:
+        problem = assert_refused(one, 409)
+        assert problem["type"] == "urn:delayq:problem:too-many"
+        assert (
+            f"there are {MOST_OF_A_KEY} {'pauses' if what == 'pause' else 'policies'} on the topics"
+            in problem["detail"]
+        )
+        assert ("resume one" if what == "pause" else "delete one") in problem["detail"]
+    (again,) = [n for n, one in enumerate(made) if one.status_code == 200]
+    assert (await make("shop", f"orders.new.{again}", again)).json()["changed"] is False
+    assert (
+        await make("boss", "orders.of-the-boss", 9)
+    ).status_code == 200  # whoever may do everything has the bound of all
 
 
 async def test_who_may_change_what(tenants: Tenants) -> None:

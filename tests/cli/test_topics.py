@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+from delayq.store import commands
+from delayq.store.commands import MOST_OF_EACH, Change
 from tests.cli.conftest import Cli, Given
 
 ALL = range(16)
@@ -27,6 +29,21 @@ def test_topics_are_paused_and_resumed(cli: Cli, given: Given) -> None:
     assert [cli("resume", "demo*").code for _ in range(2)] == [0, 1]
     assert cli("resume", "other", "--rate", "5").code == 1
     assert cli("policies", "list").rows == []
+
+
+def test_the_bound_of_pauses_and_policies_is_named_with_what_to_do(cli: Cli, given: Given) -> None:
+    there = [Change(f"pause:t{n}", "{}") for n in range(MOST_OF_EACH)]
+    there += [Change(f"policy:p{n}", '{"match":"t","rate":1.0}') for n in range(MOST_OF_EACH)]
+    given.client.store.run(commands.set_policies(there, maker="0000000001"))
+    ran = cli("pause", "one-more")
+    assert ran.code == 2
+    assert "there are 500 pauses in all, and no more are allowed: resume one that is not needed" in ran.err
+    ran = cli("policies", "put", "one-more", "--match", "demo", "--rate", "5")
+    assert ran.code == 2
+    assert "there are 500 policies in all, and no more are allowed: delete one that is not needed" in ran.err
+    assert cli("pause", "t1", "--reason", "it is one of them").code == 0
+    assert cli("resume", "t1").code == 0
+    assert cli("pause", "one-more").code == 0
 
 
 def test_a_pause_again_looks_anew_and_changes_what_is_given(cli: Cli, given: Given) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from delayq.store import commands
-from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesSet, Pulled
+from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesFull, PoliciesSet, Pulled
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, ids, row
 
 ME, YOU = "0000000001", "0000000002"
@@ -13,8 +17,10 @@ PAUSE = Change("pause:orders.*", '{"reason":"down"}')
 RESUME = Change("pause:orders.*", "")
 
 
-def put(q: Queue, *changes: Change, maker: str = ME, seen: int | None = None, beyond: str = "") -> PoliciesSet | None:
-    return q.run(commands.set_policies(changes, maker=maker, seen=seen, beyond=beyond, now=q.now))
+def put(
+    q: Queue, *changes: Change, maker: str = ME, seen: int | None = None, beyond: str = "", **bounds: Any
+) -> PoliciesSet | PoliciesFull | None:
+    return q.run(commands.set_policies(changes, maker=maker, seen=seen, beyond=beyond, now=q.now, **bounds))
 
 
 def applied(q: Queue, version: str, *paused: str, now: int = NOW) -> Applied:
@@ -67,6 +73,41 @@ def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue)
         assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", changed, ())
     assert PAUSE.field in q.run(commands.policies())
     assert Change("a", "b").before == ANY
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (Change("pause:orders.1", "{}"), Change("pause:orders.*", "{}")),
+        (Change("policy:a", '{"match":"orders.1","rate":1.0}'), Change("policy:b", '{"match":"orders.?","rate":1.0}')),
+    ],
+)
+def test_there_are_so_many_in_all_and_on_the_topics_of_a_key(q: Queue, one: Change, another: Change) -> None:
+    kind = one.field.partition(":")[0]
+    elsewhere = [Change(f"pause:news.{n}", "{}") for n in range(3)]
+    elsewhere += [Change(f"policy:news{n}", '{"match":"news.*","order":1}') for n in range(3)]
+    put(q, *elsewhere)
+    stands = q.run(commands.policies())
+    assert put(q, one, another, most=4) == PoliciesFull(kind, 4, False)
+    assert put(q, one, another, most_of_key=1, patterns=["orders.*", "x*"]) == PoliciesFull(kind, 1, True)
+    assert put(q, one, most_of_key=0, patterns=["orders.*"], seen=7) is None  # it was changed, which comes first
+    assert q.run(commands.policies()) == stands  # nothing is done by halves
+    assert isinstance(put(q, one, most=4, most_of_key=1, patterns=["o*", "news.?x"]), PoliciesSet)
+    assert put(q, another, most_of_key=1, patterns=["orders.*"]) == PoliciesFull(kind, 1, True)
+    # What stands there already is no more, nor is what takes its place.
+    full: dict[str, Any] = {"most": 4, "most_of_key": 1, "patterns": ["orders.*"]}
+    assert put(q, one, **full) == PoliciesSet(SECOND, False, (q.now,))
+    other = Change(one.field, one.value.replace("}", ',"order":3}').replace("{,", "{"))
+    assert isinstance(put(q, other, **full), PoliciesSet)
+    assert isinstance(put(q, Change(one.field, ""), another, **full), PoliciesSet)
+    assert isinstance(put(q, Change(another.field, ""), **full), PoliciesSet)
+
+
+def test_a_limit_that_a_resume_leaves_counts_as_the_pause_that_it_was(q: Queue) -> None:
+    put(q, Change("pause:a", "{}"))
+    assert isinstance(put(q, Change("pause:a", ""), Change("limit:a", '{"rate":1.0}'), most=1), PoliciesSet)
+    assert put(q, Change("pause:b", "{}"), most=1) == PoliciesFull("pause", 1, False)
+    assert isinstance(put(q, Change("pause:a", "{}"), Change("limit:a", ""), most=1), PoliciesSet)
 
 
 # -- applied -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ import pytest
 
 import coordinator
 import delayq
-from delayq.errors import Conflict, DelayqError, InvalidMessage, MissingExtra, PastDue, StoreError, TooManyPending
+from delayq.errors import (
+    Conflict,
+    DelayqError,
+    InvalidMessage,
+    MissingExtra,
+    PastDue,
+    StoreError,
+    TooManyPending,
+    TooManyPolicies,
+)
 
 #: Errors whose `__init__` takes other arguments than the text.
 OWN_ARGUMENTS: dict[type[DelayqError], tuple[Any, ...]] = {
@@ -23,6 +32,7 @@ OWN_ARGUMENTS: dict[type[DelayqError], tuple[Any, ...]] = {
     Conflict: ("order-42", "delivered"),
     PastDue: ("order-42",),
     TooManyPending: ("order-42", "orders", 1_000),
+    TooManyPolicies: ("pause", 100, True),
     MissingExtra: ("a route to Kafka", "kafka"),
 }
 

@@ -10,8 +10,23 @@ import msgspec
 from delayq.store.commands.command import Arg, Command, Now, number, plain
 from delayq.store.keys import AUDIT, POLICIES, QueueKeys
 
-__all__ = ["ANY", "Applied", "Change", "PoliciesSet", "apply_policies", "policies", "set_policies"]
+__all__ = [
+    "ANY",
+    "MOST_OF_A_KEY",
+    "MOST_OF_EACH",
+    "Applied",
+    "Change",
+    "PoliciesFull",
+    "PoliciesSet",
+    "apply_policies",
+    "policies",
+    "set_policies",
+]
 
+#: Everybody reads all of them: so many pauses may stand there, limits that resumes have left among them, and so many policies.
+MOST_OF_EACH: Final = 500
+#: So many of each on the topics of one API key.
+MOST_OF_A_KEY: Final = 100
 #: Whatever stands there before a change.
 ANY: Final = "*"
 
@@ -33,6 +48,14 @@ class PoliciesSet(msgspec.Struct, frozen=True):
     since: tuple[int | None, ...]
 
 
+class PoliciesFull(msgspec.Struct, frozen=True):
+    """There are as many as there may be, of a `kind` ('pause' or 'policy'): `most` in all, or on the topics of a key."""
+
+    kind: str
+    most: int
+    of_key: bool
+
+
 class Applied(msgspec.Struct, frozen=True):
     """The version that a queue has, and the mark of each pattern that it pauses: a due up to which messages may have been
     handed out before."""
@@ -42,19 +65,32 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def set_policies(
-    changes: Sequence[Change], *, maker: str, seen: int | None = None, beyond: str = "", entry: str = "", now: Now = ""
-) -> Command[PoliciesSet | None]:
+    changes: Sequence[Change],
+    *,
+    maker: str,
+    seen: int | None = None,
+    beyond: str = "",
+    entry: str = "",
+    most: int = MOST_OF_EACH,
+    most_of_key: int = MOST_OF_A_KEY,
+    patterns: Sequence[str] = (),
+    now: Now = "",
+) -> Command[PoliciesSet | PoliciesFull | None]:
     """Make changes under a new version; None if not all stands there that has to, or the version is not the one `seen`.
 
-    `maker` is 10 digits of this process. The version is later than `beyond` in any case. `entry` is for the audit.
+    `maker` is 10 digits of this process. The version is later than `beyond` in any case. `entry` is for the audit. A change
+    that adds something is refused if there were more than `most` of its kind then, or, with the `patterns` of the topics of
+    the caller's key, more than `most_of_key` on these topics.
     """
-    args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry]
+    args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry, most, most_of_key, "\n".join(patterns)]
     for one in changes:
         args += (one.field, one.before, one.value, "1" if one.lasts else "")
 
-    def read(reply: list[Any]) -> PoliciesSet | None:
+    def read(reply: list[Any]) -> PoliciesSet | PoliciesFull | None:
         if reply[0] == b"stale":
             return None
+        if reply[0] == b"full":
+            return PoliciesFull(reply[1].decode(), int(reply[2]), reply[3] == b"1")
         since = tuple(number(one) if one else None for one in reply[3:])
         return PoliciesSet(reply[1].decode(), reply[2] == b"1", since)
 

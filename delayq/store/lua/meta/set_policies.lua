@@ -1,16 +1,19 @@
 -- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
 -- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it; beside it
--- stands when it was made.
+-- stands when it was made. Everybody reads all of them, so there are bounds: on pauses together with the limits that resumes
+-- have left, and on policies. A change that replaces or removes one is never refused for that.
 -- KEYS: policies audit
 -- ARGV: now, who makes the version (10 digits), the number of the version that the caller has seen ('' = any), a version
---       to get beyond ('' = none), entry (see include/audit) or '', then of each change: its field, what has to stand there
+--       to get beyond ('' = none), entry (see include/audit) or '', how many of each kind there may be, how many on the topics of
+--       a key, the patterns of the topics of the caller's key, a line each ('' = all topics), then of each change: its field, what has to stand there
 --       ('' = nothing, '*' = whatever does), what is to stand there ('' = nothing), '1' if it stands there since when it did
 --       before; the deadline (see include/deadline)
 -- Returns: {'ok', or 'stale' if somebody else changed it, the version now, '1' if this call made it,
---          then of each change: since when (ms) it stands there, '' if nothing does}
+--          then of each change: since when (ms) it stands there, '' if nothing does};
+--          or {'full', 'pause' or 'policy', the bound, '1' if it is that of a key}
 -- @flags allow-oom
 -- @promise
--- @include clock deadline
+-- @include clock deadline glob
 local policies, audit, entry = KEYS[1], KEYS[2], ARGV[5]
 local now = clock(ARGV[1])
 local version = redis.call('HGET', policies, 'version') or ''
@@ -18,7 +21,12 @@ local number = tonumber(string.sub(version, 1, 10)) or 0
 local answer, changes, times = { 'ok', version, '0' }, {}, {}
 local stale = ARGV[3] ~= '' and tonumber(ARGV[3]) ~= number
 local refused = false
-for i = 6, #ARGV, 4 do
+local added = { pause = 0, policy = 0 }
+local function kind_of(field)
+  local kind = string.match(field, '^(%a+):')
+  return kind == 'limit' and 'pause' or kind
+end
+for i = 9, #ARGV, 4 do
   local stored = redis.call('HGET', policies, ARGV[i]) or ''
   local since, value = string.match(stored, '^(%d+) (.*)$')
   if (value or '') == ARGV[i + 2] then
@@ -28,10 +36,45 @@ for i = 6, #ARGV, 4 do
     times[i] = ARGV[i + 3] == '1' and since or digits(now)
     answer[#answer + 1] = ARGV[i + 2] ~= '' and times[i] or ''
     changes[#changes + 1] = i
+    local kind = kind_of(ARGV[i])
+    if added[kind] then
+      added[kind] = added[kind] + (value and 0 or 1) - (ARGV[i + 2] == '' and 1 or 0)
+    end
   end
 end
 if refused then
   return { 'stale', version, '0' }
+end
+if added.pause > 0 or added.policy > 0 then
+  local own, all, of_key = {}, { pause = 0, policy = 0 }, { pause = 0, policy = 0 }
+  for pattern in string.gmatch(ARGV[8], '[^\n]+') do
+    own[#own + 1] = glob(pattern)
+  end
+  local fields = redis.call('HGETALL', policies)
+  for i = 1, #fields, 2 do
+    local kind = kind_of(fields[i])
+    if all[kind] then
+      all[kind] = all[kind] + 1
+      local match = string.match(fields[i], ':(.*)$')
+      if kind == 'policy' then
+        match = string.match(fields[i + 1], '"match":"([^"]*)"') or ''
+      end
+      for _, parts in ipairs(own) do
+        if matches(parts, match) then
+          of_key[kind] = of_key[kind] + 1
+          break
+        end
+      end
+    end
+  end
+  for _, kind in ipairs({ 'pause', 'policy' }) do
+    if added[kind] > 0 and all[kind] + added[kind] > tonumber(ARGV[6]) then
+      return { 'full', kind, ARGV[6], '' }
+    end
+    if added[kind] > 0 and #own > 0 and of_key[kind] + added[kind] > tonumber(ARGV[7]) then
+      return { 'full', kind, ARGV[7], '1' }
+    end
+  end
 end
 if #changes > 0 or ARGV[4] > version then
   number = math.max(number, tonumber(string.sub(ARGV[4], 1, 10)) or 0) + 1
