@@ -107,7 +107,8 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
     """What FastAPI itself refuses, or what breaks in it."""
     problem = problems.problem_of(error)
     if isinstance(error, HTTPException):
-        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
+        other = "invalid" if error.status_code < 500 else "internal"
+        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, other)
         known = "There is nothing under this path; /docs shows what there is."
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
     answer = answer_problem(problem)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 import api.server
+from api.server import Protocol
 from delayq.config import Settings
 from tests.api.conftest import Serving, connect
 from tests.support.amounts import amount
@@ -171,6 +173,35 @@ async def test_what_stands_around_the_chunks_of_a_body_is_bounded(more: bytes) -
     assert [one.status for one in answers(bytes(connection.transport.written))] == [400]
     assert not list(connection.protocol.cycle.scope["headers"])[2:]  # a trailer is no header
     await connection.close()
+
+
+CALLBACKS = ["on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"]
+
+
+@pytest.mark.parametrize("callback", CALLBACKS)
+@pytest.mark.parametrize("error", [MemoryError, OSError, ValueError, UnicodeDecodeError("ascii", b"x", 0, 1, "x")])
+async def test_a_fault_of_the_server_closes_the_connection_and_blames_nobody(
+    callback: str, error: Exception | type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Protocol, callback, Mock(side_effect=error))
+    connection = Connection()
+    await connection.feed([BEGIN + b"Upgrade: h2c\r\nConnection: Upgrade\r\n" + framed(b"{}")])
+    assert connection.transport.closed
+    assert not connection.transport.written
+    await connection.close()
+
+
+async def test_a_fault_while_it_answers_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if there is no memory to log it: uvicorn alone would leave the caller without an answer for ever."""
+    for failing in ("_app", "logger"):
+        connection = Connection()
+        if failing == "logger":
+            monkeypatch.setattr(connection.protocol.logger, "error", Mock(side_effect=MemoryError))
+        monkeypatch.setattr(connection.protocol, "app", Mock(side_effect=MemoryError))
+        await connection.feed([BEGIN + framed(b"{}")])
+        assert connection.transport.closed
+        assert not connection.transport.written
+        await connection.close()
 
 
 METHODS = [b"GET", b"POST", b"DELETE", b"PUT", b"HEAD", b"OPTIONS", b"CONNECT", b"BREW"]

@@ -112,6 +112,7 @@ async def test_each_error_is_a_problem_of_its_kind_and_a_fault_shows_nothing_of_
         (NotReady("node-1 cannot do it"), "not-ready", 409, None),
         (PoliciesChanged("somebody changed them"), "changed", 412, None),
         (RuntimeError("canary"), "internal", 500, None),
+        (MemoryError("canary"), "overloaded", 503, "1"),
     ):
         monkeypatch.setattr(AsyncClient, "get", AsyncMock(side_effect=error))
         answer = await api.get("/v1/messages/a")
