@@ -1,29 +1,188 @@
-"""Without Spark, a table becomes the same messages as by Spark."""
+"""Without Spark, a table becomes the same messages as by Spark, or is refused with the same sentence."""
 
 from __future__ import annotations
 
+import json
+import tempfile
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
-from delayq.spark.rows.tables import Table, mapped, read
-from tests.backfill.test_local import FAR, csv, lines, local, messages, table_of_csv
+from delayq.errors import ConfigError
+from delayq.spark.options import WriteOptions
+from delayq.spark.rows.tables import Table, messages_table
+from tests.backfill.test_local import FAR, csv, local, messages, table_of_csv
+from tests.support.amounts import amount
 
-__all__ = ["csv", "lines"]
+__all__ = ["csv"]
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 
+few = settings(
+    max_examples=amount(3, 30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
 
 def by_spark(spark: Any, table: Table) -> list[Any]:
-    return messages(mapped(read(spark, table), table).toArrow().to_batches(), table)
+    options = WriteOptions(topic=table.topic, id_columns=table.id_columns)
+    return messages(messages_table(spark, table, options).toArrow().to_batches(), table)
 
 
-def test_csv_and_json_become_the_same_messages(spark: Any, csv: Path, lines: Path) -> None:
-    for table in (table_of_csv(csv), Table(source=str(lines), format="json", topic="orders")):
-        found = local(table)
-        assert len(found) >= 4
-        assert sorted(found, key=str) == sorted(by_spark(spark, table), key=str)
+def both(spark: Any, table: Table) -> tuple[Any, Any]:
+    """The messages by Spark and without, or why the table is refused."""
+    found: list[Any] = []
+    for read in (local, lambda table: by_spark(spark, table)):
+        try:
+            found.append(sorted(read(table), key=str))
+        except ConfigError as error:
+            found.append(str(error))
+    return found[0], found[1]
+
+
+def test_csv_becomes_the_same_messages(spark: Any, csv: Path) -> None:
+    without, by = both(spark, table_of_csv(csv))
+    assert len(without) == 8
+    assert without == by
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------------
+
+TEXT: Final = some.text(some.characters(codec="utf-8"), max_size=5)
+SCALAR: Final = some.one_of(
+    some.none(),
+    some.booleans(),
+    some.integers(-(2**70), 2**130),
+    TEXT,
+    some.sampled_from([1, 1.5, 1e20, 0.1, -0.0, ""]),
+)
+NAMES: Final = some.sampled_from(["a", "b", "B", "z z", "", "ü", "x.y"])
+VALUE: Final = some.recursive(
+    SCALAR,
+    lambda one: some.one_of(some.lists(one, max_size=3), some.dictionaries(NAMES, one, max_size=3)),
+    max_leaves=6,
+)
+#: Of each column what rows may have. A row lacks some; what several kinds of values come to is a matter of all rows.
+COLUMNS: Final[dict[str, Any]] = {
+    "id": some.one_of(some.sampled_from(["a", "b", 7, "no good", ""]), some.integers(0, 2**70)),
+    "expect_date": some.sampled_from([FAR, FAR + 1, str(FAR), "2033-05-18T03:33:20Z", "soon", 1.5]),
+    "body": VALUE,
+    "properties": some.one_of(some.none(), some.dictionaries(NAMES, SCALAR, max_size=4)),
+    "keys": some.one_of(some.none(), some.lists(some.one_of(some.none(), some.sampled_from(["k", "a b"])), max_size=3)),
+    "max_attempts": some.sampled_from([3, "4", "x", None, 2**70]),
+    "expire_after": some.sampled_from([3_000, "30m", None]),
+    "tags": some.sampled_from(["red", "", None]),
+    "note": VALUE,
+}
+LINE: Final = some.one_of(
+    some.fixed_dictionaries({}, optional=COLUMNS).map(json.dumps),
+    some.fixed_dictionaries({}, optional=COLUMNS).map(
+        lambda row: json.dumps({"id": "c", "expect_date": FAR} | row, ensure_ascii=False)
+    ),
+    some.sampled_from(["", "  ", "{", "5", "[]", '[{"id": "c"}, 5]', '{"id": NaN}', '{"id": "\\ud83d"}', "{} {}"]),
+)
+
+
+@few
+@given(some.lists(LINE, min_size=8, max_size=40), some.sampled_from(["\n", "\r\n"]))
+def test_json_whose_rows_differ_becomes_the_same_messages(spark: Any, lines: list[str], end: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.jsonl")
+        path.write_bytes(end.join(lines).encode())
+        without, by = both(spark, Table(source=str(path), format="json", topic="orders"))
+    assert without == by
+
+
+def test_rows_with_different_properties_are_all_scheduled(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"properties": {"a": "1"}},
+        {"properties": {"b": 2, "c": None}},
+        {"properties": {}},
+        {},
+    ]
+    path.write_text("\n".join(json.dumps({"id": f"m{n}", "expect_date": FAR} | row) for n, row in enumerate(rows)))
+    without, by = both(spark, Table(source=str(path), format="json", topic="orders"))
+    assert [message.properties for message in without] == [{"a": "1"}, {"b": "2"}, {}, {}]
+    assert without == by
+
+
+# -- Parquet -------------------------------------------------------------------------------------------------------------
+
+NOON: Final = datetime(2033, 5, 18, 12, 0, 0, 1, tzinfo=UTC)
+INNER: Final = pa.struct([("at", pa.timestamp("us", tz="UTC")), ("price", pa.decimal128(9, 2)), ("raw", pa.binary())])
+#: Of each field some types with their values; with `None` beside them.
+TYPES: Final[dict[str, list[tuple[pa.DataType, list[Any]]]]] = {
+    "Id": [
+        (pa.string(), ["a", "b c", ""]),
+        (pa.int64(), [1, -1]),
+        (pa.decimal128(20, 0), [Decimal(2**64)]),
+        (pa.decimal128(20, 2), [Decimal("7.00"), Decimal("7.50")]),
+        (pa.float64(), [1.0]),
+    ],
+    "EXPECT_DATE": [
+        (pa.int64(), [FAR, -1]),
+        (pa.timestamp("us", tz="UTC"), [NOON]),
+        (pa.timestamp("us"), [NOON.replace(tzinfo=None)]),
+        (pa.date32(), [date(2033, 5, 18)]),
+        (pa.decimal128(20, 3), [Decimal(FAR), Decimal(FAR) + Decimal("0.001")]),
+        (pa.string(), [str(FAR), "soon"]),
+        (pa.bool_(), [True]),
+    ],
+    "body": [
+        (pa.string(), ["x", ""]),
+        (pa.binary(), [b"\x00"]),
+        (INNER, [{"at": NOON, "price": Decimal("1.50"), "raw": b"\x01"}, {"at": None, "price": None, "raw": None}]),
+        (pa.list_(pa.map_(pa.string(), pa.float64())), [[[("a", 1.5)], []], []]),
+        (pa.map_(pa.int32(), pa.date32()), [[(1, date(2030, 1, 1))]]),
+        (pa.struct([("b", pa.list_(INNER))]), [{"b": [None]}]),
+        (pa.list_(pa.float32()), [[float("nan")], [0.5]]),
+    ],
+    "properties": [
+        (pa.map_(pa.string(), pa.string()), [[("a", "1"), ("b", None)], []]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1)]]),
+        (pa.struct([("a", pa.bool_()), ("b", pa.string())]), [{"a": True, "b": None}, {"a": None, "b": "x"}]),
+        (pa.string(), ['{"a": 1.50, "b": null}', "[]", ""]),
+        (pa.list_(pa.string()), [["a"]]),
+    ],
+    "keys": [(pa.list_(pa.string()), [["a"], ["a", None], []]), (pa.string(), ["a  b", ""])],
+    "Max_Attempts": [
+        (pa.int32(), [3]),
+        (pa.string(), ["3", "x"]),
+        (pa.decimal128(5, 1), [Decimal("3.0"), Decimal("3.5")]),
+    ],
+}
+
+
+@some.composite
+def typed_tables(draw: Any) -> pa.Table:
+    rows = draw(some.integers(4, 20))
+    columns = {}
+    for name, types in TYPES.items():
+        if name in ("Id", "EXPECT_DATE") or draw(some.booleans()):
+            type, values = draw(some.sampled_from(types))
+            value = some.one_of(some.sampled_from(values), some.none()) if name != "Id" else some.sampled_from(values)
+            columns[name] = pa.array(draw(some.lists(value, min_size=rows, max_size=rows)), type)
+    return pa.table(columns)
+
+
+@few
+@given(typed_tables(), some.lists(some.sampled_from([*TYPES]), max_size=3))
+def test_parquet_of_any_types_becomes_the_same_messages(spark: Any, table: pa.Table, lacking: list[str]) -> None:
+    fewer = table.select([name for name in table.schema.names if name not in lacking or name == "EXPECT_DATE"])
+    with tempfile.TemporaryDirectory() as folder:
+        for number, one in enumerate((fewer, table)):
+            pyarrow.parquet.write_table(one, Path(folder, f"part-{number}.parquet"))
+        without, by = both(spark, Table(source=folder, format="parquet", topic="orders"))
+    assert without == by
 
 
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
@@ -40,6 +199,6 @@ def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, 
         frame.repartition(3).write.parquet(str(tmp_path / "orders"))
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
-    table = Table(source=str(tmp_path / "orders"), format="parquet", topic="orders")
-    assert sorted(local(table), key=str) == sorted(by_spark(spark, table), key=str)
-    assert sorted(one.expect_date for one in local(table)) == [FAR + 1000 * number for number in range(50)]
+    without, by = both(spark, Table(source=str(tmp_path / "orders"), format="parquet", topic="orders"))
+    assert without == by
+    assert sorted(one.expect_date for one in without) == [FAR + 1000 * number for number in range(50)]

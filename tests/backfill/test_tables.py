@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from delayq.errors import ConfigError
 from delayq.spark.rows.tables import Table, mapped, read
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
-
-HOURS_OF_TOKYO = 9 * 3_600_000
 
 
 def rows_of(frame: Any) -> list[dict[str, Any]]:
@@ -66,35 +63,19 @@ def test_columns_that_ids_are_made_of_stay(spark: Any) -> None:
     assert rows_of(mapped(frame, table)) == [{"body": "x", "colour": "b", "delay_time": 5}]
 
 
-def test_texts_become_what_a_field_is(spark: Any) -> None:
-    frame = spark.createDataFrame(
-        [("3", '{"a": "b"}', "5"), ("x", "no json", "-"), (None, None, None)],
-        "delay_level string, properties string, max_attempts string",
-    )
-    found = [row.asDict() for row in mapped(frame, Table(source="", format="csv")).collect()]
-    assert found == [
-        {"delay_level": 3, "properties": {"a": "b"}, "max_attempts": 5},
-        {"delay_level": -1, "properties": {"": ""}, "max_attempts": -1},
-        {"delay_level": None, "properties": None, "max_attempts": None},
-    ]
-
-
-def test_a_day_begins_in_the_zone_of_the_session(spark: Any) -> None:
-    frame = spark.createDataFrame([(date(2030, 1, 1),)], "day date")
-    found = mapped(frame, Table(source="", format="table", columns={"expect_date": "day"}))
-    (row,) = found.selectExpr("unix_millis(expect_date) as ms").collect()
-    assert row.ms == 1_893_456_000_000 - HOURS_OF_TOKYO
-
-
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (Table(source="", format="table", columns={"id": "nr"}), "there is no column nr; there are a.b, id"),
+        (Table(source="", format="table", columns={"id": "nr"}), "there is no column nr; there are a.b, id, ID"),
         (Table(source="", format="table", id_columns=("x",)), "--id-columns: there is no column x"),
+        (
+            Table(source="", format="table", columns={"body": "id"}),
+            "have one name, but for upper and lower case: id, ID",
+        ),
     ],
 )
 def test_a_column_that_is_not_there_is_told(spark: Any, table: Table, why: str) -> None:
-    frame = spark.createDataFrame([("1", "2")], ["a.b", "id"])
+    frame = spark.createDataFrame([("1", "2", "3")], ["a.b", "id", "ID"])
     with pytest.raises(ConfigError, match=why):
         mapped(frame, table)
 

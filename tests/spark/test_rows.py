@@ -35,6 +35,8 @@ def read(batch: pa.RecordBatch, *, here: tzinfo | None = None, **options: Any) -
 def one(values: dict[str, Any], types: dict[str, pa.DataType] | None = None) -> Message | InvalidMessage:
     """One row as a message."""
     row = {"id": "a", "expect_date": FAR, **values}
+    for name in {name.lower() for name in values} - {*values}:  # in other letters, it takes the place
+        row.pop(name, None)
     arrays = [pa.array([value], (types or {}).get(name)) for name, value in row.items()]
     (message,) = read(pa.RecordBatch.from_arrays(arrays, names=list(row)))
     return message
@@ -67,6 +69,20 @@ def test_the_columns_win_over_the_constants_which_fill_in_for_null() -> None:
          {"expect_date": None, "delay_time": 5_400_000}),
         ({"expire_after": timedelta(microseconds=1)}, {}, {"expire_after": 1}),
         ({"properties": [("b", "2")]}, {"properties": pa.map_(pa.string(), pa.string())}, {"properties": {"b": "2"}}),
+        ({"properties": [("b", None)]}, {"properties": pa.map_(pa.string(), pa.string())}, {}),
+        ({"properties": [(1, 2.5)]}, {"properties": pa.map_(pa.int64(), pa.float64())}, {"properties": {"1": "2.5"}}),
+        ({"properties": {"a": "1", "b": None, "c": True, "d": [1], "e": date(2030, 1, 1), "f": Decimal("1.50")}}, {},
+         {"properties": {"a": "1", "c": "true", "d": "[1]", "e": "2030-01-01", "f": "1.50"}}),
+        ({"properties": '{"a": "x", "b": 1.50, "c": null}'}, {}, {"properties": {"a": "x", "b": "1.50"}}),
+        ({"ID": "b", "Expect_Date": FAR + 1, "BODY": "x"}, {}, {"id": "b", "expect_date": FAR + 1, "body": "x"}),
+        ({"id": Decimal(2**70)}, {}, {"id": str(2**70)}),
+        ({"id": Decimal("7.00")}, {}, {"id": "7"}),
+        ({"expect_date": Decimal(f"{FAR}.001")}, {}, {"expect_date": FAR + 1}),  # rounded up, as of timestamps
+        ({"expire_after": Decimal(5)}, {}, {"expire_after": 5}),
+        ({"max_attempts": Decimal("3.0")}, {}, {"max_attempts": 3}),
+        ({"max_attempts": " 3 "}, {}, {"max_attempts": 3}),
+        ({"tags": None, "keys": None, "body": None, "properties": None, "window": None}, {}, {}),  # void
+        ({"keys": [], "body": [[]]}, {}, {"body": [[]]}),
         ({"body": "aGk=", "body_type": "base64"}, {}, {"body": b"hi"}),
         ({"body": "hi", "body_type": "text"}, {}, {"body": "hi"}),
     ],
@@ -88,11 +104,93 @@ def test_a_value_becomes_the_field_of_the_message(
         ({"body": "%", "body_type": "base64"}, "body"),
         ({"body": "x", "body_type": "xml"}, "bodyType"),
         ({"body": b"x", "body_type": "json"}, "bodyType"),
+        ({"id": Decimal("7.50")}, "id"),
+        ({"max_attempts": "3.0"}, "maxAttempts"),
+        ({"max_attempts": "1_0"}, "maxAttempts"),
+        ({"delay_level": Decimal("1.5")}, "delayLevel"),
+        ({"properties": "[]"}, "properties"),
+        ({"properties": ""}, "properties"),
+        ({"properties": {"a": float("nan")}}, "properties"),
+        ({"body": [float("inf")]}, "body"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_wrong_in_its_row_alone(values: dict[str, Any], field: str) -> None:
     wrong = one(values)
     assert isinstance(wrong, InvalidMessage) and wrong.field == field
+
+
+def test_nested_values_of_every_kind_are_json() -> None:
+    moment, day = datetime(2030, 1, 1, 0, 0, 0, 5, tzinfo=UTC), pa.duration("us")
+    cases: list[tuple[pa.DataType, Any, str]] = [
+        (pa.null(), None, "null"),
+        (pa.bool_(), True, "true"),
+        (pa.int64(), 2**62, str(2**62)),
+        (pa.float32(), 0.5, "0.5"),
+        (pa.decimal128(38, 10), Decimal("1.0000000001"), "1.0000000001"),
+        (pa.string(), "é", '"é"'),
+        (pa.binary(), b"hi", '"aGk="'),
+        (pa.date32(), date(2030, 1, 1), '"2030-01-01"'),
+        (pa.timestamp("us", tz="+09:00"), moment, '"2030-01-01T00:00:00.000005Z"'),
+        (pa.timestamp("s"), moment.replace(tzinfo=None), '"2030-01-01T00:00:00"'),
+        (pa.timestamp("ns"), 5, '"1970-01-01T00:00:00.000000005"'),
+        (pa.time64("ns"), 1_000_000, '"00:00:00.001000"'),
+        (day, timedelta(hours=1.5), '"PT5400S"'),
+        (pa.map_(pa.date32(), pa.int64()), [(date(2030, 1, 1), 1)], '{"2030-01-01":1}'),
+        (pa.map_(pa.float64(), pa.struct([("a", pa.null())])), [(1.5, {"a": None})], '{"1.5":{"a":null}}'),
+        (pa.struct([]), {}, "{}"),
+    ]
+    inner = pa.struct([(f"f{number}", type) for number, (type, _, _) in enumerate(cases)])
+    values = {f"f{number}": value for number, (_, value, _) in enumerate(cases)}
+    wanted = ",".join(f'"f{number}":{json}' for number, (_, _, json) in enumerate(cases))
+    for body, type, around in (
+        (values, inner, ("{", "}")),
+        ([None, values], pa.list_(inner), ("[null,{", "}]")),
+        ([("k", values)], pa.map_(pa.string(), inner), ('{"k":{', "}}")),
+    ):
+        column = pa.array([None, body, body], type).slice(1)  # as a part of a table is
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(["a", "b"]), pa.array([FAR] * 2), column], ["id", "expect_date", "body"]
+        )
+        for message in read(batch):
+            assert isinstance(message, Message)
+            assert encode(message, Limits()).endswith((around[0] + wanted + around[1]).encode())
+
+
+def test_a_value_without_json_is_wrong_in_its_row_alone() -> None:
+    year_10000 = 253_402_300_800_000_000
+    wrong: list[tuple[pa.DataType, Any]] = [
+        (pa.timestamp("us", tz="Asia/Tokyo"), year_10000),
+        (pa.date32(), 2**31 - 1),
+        (pa.duration("s"), 2**62),
+        (pa.map_(pa.int64(), pa.int64()), [(1, 1), (1, 2)]),
+        (pa.float64(), float("nan")),
+    ]
+    for type, value in wrong:
+        body = pa.array([{"x": None}, {"x": value}, None], pa.struct([("x", type)]))
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(["a", "b", "c"]), pa.array([FAR] * 3), body], ["id", "expect_date", "body"]
+        )
+        first, bad, last = read(batch)
+        assert isinstance(first, Message) and first.body == {"x": None}, type
+        assert isinstance(bad, InvalidMessage) and bad.field == "body", type
+        assert isinstance(last, Message) and last.body == "", type
+
+
+def test_a_day_begins_in_the_zone_of_the_session() -> None:
+    day, far = date(2030, 3, 31), date.max
+    batch = pa.RecordBatch.from_arrays([pa.array(["a", "b"]), pa.array([day, far])], names=["id", "expect_date"])
+    first, last = read(batch, here=ZoneInfo("Asia/Beirut"))  # where midnight is left out on this day
+    assert isinstance(first, Message) and isinstance(last, Message)
+    assert first.expect_date == round(datetime(2030, 3, 30, 22, tzinfo=UTC).timestamp() * 1000)
+
+
+def test_ids_of_columns_take_days_that_python_does_not_have() -> None:
+    days = pa.array([2**30], pa.int32()).cast(pa.date32())
+    (id,) = row_ids([days, pa.nulls(1)], ["t"])
+    assert id is not None
+    batch = pa.RecordBatch.from_pydict({"Order": ["7"], "expect_date": [FAR]})
+    (message,) = read(batch, idColumns="ORDER")
+    assert isinstance(message, Message) and message.id == row_id("t", ["7"])
 
 
 def test_a_text_that_is_no_utf_8_is_wrong_in_its_row_alone() -> None:
@@ -165,7 +263,34 @@ def test_ids_of_columns_never_change() -> None:
     [
         ({"id": pa.string(), "expect_date": pa.int64(), "when": pa.int64()}, (), "no message has a field when"),
         ({"id": pa.string(), "expect_date": pa.float64()}, (), "the column expect_date is double"),
-        ({"id": pa.string(), "expect_date": pa.date32()}, (), "the column expect_date is date32"),
+        ({"id": pa.string(), "expect_date": pa.bool_()}, (), "the column expect_date is bool"),
+        ({"id": pa.string(), "Id": pa.string()}, (), "the column id is there twice"),
+        ({"a": pa.int64(), "A": pa.int64()}, ("a",), "the column a is there twice"),
+        (
+            {"id": pa.string(), "expect_date": pa.int64(), "body": pa.map_(pa.struct([]), pa.int64())},
+            (),
+            "the column body has no JSON: a key of the map body is struct",
+        ),
+        (
+            {"id": pa.string(), "expect_date": pa.int64(), "body": pa.list_(pa.map_(pa.binary(), pa.int64()))},
+            (),
+            r"a key of the map body\[\] is binary",
+        ),
+        (
+            {"id": pa.string(), "expect_date": pa.int64(), "body": pa.struct([("a", pa.month_day_nano_interval())])},
+            (),
+            "body.a is month_day_nano_interval",
+        ),
+        (
+            {"id": pa.string(), "expect_date": pa.int64(), "body": pa.struct([("a", pa.int8()), ("a", pa.int8())])},
+            (),
+            "body has the field a twice",
+        ),
+        (
+            {"id": pa.string(), "expect_date": pa.int64(), "properties": pa.list_(pa.string())},
+            (),
+            "a map, a struct, or",
+        ),
         ({"id": pa.string(), "expect_date": pa.int64(), "body": pa.int64()}, (), "cast it to a string"),
         ({"id": pa.string(), "expect_date": pa.int64(), "keys": pa.list_(pa.int64())}, (), "an array of strings"),
         ({"expect_date": pa.int64(), "a": pa.list_(pa.int64())}, ("a",), "no nested ones"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet
 import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
+from delayq.errors import ConfigError
+from delayq.spark.rows.columns import check_columns
 from delayq.spark.writing.report import read_report
 from delayq.store import commands
 from delayq.store.keys import Layout, queue_keys
@@ -87,9 +89,62 @@ def test_timestamps_of_every_kind_are_of_the_zone_of_the_session(spark: Any, app
     for text in texts.values():
         append(spark.sql(text), topic="t")
     assert {id: found.due for id in texts if (found := client.get(id))} == dict.fromkeys(texts, noon)
+    midnight = {"day": "date'2030-07-02'", "Decimal": f"cast({noon - 43_200_000} as decimal(38,3))"}
+    for id, sql in midnight.items():
+        append(
+            spark.sql(f"select '{id}' ID, {sql} Expect_Date, map('a', 1.5D) Properties, 3.0 MAX_ATTEMPTS"), topic="t"
+        )
+    assert {id: found.due for id in midnight if (found := client.get(id))} == dict.fromkeys(midnight, noon - 43_200_000)
     append(spark.sql("select 'interval' id, interval '1' hour delay_time"), topic="t")
     append(spark.sql("select 'level' id, 18 delay_level"), topic="t")
     assert client.get("interval") is not None and client.get("level") is not None
+
+
+#: What a value of each type becomes in JSON, wherever it is nested.
+JSON_OF: Final = {
+    "1Y": "1", "1S": "1", "1": "1", "9L": "9", "0.5F": "0.5", "0.5D": "0.5", "1.50BD": "1.50", "'x'": '"x"',
+    "X'00ff'": '"AP8="', "true": "true", "null": "null", "date'2030-01-01'": '"2030-01-01"', "time'12:30:00'": '"12:30:00"',
+    "timestamp'2030-01-01'": '"2029-12-31T15:00:00Z"', "timestamp_ntz'2030-01-01'": '"2030-01-01T00:00:00"',
+    "interval '90' minute": '"PT5400S"', "array()": "[]", "array(1, null)": "[1,null]", "named_struct('a', 1)": '{"a":1}',
+    "map(1, 'x')": '{"1":"x"}', "map(date'2030-01-01', map('b', 1))": '{"2030-01-01":{"b":1}}',
+}  # fmt: skip
+#: A place on a map, as databases keep it.
+POINT: Final = "0101000000" + "00" * 16
+#: What has none: the type by which the sentence names it.
+NO_JSON: Final = {
+    "parse_json('1')": "variant", "interval '1' year": "interval year", "make_interval(1, 1)": "interval",
+    "map(named_struct('a', 1), 1)": "struct", "map(X'00', 1)": "binary", "map(interval '1' day, 1)": "duration",
+    "named_struct('b', 1, 'b', 2)": "has the field b twice", f"st_geomfromwkb(X'{POINT}')": "geometry",
+}  # fmt: skip
+
+
+def test_nested_values_of_every_type_are_json_or_the_column_is_refused_by_name(
+    spark: Any, append: Append, client: Client
+) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    from delayq.spark.rows.types import arrow_schema
+
+    fields = ", ".join(f"'{number}', {sql}" for number, sql in enumerate(JSON_OF))
+    inner = f"named_struct({fields})"
+    bodies = {"struct": inner, "array": f"array({inner})", "map": f"map('k', {inner})"}
+    wanted = "{" + ",".join(f'"{number}":{json}' for number, json in enumerate(JSON_OF.values())) + "}"
+    around = {"struct": wanted, "array": f"[{wanted}]", "map": f'{{"k":{wanted}}}'}
+    for kind, body in bodies.items():
+        append(spark.sql(f"select '{kind}' id, {FAR}L expect_date, {body} body"), topic="t")
+        found = client.get(kind)
+        assert found is not None and found.record is not None and found.record.payload.decode() == around[kind]
+    append(spark.createDataFrame([("udt", FAR, Vectors.dense([1.0]))], ["id", "expect_date", "body"]), topic="t")
+    found = client.get("udt")
+    assert found is not None and found.record is not None
+    assert found.record.payload.decode() == '{"type":1,"size":null,"indices":null,"values":[1.0]}'
+    for sql, why in NO_JSON.items():
+        for body in (sql, f"named_struct('a', {sql})", f"array({sql})", f"map('k', array({sql}))"):
+            frame = spark.sql(f"select 'a' id, {FAR}L expect_date, {body} body")
+            with pytest.raises(ConfigError, match=f"body.*{why}"):
+                check_columns(arrow_schema(frame.schema), (), "t")
+    with pytest.raises(Exception, match=r"body\.a is variant, which no message can have"):
+        append(spark.sql(f"select 'a' id, {FAR}L expect_date, named_struct('a', parse_json('1')) body"), topic="t")
 
 
 def test_a_write_that_cannot_work_is_refused_before_it_begins(

@@ -157,11 +157,11 @@ def _rows(
         yield _Rows(found.columns, found.forecast, found.twice, found.schedule)
         return
     from delayq.spark.jobs.forecast import forecast, twice
-    from delayq.spark.rows.tables import mapped, read
+    from delayq.spark.rows.tables import messages_table
     from delayq.spark.session import session
 
     with session("delayq backfill", master=master, conf=conf) as spark:
-        frame = mapped(read(spark, table), table)
+        frame = messages_table(spark, table, wanted)
         yield _Rows(
             frame.columns,
             partial(forecast, frame, wanted, settings),

@@ -54,7 +54,7 @@ def reconcile(
     need_spark("delayq reconcile")
     from delayq.spark.jobs.reconcile import compare
     from delayq.spark.options import WriteOptions
-    from delayq.spark.rows.tables import mapped, read
+    from delayq.spark.rows.tables import messages_table
 
     table = tables.table_of(
         source,
@@ -79,7 +79,7 @@ def reconcile(
         if fix:
             client.warn_without_worker()
         with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
-            frame = mapped(read(spark, table), table)
+            frame = messages_table(spark, table, wanted)
             with compare(frame, wanted, client) as found:
                 if report:
                     _save(found, report)

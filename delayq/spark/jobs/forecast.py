@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
 from hashlib import blake2b
@@ -132,7 +133,17 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 def digests(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> list[tuple[str | None, bytes]]:
     """Of each row that is a message its id, and what tells it from others of the same id."""
     rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
-    return [(one.id, blake2b(repr(msgspec.structs.astuple(one)).encode(), digest_size=16).digest()) for one in rows]
+    return [(one.id, blake2b(_content(one), digest_size=16).digest()) for one in rows]
+
+
+def _content(row: Message) -> bytes:
+    body = row.body
+    if not isinstance(body, (str, bytes)):
+        encoded = msgspec.json.encode(body)
+        with suppress(msgspec.MsgspecError):  # it is rejected for that, elsewhere
+            encoded = msgspec.json.format(encoded, indent=-1)
+        body = ("json", encoded)
+    return repr(msgspec.structs.astuple(msgspec.structs.replace(row, body=body))).encode()
 
 
 def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:

@@ -1,30 +1,30 @@
 """A backfill without Spark: a table of this machine is read by Arrow, and goes the way of Spark's tasks in this process.
 
 What Spark makes of a file is made of it here, so that whoever repeats a run by the other way schedules nothing twice:
-texts of CSV stay texts, JSON's numbers are numbers, its objects have their names in order, and a timestamp that Spark
-wrote as INT96 is an instant.
+texts of CSV stay texts, and a timestamp that Spark wrote as INT96 is an instant. JSON is read by the same code with Spark
+and without (`json_lines`), and so is what a column means for a message (`columns`).
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 
 from delayq.config import Settings
 from delayq.errors import ConfigError
 from delayq.spark.jobs.forecast import Forecast, digests, look
 from delayq.spark.options import WriteOptions, zone
+from delayq.spark.rows import json_lines
 from delayq.spark.rows.columns import check_columns
-from delayq.spark.rows.tables import WHOLE, Table, taken
+from delayq.spark.rows.tables import Table, no_json, taken
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.task import Job, Place, RowsRejected, windows
@@ -33,6 +33,8 @@ __all__ = ["LocalTable"]
 
 #: Options of Spark's reader that are known here.
 _SEPARATORS: Final = ("sep", "delimiter")
+#: The ends of lines, as Spark's reader of texts has them.
+_ENDS: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class LocalTable:
@@ -99,9 +101,9 @@ def _zone_of_this_machine() -> str:
 
 
 def _read(table: Table) -> pa.Table:
-    readers: dict[str, Callable[[Path, Table], pa.Table]] = {"csv": _csv, "json": _json, "parquet": _parquet}
+    readers: dict[str, Callable[[Path, Table], pa.Table]] = {"csv": _csv, "parquet": _parquet}
     reader = readers.get(table.format)
-    if reader is None or "://" in table.source:
+    if (reader is None and table.format != "json") or "://" in table.source:
         raise ConfigError(
             "--local reads files of this machine, as csv, json (an object a line) or parquet; without it Spark reads "
             "other tables, too"
@@ -111,7 +113,10 @@ def _read(table: Table) -> pa.Table:
             raise ConfigError(
                 f"--local knows no option {name} of a reader: for csv it knows sep and escape; Spark knows the others"
             )
-    parts = [reader(path, table) for path in _files(Path(table.source).expanduser())]
+    files = _files(Path(table.source).expanduser())
+    if reader is None:
+        return _json(files, table.source)
+    parts = [reader(path, table) for path in files]
     try:
         whole: pa.Table = pa.concat_tables(parts, promote_options="permissive")
         return whole
@@ -194,44 +199,17 @@ def _quoted(line: str, at: int, escape: str) -> tuple[str, int]:
     raise ValueError("ends within a quoted value; a value is one line")
 
 
-def _json(path: Path, _table: Table) -> pa.Table:
-    rows: list[dict[str, Any]] = []
+def _json(paths: Sequence[Path], source: str) -> pa.Table:
+    """All files together: what a column is follows from all its values."""
     try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ConfigError(f"{path}: line {number} is no JSON object; each line is one")
-                rows.append(row)
-    except (ValueError, OSError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON, an object a line: {error}") from None
-    names = sorted({name for row in rows for name in row})
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-
-
-def _column(values: list[Any]) -> pa.Array:
-    """Of one type; where they have several, as their JSON."""
-    try:
-        found = pa.infer_type(values)
-        return pa.array(values, pa.string() if pa.types.is_null(found) else _in_order(found))
-    except (pa.ArrowException, OverflowError):
-        texts = [
-            one if one is None or isinstance(one, str) else json.dumps(one, separators=(",", ":"), ensure_ascii=False)
-            for one in values
-        ]
-        return pa.array(texts, pa.string())
-
-
-def _in_order(type: pa.DataType) -> pa.DataType:
-    """The same type, with the names of objects in order."""
-    if pa.types.is_struct(type):
-        fields = sorted((type.field(number) for number in range(type.num_fields)), key=lambda field: str(field.name))
-        return pa.struct([pa.field(field.name, _in_order(field.type)) for field in fields])
-    if pa.types.is_list(type):
-        return pa.list_(_in_order(type.value_type))
-    return pa.string() if pa.types.is_null(type) else type
+        lines = [line for path in paths for line in _ENDS.split(path.read_bytes())]
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read as JSON: {error}") from None
+    shape = json_lines.shape_of(lines)
+    if shape.kind == "null":
+        raise no_json(source)
+    batch, _ = json_lines.batch_of(lines, shape)
+    return pa.Table.from_batches([batch])
 
 
 def _parquet(path: Path, _table: Table) -> pa.Table:
@@ -263,53 +241,8 @@ def _type(type: pa.DataType, path: str, instants: set[str]) -> pa.DataType:
 def _mapped(found: pa.Table, table: Table) -> pa.Table:
     """Only what is a field of messages, under the fields' names, and the columns that ids are made of."""
     columns, others = taken(found.schema.names, table)
-    fields = {name: _field(name, found.column(column)) for name, column in columns.items()}
-    fields |= {name: found.column(column) for name, column in others.items()}
+    fields = {name: found.column(column) for name, column in (columns | others).items()}
     for name, value in (("delay_time", table.delay_time), ("delay_level", table.delay_level)):
         if value is not None:
             fields[name] = pa.repeat(pa.scalar(value, pa.int64()), found.num_rows)
     return pa.table(fields).combine_chunks()
-
-
-def _field(name: str, column: pa.ChunkedArray) -> Any:
-    """A column as a field: texts, as a CSV file has them, become what the field is; so do days.
-
-    What cannot be read becomes what no message may have, so that the row is rejected.
-    """
-    type = column.type
-    if pa.types.is_string(type) and name in WHOLE:
-        return pa.array([_whole(text) for text in column.to_pylist()], pa.int64())
-    if pa.types.is_string(type) and name == "properties":
-        return pa.array([_pairs(text) for text in column.to_pylist()], pa.map_(pa.string(), pa.string()))
-    if pa.types.is_struct(type) and name == "properties":
-        return pa.array([_texts(pairs) for pairs in column.to_pylist()], pa.map_(pa.string(), pa.string()))
-    if pa.types.is_date(type) and name == "expect_date":
-        return pc.cast(column, pa.timestamp("us"))
-    return column
-
-
-def _whole(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        return -1
-    return number if abs(number) < 2**63 else -1
-
-
-def _pairs(text: str | None) -> list[tuple[str, str]] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return _texts(found) if isinstance(found, dict) else [("", "")]
-
-
-def _texts(pairs: Mapping[str, Any] | None) -> list[tuple[str, str]] | None:
-    if pairs is None:
-        return None
-    given: Iterator[tuple[str, Any]] = ((name, value) for name, value in pairs.items() if value is not None)
-    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in given]

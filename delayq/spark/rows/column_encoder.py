@@ -22,8 +22,9 @@ from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
-from delayq.spark.rows.columns import RARE, is_bytes, is_text
+from delayq.spark.rows.columns import RARE, field_names, is_bytes
 from delayq.spark.rows.ids import row_ids
+from delayq.spark.rows.json_values import is_text
 from delayq.spark.rows.values import dues
 from delayq.store.keys import spread
 
@@ -49,9 +50,11 @@ def plain_rows(
     batch: pa.RecordBatch, options: WriteOptions, context: Context, now: int, zone: Callable[[], tzinfo]
 ) -> Plain | None:
     """The plain rows; None if there are none by their columns. `now` (Unix ms) bounds the dues."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = dict(zip(field_names(batch.schema.names, options.id_columns), batch.columns, strict=True))
     when, body = columns.get("expect_date"), columns.get("body")
     types = pa.types
+    if not options.id_columns and not (is_text(columns["id"].type) or types.is_integer(columns["id"].type)):
+        return None
     if when is None or not (types.is_integer(when.type) or types.is_timestamp(when.type)):
         return None
     if body is not None and not (is_text(body.type) or is_bytes(body.type)):

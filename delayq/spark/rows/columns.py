@@ -6,25 +6,21 @@ rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from delayq.errors import ConfigError
+from delayq.spark.rows import values
 from delayq.spark.rows.ids import hashable
-from delayq.spark.rows.values import Errors, dues, durations, plain
+from delayq.spark.rows.json_values import Errors, is_list, is_text, without_json
 
-__all__ = ["DUES", "FIELDS", "RARE", "check_columns", "field_values", "is_bytes", "is_text"]
+__all__ = ["DUES", "FIELDS", "RARE", "Field", "check_columns", "field_names", "field_values", "is_bytes"]
 
 #: Columns of which each row has exactly one.
 DUES: Final = ("delay_time", "expect_date", "delay_level")
-
-
-def is_text(type: pa.DataType) -> bool:
-    """Whether its values are texts."""
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def is_bytes(type: pa.DataType) -> bool:
@@ -32,74 +28,100 @@ def is_bytes(type: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
 
 
-def _list(type: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type) or pa.types.is_large_list(type))
-
-
 def _nested(type: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(type) or pa.types.is_map(type) or _list(type))
-
-
-def _texts_by_name(type: pa.DataType) -> bool:
-    return bool(pa.types.is_map(type) and is_text(type.key_type) and is_text(type.item_type))
+    return bool(pa.types.is_struct(type) or pa.types.is_map(type) or is_list(type))
 
 
 def _whole(type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type))
+    return bool(pa.types.is_integer(type) or pa.types.is_decimal(type))
 
 
-#: Of each column: whether a type will do, and what to say of one that does not.
-FIELDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
-    "id": (lambda type: is_text(type) or _whole(type), "a string, or a whole number"),
-    "topic": (is_text, "a string"),
-    "tags": (is_text, "a string"),
-    "keys": (
-        lambda type: is_text(type) or (_list(type) and is_text(type.value_type)),
-        "an array of strings, or one string with spaces between them",
+def _duration(type: pa.DataType) -> bool:
+    return bool(_whole(type) or is_text(type) or pa.types.is_duration(type))
+
+
+class Field(NamedTuple):
+    """A field of messages: whether a type will do, what to say of one that does not, and how its values are read.
+
+    A column of nothing but null (`void`) will do for every field.
+    """
+
+    accepts: Callable[[pa.DataType], bool]
+    wanted: str
+    read: Callable[[pa.Array, str, Callable[[], tzinfo], Errors], list[Any]]
+
+
+_TEXT: Final = Field(is_text, "a string", lambda column, _name, _zone, _errors: values.texts(column))
+_DURATION: Final = Field(
+    _duration,
+    "ms as a whole number, an interval of days to seconds, or text such as '30m'",
+    lambda column, name, _zone, errors: values.durations(column, name, errors),
+)
+_WHOLE: Final = Field(
+    lambda type: _whole(type) or is_text(type),
+    "a whole number",
+    lambda column, name, _zone, errors: values.wholes(column, name, errors),
+)
+FIELDS: Final[Mapping[str, Field]] = {
+    "id": Field(
+        lambda type: is_text(type) or _whole(type),
+        "a string, or a whole number",
+        lambda column, _name, _zone, errors: values.identifiers(column, errors),
     ),
-    "body": (
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": Field(
+        lambda type: (
+            is_text(type) or (is_list(type) and (is_text(type.value_type) or pa.types.is_null(type.value_type)))
+        ),
+        "an array of strings, or one string with spaces between them",
+        lambda column, _name, _zone, _errors: values.keys(column),
+    ),
+    "body": Field(
         lambda type: is_text(type) or is_bytes(type) or _nested(type),
         "a string, binary, or a struct, map or array, which becomes JSON; cast it to a string",
+        lambda column, _name, _zone, errors: values.bodies(column, errors),
     ),
-    "body_type": (is_text, "a string: 'text', 'json' or 'base64', which says what the string in body is"),
-    "properties": (_texts_by_name, "a map of strings to strings"),
-    "ordering_key": (is_text, "a string"),
-    "delay_time": (
-        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
-        "ms as a whole number, an interval, or text such as '30m'",
+    "body_type": _TEXT._replace(wanted="a string: 'text', 'json' or 'base64', which says what the string in body is"),
+    "properties": Field(
+        lambda type: is_text(type) or (_nested(type) and not is_list(type)),
+        "a map, a struct, or text of a JSON object",
+        lambda column, _name, _zone, errors: values.properties(column, errors),
     ),
-    "expect_date": (
-        lambda type: _whole(type) or is_text(type) or pa.types.is_timestamp(type),
-        "a timestamp, Unix ms as a whole number, or text with a zone such as '2027-01-31T08:00:00Z'",
+    "ordering_key": _TEXT,
+    "delay_time": _DURATION,
+    "expect_date": Field(
+        lambda type: _whole(type) or is_text(type) or pa.types.is_timestamp(type) or pa.types.is_date(type),
+        "a timestamp, a date, Unix ms as a whole number, or text with a zone such as '2027-01-31T08:00:00Z'",
+        lambda column, _name, zone, errors: values.dues(column, zone, errors),
     ),
-    "delay_level": (_whole, "a whole number"),
-    "max_attempts": (_whole, "a whole number"),
-    "window": (
-        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
-        "ms as a whole number, an interval, or text such as '30m'",
-    ),
-    "expire_after": (
-        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
-        "ms as a whole number, an interval, or text such as '30m'",
-    ),
+    "delay_level": _WHOLE,
+    "max_attempts": _WHOLE,
+    "window": _DURATION,
+    "expire_after": _DURATION,
 }
 #: Those without which a row is plain.
 RARE: Final = tuple(name for name in FIELDS if name not in ("id", "topic", "tags", "body", "expect_date"))
 
 
+def field_names(names: Iterable[str], id_columns: Iterable[str]) -> list[str]:
+    """The columns' names as fields and `idColumns` are written: Spark does not tell apart upper and lower case."""
+    written = {name.lower(): name for name in (*id_columns, *FIELDS)}
+    return [written.get(name.lower(), name) for name in names]
+
+
 def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) -> None:
     """Raise ConfigError for columns that are unknown, missing, or of a type that cannot be read."""
-    names = schema.names
+    names = field_names(schema.names, id_columns)
+    types = dict(zip(names, schema.types, strict=True))
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"the column {twice[0]} is there twice")
     for name in id_columns:
-        if name not in names:
+        if name not in types:
             raise ConfigError(f"option idColumns: there is no column {name}; there are {', '.join(names)}")
-        if not hashable(schema.field(name).type):
-            raise ConfigError(
-                f"option idColumns: {name} is {schema.field(name).type}; take plain values, no nested ones"
-            )
+        if not hashable(types[name]):
+            raise ConfigError(f"option idColumns: {name} is {types[name]}; take plain values, no nested ones")
     if id_columns and "id" in names and "id" not in id_columns:
         raise ConfigError("there is a column id, and the option idColumns makes ids of others: leave one of them out")
     unknown = [name for name in names if name not in FIELDS and name not in id_columns]
@@ -107,9 +129,9 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
         raise ConfigError(
             f"no message has a field {', '.join(unknown)}: drop or rename the column; the fields are {', '.join(FIELDS)}"
         )
-    for name in names:
-        if name in FIELDS and not FIELDS[name][0](schema.field(name).type):
-            raise ConfigError(f"the column {name} is {schema.field(name).type}; it has to be {FIELDS[name][1]}")
+    for name, type in types.items():
+        if name in FIELDS:
+            _check_type(name, type)
     if "id" not in names and not id_columns:
         raise ConfigError(
             "every row needs an id of its own, so that a repeated task schedules nothing twice: give a column id, or "
@@ -121,22 +143,16 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
         raise ConfigError(f"no column says when: give one of {', '.join(DUES)}")
 
 
+def _check_type(name: str, type: pa.DataType) -> None:
+    field = FIELDS[name]
+    if not pa.types.is_null(type) and not field.accepts(type):
+        raise ConfigError(f"the column {name} is {type}; it has to be {field.wanted}")
+    if wrong := without_json(type, name):
+        raise ConfigError(f"the column {name} has no JSON: {wrong}; cast it to a string, or leave it out")
+
+
 def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors: Errors) -> list[Any]:
     """The values of the column `name` as `Message` takes them, None for null; those that are wrong go to `errors`."""
-    type = column.type
-    if name == "id" and not is_text(type):
-        column = column.cast(pa.string())
-    if name == "expect_date":
-        return dues(column, zone, errors)
-    if name in ("delay_time", "expire_after", "window"):
-        return durations(column, name, errors)
-    if name == "body" and _nested(type):
-        return plain(column)
-    values: list[Any] = column.to_pylist()
-    if name == "keys":
-        if is_text(type):
-            return [None if text is None else tuple(text.split()) for text in values]
-        return [None if keys is None else tuple(keys) for keys in values]
-    if name == "properties":
-        return [None if pairs is None else dict(pairs) for pairs in values]
-    return values
+    if pa.types.is_null(column.type):
+        return [None] * len(column)
+    return FIELDS[name].read(column, name, zone, errors)

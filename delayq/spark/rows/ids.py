@@ -33,6 +33,7 @@ def hashable(type: pa.DataType) -> bool:
             types.is_timestamp,
             types.is_decimal,
             types.is_floating,
+            types.is_null,
         )
     )
 
@@ -47,9 +48,11 @@ def row_ids(columns: Sequence[pa.Array], topics: Iterable[str | None]) -> list[s
 
 
 def _plain(column: pa.Array) -> pa.Array:
+    if pa.types.is_date(column.type):
+        return column.cast(pa.date32()).cast(pa.string())  # also of a year that Python does not have
     if not pa.types.is_timestamp(column.type):
         return column
-    return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+    return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
 def row_id(topic: str, values: Iterable[Any]) -> str:

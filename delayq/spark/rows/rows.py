@@ -14,12 +14,14 @@ import pyarrow as pa
 from delayq.errors import InvalidMessage
 from delayq.message import RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
-from delayq.spark.rows.columns import FIELDS, field_values
+from delayq.spark.rows.columns import FIELDS, field_names, field_values
 from delayq.spark.rows.ids import row_ids
-from delayq.spark.rows.values import Errors
+from delayq.spark.rows.json_values import Errors
 
 __all__ = ["messages_of"]
 
+#: A row that is wrong in several ways is rejected for the first of them: for its due before what it contains.
+_IN_ORDER: Final = sorted(FIELDS, key=lambda name: name in ("body", "properties"))
 _NO_ID: Final = InvalidMessage("id", "is null: every row needs an id of its own")
 _NO_TOPIC: Final = InvalidMessage("topic", "is null, and there is no option topic")
 
@@ -33,9 +35,10 @@ def messages_of(
     except pa.ArrowInvalid:
         yield from _messages_beside_bad_texts(batch, options, zone)
         return
+    batch = batch.rename_columns(field_names(batch.schema.names, options.id_columns))
     errors: Errors = {}
     given = {
-        name: field_values(batch.column(name), name, zone, errors) for name in FIELDS if name in batch.schema.names
+        name: field_values(batch.column(name), name, zone, errors) for name in _IN_ORDER if name in batch.schema.names
     }
     topics = _or(given.get("topic"), options.topic)
     if options.id_columns:

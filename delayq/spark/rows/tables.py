@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
 
 from delayq.errors import ConfigError
-from delayq.spark.rows.columns import DUES, FIELDS
+from delayq.spark.options import WriteOptions
+from delayq.spark.rows import json_lines
+from delayq.spark.rows.columns import DUES, FIELDS, check_columns, field_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["FORMATS", "WHOLE", "Table", "mapped", "read", "taken"]
+__all__ = ["FORMATS", "Table", "mapped", "messages_table", "no_json", "read", "taken"]
 
 FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
-WHOLE: Final = ("delay_level", "max_attempts")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +58,26 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return named or self.delay_time is not None or self.delay_level is not None
 
 
+def messages_table(spark: SparkSession, table: Table, options: WriteOptions) -> DataFrame:
+    """The table under the names of messages' fields; raises ConfigError for columns that no message can have."""
+    from delayq.spark.rows.types import arrow_schema
+
+    frame = mapped(read(spark, table), table)
+    check_columns(arrow_schema(frame.schema), options.id_columns, options.topic)
+    return frame
+
+
 def read(spark: SparkSession, table: Table) -> DataFrame:
     """The table as it is."""
     if table.format == "table":
         return spark.table(table.source)
+    if table.format == "json" and not table.options:
+        return _read_json_lines(spark, table)
     reader = spark.read.format(table.format)
     if table.format == "csv":
         reader = reader.option("header", "true")
+    elif table.format == "parquet":
+        reader = reader.option("mergeSchema", "true")  # a column that only some files have is a column
     for name, value in table.options.items():
         reader = reader.option(name, value)
     if table.format == "jdbc":
@@ -75,8 +91,7 @@ def mapped(frame: DataFrame, table: Table) -> DataFrame:
     Raises ConfigError for columns that are not there.
     """
     columns, others = taken(frame.columns, table)
-    fields = [_field(frame, name, column) for name, column in columns.items()]
-    fields += [frame[_quoted(column)].alias(name) for name, column in others.items()]
+    fields = [frame[_quoted(column)].alias(name) for name, column in (columns | others).items()]
     return frame.select(*fields, *_for_all(table))
 
 
@@ -93,7 +108,13 @@ def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str,
     columns |= {name: there[column.lower()] for name, column in table.columns.items()}
     if table.topic:
         columns = {name: column for name, column in columns.items() if name != "topic" or name in table.columns}
-    return columns, {name: there[name.lower()] for name in table.id_columns if name not in columns}
+    others = {name: there[name.lower()] for name in field_names(table.id_columns, ()) if name not in columns}
+    counts = Counter(name.lower() for name in names)
+    for column in (*columns.values(), *others.values()):
+        if counts[column.lower()] > 1:
+            alike = [name for name in names if name.lower() == column.lower()]
+            raise ConfigError(f"several columns have one name, but for upper and lower case: {', '.join(alike)}")
+    return columns, others
 
 
 def _named(table: Table) -> list[tuple[str, str]]:
@@ -116,23 +137,47 @@ def _for_all(table: Table) -> list[Column]:
     return [functions.lit(value).cast("bigint").alias(name) for name, value in given.items() if value is not None]
 
 
-def _field(frame: DataFrame, name: str, column: str) -> Column:
-    """A column as a field: texts, as a CSV file has them, become what the field is; so do days."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import DateType, StringType
+def _read_json_lines(spark: SparkSession, table: Table) -> DataFrame:
+    """An object a line, by the reader that works without Spark, too; partitions of a folder are columns as ever."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
 
-    found, type = frame[_quoted(column)], frame.schema[column].dataType
-    # What cannot be read becomes what no message may have, so that the row is rejected.
-    if isinstance(type, StringType) and name in WHOLE:
-        number = functions.coalesce(found.try_cast("bigint"), functions.lit(-1))
-        found = functions.when(found.isNotNull(), number)
-    elif isinstance(type, StringType) and name == "properties":
-        empty = functions.create_map(functions.lit(""), functions.lit(""))
-        pairs = functions.coalesce(functions.from_json(found, "map<string,string>"), empty)
-        found = functions.when(found.isNotNull(), pairs)
-    elif isinstance(type, DateType) and name == "expect_date":
-        found = found.cast("timestamp")
-    return found.alias(name)
+    text = spark.read.text(table.source)
+    found = text.select("value").mapInArrow(_shapes_in_task, "shape binary").collect()
+    shape = json_lines.NULL
+    for row in found:
+        shape = json_lines.merged(shape, msgspec.json.decode(bytes(row.shape), type=json_lines.Shape))
+    if shape.kind == "null":
+        raise no_json(table.source)
+    partitions = text.schema.fields[1:]
+    names = {field.name for field in partitions}
+    shape = json_lines.Shape("object", {name: one for name, one in shape.fields.items() if name not in names})
+    columns = from_arrow_schema(json_lines.schema_of(shape))
+
+    def rows_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows, places = json_lines.batch_of(_lines(batch), shape)
+            others = batch.take(pa.array(places, pa.int64())).columns[1:]
+            yield pa.RecordBatch.from_arrays([*rows.columns, *others], [*rows.schema.names, *batch.schema.names[1:]])
+
+    return text.mapInArrow(rows_in_task, StructType([*columns.fields, *partitions]))
+
+
+def no_json(source: str) -> ConfigError:
+    """The error of a source in which no line is JSON."""
+    return ConfigError(f"{source} cannot be read as JSON, an object a line: no line of it is a JSON object")
+
+
+def _shapes_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shape = json_lines.NULL
+    for batch in batches:
+        shape = json_lines.merged(shape, json_lines.shape_of(_lines(batch)))
+    yield pa.RecordBatch.from_pydict({"shape": [msgspec.json.encode(shape)]})
+
+
+def _lines(batch: pa.RecordBatch) -> list[bytes]:
+    found: list[bytes] = batch.column(0).cast(pa.binary()).to_pylist()  # its texts may be no UTF-8
+    return found
 
 
 def _quoted(column: str) -> str:

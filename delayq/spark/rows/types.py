@@ -7,31 +7,44 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import types
 
+from delayq.errors import ConfigError
+
 __all__ = ["arrow_schema"]
 
 _PLAIN: Final = (
-    (types.StringType, pa.string()),
+    ((types.StringType, types.CharType, types.VarcharType), pa.string()),
     (types.BinaryType, pa.binary()),
     (types.IntegralType, pa.int64()),
     (types.BooleanType, pa.bool_()),
+    (types.DecimalType, pa.decimal128(38, 18)),
     (types.FractionalType, pa.float64()),
     (types.TimestampType, pa.timestamp("us", tz="UTC")),
     (types.TimestampNTZType, pa.timestamp("us")),
     (types.DateType, pa.date32()),
     (types.DayTimeIntervalType, pa.duration("us")),
+    (getattr(types, "TimeType", ()), pa.time64("ns")),  # from 4.1 on
+    (types.NullType, pa.null()),
 )
 
 
 def arrow_schema(schema: types.StructType) -> pa.Schema:
-    """The columns; `null` is the type of those that no message can have."""
-    return pa.schema([pa.field(field.name, _type(field.dataType)) for field in schema.fields])
+    """The columns; raises ConfigError for one that no message can have, wherever in it the reason is."""
+    return pa.schema([pa.field(field.name, _type(field.dataType, field.name)) for field in schema.fields])
 
 
-def _type(type: types.DataType) -> pa.DataType:
+def _type(type: types.DataType, path: str) -> pa.DataType:
     if isinstance(type, types.ArrayType):
-        return pa.list_(_type(type.elementType))
+        return pa.list_(_type(type.elementType, f"{path}[]"))
     if isinstance(type, types.MapType):
-        return pa.map_(_type(type.keyType), _type(type.valueType))
+        return pa.map_(_type(type.keyType, f"the key of {path}"), _type(type.valueType, f"{path}{{}}"))
     if isinstance(type, types.StructType):
-        return pa.struct([pa.field(field.name, _type(field.dataType)) for field in type.fields])
-    return next((arrow for spark, arrow in _PLAIN if isinstance(type, spark)), pa.null())
+        return pa.struct([pa.field(field.name, _type(field.dataType, f"{path}.{field.name}")) for field in type.fields])
+    if isinstance(type, types.UserDefinedType):
+        return _type(type.sqlType(), path)
+    for spark, arrow in _PLAIN:
+        if isinstance(type, spark):
+            return arrow
+    raise ConfigError(
+        f"{path} is {type.simpleString()}, which no message can have: cast it to a string (a variant by to_json), or "
+        "drop the column"
+    )

@@ -1,71 +1,107 @@
-"""Values of Arrow columns, as messages have them: times in ms, nested values as JSON knows them."""
+"""Values of Arrow columns as fields of messages: times in ms, whole numbers, ids, keys and properties.
+
+Each takes what tables have for such a field, texts among them, as CSV has nothing else. A value that cannot be read makes
+its row wrong, and no other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import Decimal
+from datetime import datetime, timedelta, tzinfo
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from delayq.errors import InvalidMessage
+from delayq.spark.rows.json_values import PER_SECOND, Errors, each_row, is_list, is_text, json_values
 from delayq.times import parse_duration, parse_instant
 
-__all__ = ["Errors", "dues", "durations", "plain"]
-
-#: Rows whose value is wrong, by their place in the batch.
-Errors = dict[int, InvalidMessage]
+__all__ = ["bodies", "dues", "durations", "identifiers", "keys", "properties", "texts", "wholes"]
 
 #: How the HTTP API names the fields.
-_NAMES: Final = {"delay_time": "delayTime", "expire_after": "expireAfter", "window": "window"}
-_PER_MS: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
+_NAMES: Final = {
+    "delay_time": "delayTime", "delay_level": "delayLevel", "expire_after": "expireAfter",
+    "max_attempts": "maxAttempts", "window": "window",
+}  # fmt: skip
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - in the zone of whoever reads it
+_DAY: Final = 86_400_000
+
+
+def texts(column: pa.Array) -> list[Any]:
+    """Texts, or bytes, as they are."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def identifiers(column: pa.Array, errors: Errors) -> list[str | None]:
+    """Texts, and whole numbers as their digits."""
+    if pa.types.is_decimal(column.type):
+        numbers = _whole_decimals(column, "id", errors)
+        return [None if number is None else str(number) for number in numbers]
+    found: list[str | None] = column.cast(pa.string()).to_pylist()
+    return found
+
+
+def keys(column: pa.Array) -> list[tuple[Any, ...] | None]:
+    """Arrays of texts, and texts with spaces between the keys."""
+    values = column.to_pylist()
+    if is_list(column.type):
+        return [None if some is None else tuple(some) for some in values]
+    return [None if text is None else tuple(text.split()) for text in values]
+
+
+def bodies(column: pa.Array, errors: Errors) -> list[Any]:
+    """Texts and bytes as they are; nested values as JSON has them."""
+    return texts(column) if not pa.types.is_nested(column.type) else each_row(column, "body", errors, json_values)
+
+
+# -- numbers and times ---------------------------------------------------------------------------------------------------
 
 
 def dues(column: pa.Array, zone: Callable[[], tzinfo], errors: Errors) -> list[int | None]:
-    """Unix ms of timestamps, numbers and texts. What is finer than a ms is rounded up, so that nothing fires early.
+    """Unix ms of timestamps, days, numbers and texts. What is finer than a ms is rounded up, so that nothing fires early.
 
-    A timestamp without a zone is one of `zone`, as everywhere in Spark; as in Java, a time that a clock put forward
-    leaves out is as much later, and of a time that comes twice the first one is meant.
+    A timestamp without a zone is one of `zone`, as everywhere in Spark, and a day begins there; as in Java, a time that a
+    clock put forward leaves out is as much later, and of a time that comes twice the first one is meant.
     """
     type = column.type
+    if pa.types.is_date(type):
+        days = column.cast(pa.date32()).cast(pa.int32()).to_pylist()
+        return _local([None if day is None else day * _DAY for day in days], zone())
     if not pa.types.is_timestamp(type):
-        return _whole_or_text(column, "expectDate", parse_instant, errors)
-    if type.tz is not None:
-        return _milliseconds(column)
-    here = zone()
-    return [None if ms is None else _instant(ms, here) for ms in _milliseconds(column)]
+        return _milliseconds(column, "expectDate", parse_instant, errors)
+    return _of_unit(column) if type.tz is not None else _local(_of_unit(column), zone())
 
 
 def durations(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
     """ms of intervals, numbers and texts; what is finer is rounded up."""
     if pa.types.is_duration(column.type):
-        return _milliseconds(column)
-    return _whole_or_text(column, _NAMES[name], parse_duration, errors)
+        return _of_unit(column)
+    return _milliseconds(column, _NAMES[name], parse_duration, errors)
 
 
-def _milliseconds(column: pa.Array) -> list[int | None]:
-    unit = _PER_MS[column.type.unit]
-    numbers = column.cast(pa.int64()).to_pylist()
-    if unit == 0:
-        return [None if number is None else number * 1000 for number in numbers]
-    return [None if number is None else -(-number // unit) for number in numbers]
+def wholes(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
+    """Whole numbers: integers, decimals without a fraction, and their digits as text."""
+    if pa.types.is_decimal(column.type):
+        return _whole_decimals(column, _NAMES[name], errors)
+    return _numbers_or_texts(column, _NAMES[name], _refuse_text, errors)
 
 
-def _instant(ms: int, zone: tzinfo) -> int:
-    seconds, rest = divmod(ms, 1000)
-    try:
-        local = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=zone)
-        return int(local.timestamp()) * 1000 + rest
-    except (ValueError, OverflowError):
-        return ms  # beyond all limits, with or without a zone
+def _refuse_text(_text: str) -> int:
+    raise ValueError("is a whole number")
 
 
-def _whole_or_text(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
+def _milliseconds(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
+    if pa.types.is_decimal(column.type):
+        return [None if one is None else int(one.to_integral_value(ROUND_CEILING)) for one in column.to_pylist()]
+    return _numbers_or_texts(column, field, parse, errors)
+
+
+def _numbers_or_texts(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
     values: list[Any] = column.to_pylist()
-    if pa.types.is_integer(column.type):
+    if not is_text(column.type):
         return values
     for row, text in enumerate(values):
         if text is None:
@@ -79,21 +115,78 @@ def _whole_or_text(column: pa.Array, field: str, parse: Callable[[str], int], er
     return values
 
 
-def plain(column: pa.Array) -> list[Any]:
-    """Nested values as JSON has them.
+def _whole_decimals(column: pa.Array, field: str, errors: Errors) -> list[int | None]:
+    values: list[Any] = column.to_pylist()
+    for row, number in enumerate(values):
+        if number is None:
+            continue
+        values[row] = int(number)
+        if values[row] != number:
+            values[row] = None
+            errors.setdefault(row, InvalidMessage(field, f"is a whole number, not {_shown(number)}"))
+    return values
 
-    Instants are texts in UTC, whatever the zone of the session, so that the same row is always the same message.
-    """
-    return [_plain(value) for value in column.to_pylist(maps_as_pydicts="strict")]
+
+def _shown(number: Decimal) -> str:
+    return format(number, "f")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC)
-    if isinstance(value, Decimal):
-        return msgspec.Raw(format(value, "f").encode())  # a number with all its digits
-    return value
+def _of_unit(column: pa.Array) -> list[int | None]:
+    """The ms of timestamps or intervals, rounded up."""
+    per = PER_SECOND[column.type.unit]
+    numbers = column.cast(pa.int64()).to_pylist()
+    return [None if number is None else -(-number * 1000 // per) for number in numbers]
+
+
+def _local(times: list[int | None], zone: tzinfo) -> list[int | None]:
+    """Times of a clock in the zone, as Unix ms."""
+    return [None if ms is None else _instant(ms, zone) for ms in times]
+
+
+def _instant(ms: int, zone: tzinfo) -> int:
+    seconds, rest = divmod(ms, 1000)
+    try:
+        local = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=zone)
+        return int(local.timestamp()) * 1000 + rest
+    except (ValueError, OverflowError):
+        return ms  # beyond all limits, with or without a zone
+
+
+# -- properties ----------------------------------------------------------------------------------------------------------
+
+
+def properties(column: pa.Array, errors: Errors) -> list[dict[str, str] | None]:
+    """Maps, objects, and JSON objects as text: a value that is no text becomes its JSON, null is left out."""
+    return each_row(column, "properties", errors, _of_texts if is_text(column.type) else _of_nested)
+
+
+def _of_texts(column: pa.Array) -> list[dict[str, str] | None]:
+    return [None if text is None else _of_json(text) for text in column.to_pylist()]
+
+
+def _of_json(text: str) -> dict[str, str]:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        given = {name: bytes(value) for name, value in found.items() if bytes(value) != b"null"}
+        # The digits of a number stay as they are.
+        return {name: _decoded(value) if value.startswith(b'"') else value.decode() for name, value in given.items()}
+    except (msgspec.MsgspecError, RecursionError):
+        raise ValueError("are names with their values; of a text, a JSON object") from None
+
+
+def _of_nested(column: pa.Array) -> list[dict[str, str] | None]:
+    return [
+        None if pairs is None else {name: _text(value) for name, value in pairs.items() if value is not None}
+        for pairs in json_values(column)
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    encoded = msgspec.json.encode(value)
+    return _decoded(encoded) if encoded.startswith(b'"') else encoded.decode()
+
+
+def _decoded(text: bytes) -> str:
+    return msgspec.json.decode(text, type=str)
