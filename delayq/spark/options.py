@@ -63,9 +63,9 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     time_zone: str = ""
     #: How long a task goes on trying while Redis is away or full, in ms.
     retry_for: int = 60_000
-
     #: Whether rows are rejected whose topic no live worker has a route for.
     check_routes: bool = True
+
     @staticmethod
     def parse(given: Mapping[str, str]) -> WriteOptions:
         """What was given; raises ConfigError for the first option that is wrong."""

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.operations import Scheduled, look_for_whole
-from delayq.client.schedule import asked_due, whole_id
 from delayq.client.plan import Context
+from delayq.client.schedule import asked_due, whole_id
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
