@@ -56,8 +56,10 @@ class Readiness:
             context = await self._client.reading()
             known = context.layouts.known
             meta = await store.run(commands.meta())
-            server = checks.told(await store.run_many(checks.questions(self._settings.fsync)))
-            lacking = checks.complaints(server, self._settings.min_replicas, self._settings.fsync)
+            settings = self._settings
+            asked = checks.questions(settings.fsync, min_replicas=settings.min_replicas)
+            server = checks.told(await store.run_many(asked))
+            lacking = checks.complaints(server, settings.min_replicas, settings.fsync, settings.accept)
             lacking += await self._unaccounted()
         except (ConfigError, LayoutMismatch, StoreError) as error:
             return [str(error)]

@@ -137,6 +137,10 @@ class Settings(BaseSettings):
     fsync: Literal["everysec", "always"] = Field(
         default="everysec", description="always: a change is answered once it is on the primary's disk"
     )
+    accept: Annotated[tuple[Literal["unknown-persistence", "unknown-eviction"], ...], NoDecode] = Field(
+        default=(),
+        description="what is accepted of a Redis that cannot report it, 'unknown-persistence,unknown-eviction'",
+    )
     queues: int | None = Field(
         default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
     )
@@ -253,6 +257,11 @@ class Settings(BaseSettings):
         user = str(given.pop("redis_user", ""))
         given["redis_url"] = with_user(url, user, password) if user or password else url
         return given
+
+    @field_validator("accept", mode="before")
+    @classmethod
+    def _accepted(cls, given: Any) -> Any:
+        return tuple(given.replace(",", " ").split()) if isinstance(given, str) else given
 
     @field_validator("delay_levels", mode="before")
     @classmethod

@@ -120,11 +120,12 @@ def _repair() -> None:
     for words in (["check", "--fix", "--quiet"], ["format", "--quiet"]):
         subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     # Only now, so that what they import is as it was just written.
-    from devtools import configuration
+    from devtools import configuration, rights
     from devtools.checks import architecture, console, faults
     from devtools.checks.generated import write
 
     write(configuration.PAGE, configuration.page)
+    write(rights.PAGE, rights.page)
     write(architecture.PAGE, architecture.with_floors)
     write(faults.PAGE, faults.with_layers)
     write(console.PAGE, console.with_preloads)

@@ -47,7 +47,7 @@ def _default(field: FieldInfo) -> str:
     value: Any = field.default
     if field.default_factory is not None:
         return "the name of the host"
-    if value is None or value == "":
+    if value is None or value in ("", ()):
         return "unset"
     if isinstance(value, tuple):
         return f"`{' '.join(map(duration, value))}`"

@@ -421,8 +421,8 @@ def durability(settings: Settings) -> Plan[Durability | None]:
 
     Raises ConfigError for a server that would lose messages, or that cannot keep DELAYQ_FSYNC=always.
     """
-    server = checks.told((yield checks.questions(settings.fsync)))
-    checks.refuse(server)
+    server = checks.told((yield checks.questions(settings.fsync, min_replicas=settings.min_replicas)))
+    checks.refuse(server, settings.accept)
     fsync = settings.fsync == "always"
     if fsync:
         checks.refuse_fsync(server)

@@ -13,10 +13,11 @@ from delayq.client.findings.server import check_server
 from delayq.client.session import retention_of
 from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.doctor.access import check_password, check_zookeeper
+from delayq.doctor.access import MEND, check_password, check_rights, check_zookeeper
 from delayq.doctor.accounts import write_off
 from delayq.doctor.clock import check_clock
 from delayq.doctor.queues import check_pulled
+from delayq.errors import StoreRefused
 from delayq.store.connect.store import Store
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine"]
@@ -30,8 +31,17 @@ def examine(
     It writes nothing, not even the layout of a new Redis, unless `repair` is given: then messages get lost tickets
     back before they are counted, and `by` is written down for each.
     """
-    facts = store.follow(read_facts(settings, settings.redis_url))
-    yield from check_server(facts)
+    rights = check_rights(store)
+    try:
+        facts = store.follow(read_facts(settings, settings.redis_url))
+    except StoreRefused as error:
+        if rights.result == OK:
+            raise
+        yield rights
+        yield Check("server", FAIL, str(error), MEND)
+        return
+    yield from (check for check in check_server(facts) if check.name != "rights")
+    yield rights
     yield check_password(store)
     yield from check_zookeeper(settings)
     yield from check_durability(facts)

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
-from delayq.client.findings import OK, WARN, Check
+from delayq.client.findings import FAIL, OK, WARN, Check
 from delayq.config import Settings
-from delayq.errors import StoreError
+from delayq.errors import StoreError, StoreRefused
+from delayq.store import rights
+from delayq.store.checks import is_missing_right
 from delayq.store.commands import plain
 from delayq.store.connect import address
 from delayq.store.connect.store import Store
 
-__all__ = ["check_password", "check_zookeeper"]
+__all__ = ["MEND", "check_password", "check_rights", "check_zookeeper"]
+
+MEND: Final = "give it these rights (ACL SETUSER); docs/operations.md lists all"
+
+
+def check_rights(store: Store) -> Check:
+    """Whether this user may do all that API, clients, workers and the command line do."""
+    missing: dict[str, list[str]] = {}  # right → who needs it
+    for needs in rights.PROCESSES:
+        try:
+            found = store.run(rights.lacking(needs))
+        except StoreRefused as error:
+            if not is_missing_right(error):
+                raise
+            return Check("rights", FAIL, str(error), MEND)
+        if found is None:
+            return Check("rights", OK, "the server cannot say what its user may do")
+        for right in found:
+            missing.setdefault(right, []).append(needs.processes)
+    if not missing:
+        return Check("rights", OK, "this user may do all that API, clients, workers and the command line do")
+    text = "; ".join(f"{right} ({', '.join(who)})" for right, who in missing.items())
+    only_workers = all(who == [rights.WORKER.processes] for who in missing.values())
+    return Check("rights", WARN if only_workers else FAIL, f"this user lacks {text}", MEND)
 
 
 def check_password(store: Store) -> Check:

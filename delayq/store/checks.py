@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from delayq.errors import ConfigError, StoreError, StoreUnavailable
+from delayq.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
 from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
+from delayq.store.rights import CLIENT, Needs, lacking
 from delayq.store.scripts import stopped_when_full
 
-__all__ = ["Disk", "ServerSettings", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
+__all__ = [
+    "EVICTION",
+    "PERSISTENCE",
+    "Disk",
+    "ServerSettings",
+    "complaints",
+    "is_missing_right",
+    "questions",
+    "refuse",
+    "refuse_fsync",
+    "server",
+    "told",
+    "weakest",
+]
+
+#: What DELAYQ_ACCEPT may name: what a server that somebody else runs does not say.
+PERSISTENCE: Final = "unknown-persistence"
+EVICTION: Final = "unknown-eviction"
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +73,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
     disks: tuple[Disk, ...] = ()  # of each primary
     appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
+    lacking: tuple[str, ...] = ()  # rights that the user does not have and this process needs: '+zadd', '~delayq:*'
 
 
 def server() -> Command[ServerSettings]:
@@ -136,23 +155,15 @@ def _disk(info: Mapping[str, str]) -> Disk:
     )
 
 
-def complaints(server: ServerSettings, min_replicas: int = 0, fsync: str = "") -> list[str]:
+def complaints(
+    server: ServerSettings, min_replicas: int = 0, fsync: str = "", accept: Collection[str] = ()
+) -> list[str]:
     """What is wrong with a server, a sentence each; the empty list if nothing is.
 
-    `min_replicas` and `fsync` are what DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC promise.
+    `min_replicas`, `fsync` and `accept` are DELAYQ_MIN_REPLICAS, DELAYQ_FSYNC and DELAYQ_ACCEPT.
     """
-    found = []
-    if server.policy not in (None, "noeviction"):
-        found.append(
-            f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
-            "run CONFIG SET maxmemory-policy noeviction"
-        )
-    if server.aof is not True:
-        found.append(
-            f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
-            if server.aof is False
-            else f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it"
-        )
+    found = _missing_rights(server, accept)
+    found += [text for _, text in untrusted(server, accept)]
     if any(disk.failing for disk in server.disks):
         found.append(
             f"Redis cannot write its append-only file{_where(server)}, and takes no changes: make room on its disk"
@@ -187,9 +198,52 @@ def _where(server: ServerSettings) -> str:
     return f" on one of the {server.primaries} primaries at least" if server.primaries > 1 else ""
 
 
-def refuse(server: ServerSettings) -> None:
-    """Raise ConfigError for a server that would lose messages, or scripts that a full one would stop; StoreUnavailable for one
-    that is not there yet.
+def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Why a server may lose messages: 'eviction' or 'aof', and a sentence. What is unknown counts unless it is accepted."""
+    found = []
+    if server.policy is None and EVICTION not in accept:
+        found.append(
+            (
+                "eviction",
+                f"the server does not say its maxmemory-policy{_where(server)}, so it may throw messages away: ask who runs it "
+                f"whether it is noeviction, then set DELAYQ_ACCEPT={EVICTION}",
+            )
+        )
+    elif server.policy not in (None, "noeviction"):
+        found.append(
+            (
+                "eviction",
+                f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
+                "run CONFIG SET maxmemory-policy noeviction",
+            )
+        )
+    if server.aof is False:
+        found.append(
+            ("aof", f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"),
+        )
+    elif server.aof is None and PERSISTENCE not in accept:
+        found.append(
+            (
+                "aof",
+                f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it, then set "
+                f"DELAYQ_ACCEPT={PERSISTENCE}",
+            )
+        )
+    return found
+
+
+def _missing_rights(server: ServerSettings, accept: Collection[str] = ()) -> list[str]:
+    # Without INFO a server says nothing of itself. Who accepts that needs no INFO.
+    known = {PERSISTENCE, EVICTION} <= set(accept)
+    rights = " ".join(right for right in server.lacking if not (known and right == "+info"))
+    return [
+        f"the user of Redis lacks {rights}{_where(server)}: give it these rights (ACL SETUSER); docs/operations.md lists all"
+    ] if rights else []  # fmt: skip
+
+
+def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
+    """Raise ConfigError for a server that would lose messages, for a user who lacks rights, or for scripts that a full server
+    would stop; StoreUnavailable for a server that is not there yet. `accept` is DELAYQ_ACCEPT.
 
     API, workers, clients and the command line alike ask this before they change anything.
     """
@@ -198,8 +252,10 @@ def refuse(server: ServerSettings) -> None:
             f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
         )
     _wait_for_data(server)
-    if server.policy not in (None, "noeviction") or server.aof is not True:
-        raise ConfigError(f"this Redis cannot be trusted: {complaints(server)[0]}")
+    for missing in _missing_rights(server, accept):
+        raise ConfigError(missing)
+    for _, reason in untrusted(server, accept):
+        raise ConfigError(f"this Redis cannot be trusted: {reason}")
 
 
 def _wait_for_data(server: ServerSettings) -> None:
@@ -210,24 +266,40 @@ def _wait_for_data(server: ServerSettings) -> None:
 # -- DELAYQ_FSYNC=always -------------------------------------------------------------------------------------------------
 
 
-def questions(fsync: str) -> list[Command[Any]]:
-    """What is asked of a server before it is trusted, `told` reads the answers; `fsync` is DELAYQ_FSYNC."""
-    return [server(), rewritten(), _appendfsync()] if fsync == "always" else [server(), rewritten()]
+def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[Command[Any]]:
+    """What is asked of a server before it is trusted, `told` reads the answers.
+
+    `fsync` and `min_replicas` are DELAYQ_FSYNC and DELAYQ_MIN_REPLICAS, `needs` are the rights of this process.
+    """
+    asked: list[Command[Any]] = [server(), rewritten(), lacking(needs, *(("wait",) if min_replicas else ()))]
+    return [*asked, _appendfsync()] if fsync == "always" else asked
 
 
 def told(answers: list[Any]) -> ServerSettings:
     """The server of the answers to `questions`; raises StoreError."""
     found, good, *more = answers
+    rights = more.pop(0) if more else None
     for answer in answers:
-        if isinstance(answer, StoreUnavailable) or (answer is found and isinstance(answer, StoreError)):
+        if isinstance(answer, StoreUnavailable):
             raise answer
+    missing = rights if isinstance(rights, tuple) else ("+eval",) if is_missing_right(rights) else ()
+    if isinstance(found, StoreError):
+        if not is_missing_right(found):
+            raise found
+        missing = tuple(dict.fromkeys((*missing, "+info")))
+        found = _read(b"")  # it says nothing of itself
     _wait_for_data(found)
     if isinstance(good, StoreError):  # its user may not ask
         good = {}
     policy = more[0] if more and isinstance(more[0], str) else None
     disks = tuple(msgspec.structs.replace(disk, good=good.get(disk.run_id, 0)) for disk in found.disks)
-    server: ServerSettings = msgspec.structs.replace(found, appendfsync=policy, disks=disks)
+    server: ServerSettings = msgspec.structs.replace(found, appendfsync=policy, disks=disks, lacking=missing)
     return server
+
+
+def is_missing_right(answer: Any) -> bool:
+    """Whether Redis refused a command because the user may not run it, and not the user as such."""
+    return isinstance(answer, StoreRefused) and "permission" in str(answer)
 
 
 def _appendfsync() -> Command[str]:

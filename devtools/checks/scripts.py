@@ -11,6 +11,8 @@ from delayq.message import State
 from delayq.store import scripts
 from delayq.store.commands import COUNTERS
 from delayq.store.keys import AUDIT, META, NODES, QueueKeys, rate_key, report_key, slots_key
+from devtools import rights
+from devtools.checks.generated import differences
 from devtools.pages import DOCS, at, read
 
 __all__ = ["complaints"]
@@ -26,7 +28,8 @@ _FLAGS: Final = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 
 def complaints() -> Iterator[str]:
-    """Each script, state, key and field is described."""
+    """Each script, state, key and field is described, and so are the rights that a user of Redis needs."""
+    yield from differences(rights.PAGE, rights.page)
     yield from _protocol()
     text = read(REDIS)
     for name in _keys():

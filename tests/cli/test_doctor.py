@@ -53,7 +53,7 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     names = [
-        "server", "password", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
+        "server", "rights", "password", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
         "accounts",
     ]  # fmt: skip
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(names, "ok")

@@ -63,9 +63,40 @@ def test_what_a_disk_has_refused_counts_until_a_rewrite_has_made_it_good() -> No
 
 
 def test_nothing_is_said_against_a_good_server() -> None:
-    for good in (GOOD, msgspec.structs.replace(GOOD, policy=None, role="unknown")):  # nor against what it does not say
+    for good in (GOOD, msgspec.structs.replace(GOOD, role="unknown")):
         assert checks.complaints(good) == []
         checks.refuse(good)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "accept"),
+    [
+        ({"policy": None}, (checks.EVICTION,)),
+        ({"aof": None}, (checks.PERSISTENCE,)),
+        ({"policy": None, "aof": None}, (checks.EVICTION, checks.PERSISTENCE)),
+        ({"policy": None, "aof": None, "lacking": ("+info",)}, (checks.EVICTION, checks.PERSISTENCE)),
+    ],
+    ids=str,
+)
+def test_what_a_server_does_not_say_is_refused_unless_exactly_that_is_accepted(
+    unknown: dict[str, object], accept: tuple[str, ...]
+) -> None:
+    server = msgspec.structs.replace(GOOD, **unknown)
+    for some in (accept[:n] for n in range(len(accept))):
+        assert checks.complaints(server, accept=some)
+        with pytest.raises(ConfigError, match=r"DELAYQ_ACCEPT=|lacks \+info"):
+            checks.refuse(server, some)
+    assert checks.complaints(server, accept=accept) == []
+    checks.refuse(server, accept)
+
+
+@pytest.mark.parametrize("known", [{"policy": "allkeys-lru"}, {"aof": False}, {"lacking": ("+zadd",)}], ids=str)
+def test_what_a_server_does_say_cannot_be_accepted(known: dict[str, object]) -> None:
+    server = msgspec.structs.replace(GOOD, **known)
+    accept = (checks.EVICTION, checks.PERSISTENCE)
+    assert checks.complaints(server, accept=accept)
+    with pytest.raises(ConfigError):
+        checks.refuse(server, accept)
 
 
 def test_too_few_replicas_are_told() -> None:
@@ -105,6 +136,8 @@ def test_the_waitaof_of_redis_eight_and_later_is_believed() -> None:
             "does not say whether it keeps an append-only file",
             "does not say whether it keeps an append-only",
         ),
+        ({"policy": None}, "DELAYQ_ACCEPT=unknown-eviction", "does not say its maxmemory-policy"),
+        ({"lacking": ("+zadd", "&delayq:*")}, "ACL SETUSER", r"lacks \+zadd &delayq:\*"),
         ({"role": "slave"}, "point DELAYQ_REDIS_URL at its primary", ""),
     ],
     ids=str,

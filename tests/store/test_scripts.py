@@ -22,6 +22,7 @@ READ_ONLY = {
     "find_by_key",
     "get",
     "glance",
+    "lacking",
     "letters",
     "census_slice",
     "counts",

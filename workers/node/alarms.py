@@ -5,7 +5,7 @@ Once Redis could not write its append-only file for a while, it has that rewritt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 import structlog
@@ -19,6 +19,7 @@ from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
+from delayq.store.rights import WORKER
 from delayq.targets.redis_stream.backlog import backlogs
 
 __all__ = ["Alarms", "Rewriting"]
@@ -76,7 +77,8 @@ class Rewriting:
 class Alarms:
     """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over.
 
-    `streams` tells of which streams the backlog is wanted: their keys, and the route of each. `fsync` is DELAYQ_FSYNC.
+    `streams` tells of which streams the backlog is wanted: their keys, and the route of each. `fsync` and `accept` are
+    DELAYQ_FSYNC and DELAYQ_ACCEPT.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class Alarms:
         clock: Clock,
         streams: Callable[[], Mapping[str, str]] = dict,
         fsync: str = "",
+        accept: Collection[str] = (),
     ) -> None:
         self._store = store
         self.queues = queues
         self._clock = clock
         self._streams = streams
         self._fsync = fsync
+        self._accept = accept
         self._accounts = Accounts()
         self._rewriting = Rewriting(store)
         self._ask_server_at = self._look_at = clock.monotonic()
@@ -110,9 +114,9 @@ class Alarms:
         if now < self._ask_server_at:
             return
         self._ask_server_at = now + SERVER_EVERY
-        self.server = checks.told(self._store.run_many(checks.questions(self._fsync)))
+        self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
-        complaints = checks.complaints(self.server, fsync=self._fsync)
+        complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
         if self._rewriting.refused:
             complaints.append(
                 f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "

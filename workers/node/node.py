@@ -21,6 +21,7 @@ from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
+from delayq.store.rights import WORKER
 from delayq.targets import open_target
 from delayq.telemetry.histogram import Histogram
 from workers.node.alarms import Alarms
@@ -183,7 +184,10 @@ class Node:
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
         janitor = Janitor(self.store, queues, self._clock, self.settings.audit_window)
-        watch = self.watch = Alarms(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
+        settings = self.settings
+        watch = self.watch = Alarms(
+            self.store, queues, self._clock, self._streams, fsync=settings.fsync, accept=settings.accept
+        )
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
@@ -252,7 +256,8 @@ class Node:
         said = ""
         while not self._stopping:
             try:
-                checks.refuse(self.store.run(checks.server()))
+                server = checks.told(self.store.run_many(checks.questions(self.settings.fsync, WORKER)))
+                checks.refuse(server, self.settings.accept)
                 meta = self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
             except StoreError as error:
                 if str(error) != said:

@@ -45,6 +45,7 @@ class WakeListener:
 
     def run(self) -> None:
         """Listen until stopped, whatever goes wrong."""
+        told = ""
         while not self._stopped.is_set():
             try:
                 channels = self._channels
@@ -53,9 +54,12 @@ class WakeListener:
                     self._wake(queue, None)  # what was published meanwhile is lost: look
                 while channels is self._channels and not self._stopped.is_set():
                     if (message := self._wakes.receive(RECEIVE)) is not None:
+                        told = ""
                         self._pass(*message)
             except StoreError as error:
-                log.warning("wakes_lost", error=str(error))
+                if str(error) != told:  # a subscription that is refused is tried five times a second
+                    told = str(error)
+                    log.warning("wakes_lost", error=told)
                 self._stopped.wait(PAUSE)
             except Exception:
                 log.exception("wakes_failed")

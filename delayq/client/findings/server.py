@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check
@@ -17,10 +17,14 @@ MEMORY_WARN, MEMORY_FAIL = 0.75, 0.95
 
 def check_server(facts: Facts) -> Iterator[Check]:
     """Which server it is, and whether it keeps what it is given."""
-    server = facts.server
+    server, accept = facts.server, facts.settings.accept
     yield _check_version(server)
-    yield _check_aof(server)
-    yield _check_eviction(server)
+    if server.lacking:
+        text = f"the user of Redis lacks {' '.join(server.lacking)}"
+        mend = "give it these rights (ACL SETUSER); docs/operations.md lists all"
+        yield Check("rights", FAIL, text, mend, runbook="delayqalarm")
+    yield _check_aof(server, accept)
+    yield _check_eviction(server, accept)
     yield _check_memory(server)
 
 
@@ -37,9 +41,12 @@ def _check_version(server: checks.ServerSettings) -> Check:
     return Check("server", OK, text)
 
 
-def _check_aof(server: checks.ServerSettings) -> Check:
+def _check_aof(server: checks.ServerSettings, accept: Collection[str]) -> Check:
     if server.aof is None:
-        return Check("aof", WARN, "the server does not say whether it keeps an append-only file", "ask who runs it")
+        text = "the server does not say whether it keeps an append-only file"
+        if checks.PERSISTENCE in accept:
+            return Check("aof", OK, f"{text}, and DELAYQ_ACCEPT accepts that")
+        return Check("aof", WARN, text, f"ask who runs it, then set DELAYQ_ACCEPT={checks.PERSISTENCE}")
     if not server.aof:
         text = "the append-only file is off, so a restart of Redis loses messages"
         mend = "CONFIG SET appendonly yes, and the same in its configuration file"
@@ -54,8 +61,14 @@ def _check_aof(server: checks.ServerSettings) -> Check:
     return Check("aof", OK, "the append-only file is on")
 
 
-def _check_eviction(server: checks.ServerSettings) -> Check:
-    if server.policy not in (None, "noeviction"):
+def _check_eviction(server: checks.ServerSettings, accept: Collection[str]) -> Check:
+    if server.policy is None:
+        text = "the server does not say its maxmemory-policy"
+        if checks.EVICTION in accept:
+            return Check("eviction", OK, f"{text}, and DELAYQ_ACCEPT accepts that")
+        mend = f"ask who runs it whether it is noeviction, then set DELAYQ_ACCEPT={checks.EVICTION}"
+        return Check("eviction", WARN, text, mend)
+    if server.policy != "noeviction":
         text = f"maxmemory-policy is {server.policy}, which lets Redis throw messages away"
         mend = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file"
         return Check("eviction", FAIL, text, mend, runbook="delayqalarm")

@@ -1,0 +1,127 @@
+"""The rights that delayq needs in Redis: the one list of commands, keys and channels.
+
+The check at the start, `/readyz`, `delayq doctor` and the documentation all read this list. What the scripts run is read from
+their text (see `scripts`), what runs outside of scripts is listed here, and tests hold the list to the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from delayq.store import scripts
+from delayq.store.commands import Command, every
+from delayq.store.keys import AUDIT, META, NODES, POLICIES, REWRITTEN, queue_keys, rate_key, report_key, slots_key
+
+__all__ = [
+    "CHANNELS",
+    "CLI",
+    "CLIENT",
+    "CONDITIONAL",
+    "KEYS",
+    "PROCESSES",
+    "WORKER",
+    "Needs",
+    "acl_line",
+    "lacking",
+]
+
+#: The patterns that stand for all keys, and all channels, of delayq. The streams of topics have keys of their own.
+KEYS: Final = "delayq:*"
+CHANNELS: Final = "delayq:*"
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of process may have to run: its `scripts`, and the `plain` commands outside of them."""
+
+    processes: str
+    scripts: frozenset[str]
+    plain: frozenset[str]
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """All commands, as the rights of a user name them: 'hget', 'xinfo|stream'."""
+        return tuple(sorted(self.plain.union(*(scripts.called(name) for name in self.scripts))))
+
+
+def _needs(processes: str, names: str, plain: str, base: Needs | None = None) -> Needs:
+    scripts, commands = frozenset(names.split()), frozenset(plain.split())
+    if base is not None:
+        scripts, commands = scripts | base.scripts, commands | base.plain
+    return Needs(processes=processes, scripts=scripts, plain=commands)
+
+
+#: What every process runs to find out what a server is, and to call scripts.
+_ALL: Final = _needs("", "layout lacking stats", "eval evalsha info time hget hmget hgetall")
+CLIENT: Final = _needs(
+    "API, Python client, Spark, backfill, bridges",
+    "apply_policies asked barrier cancel counts dead_letters deliver_now discard find_by_key get letters page redrive reschedule"
+    " schedule set_policies spend",
+    "hdel hset pexpire xrevrange zcard zcount zlexcount zrange zrank zscore",
+    _ALL,
+)
+WORKER: Final = _needs(
+    "worker",
+    "ack apply_policies bury census_slice claim forget_silent glance is_drained keep_census page park pull repair retry"
+    " set_layouts set_policies spend take_slots takes unpark",
+    "exec hdel hkeys hlen hset multi subscribe xinfo|groups xlen xtrim zcard zrange",
+    _ALL,
+)
+CLI: Final = _needs(
+    "command line",
+    "bump_era close find_by_property repair set_layouts write_off",
+    "exec hkeys hlen multi xread",
+    CLIENT,
+)
+PROCESSES: Final = (CLIENT, WORKER, CLI)
+
+#: What is needed only where something else is so, and when; what runs without it says what it lacks.
+CONDITIONAL: Final = {
+    "ping": "workers: to find out whether a silent subscription still works",
+    "select": "a database other than 0",
+    "client|setinfo": "Redis 7.2 or newer, or Valkey: the name of the client library",
+    "role": "Sentinel",
+    "cluster|slots": "Redis Cluster",
+    "asking": "Redis Cluster",
+    "wait": "`DELAYQ_MIN_REPLICAS`",
+    "waitaof": "`DELAYQ_FSYNC=always` on Redis 8 or newer",
+    "config|get": "`DELAYQ_FSYNC=always` on an older server, or on Valkey",
+    "bgrewriteaof": "workers: to have the append-only file rewritten after a full disk",
+}
+
+
+def _keys() -> list[str]:
+    """A key of each kind that all processes touch."""
+    queue = queue_keys(0)
+    whole = [META, NODES, POLICIES, REWRITTEN, AUDIT, rate_key("job"), slots_key("topic"), report_key("job")]
+    return [*whole, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
+
+
+def lacking(needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
+    """Ask which rights the user lacks that a process needs, and `more` commands; None if the server cannot say.
+
+    Of a cluster every primary is asked. It takes no right but that to run scripts, so it also works where ACL is refused.
+    """
+    keys, channel = _keys(), queue_keys(0).wake
+    args = (str(len(keys)), "1", *keys, channel, *needs.commands, *more)
+    return every("EVAL", scripts.load("lacking").text, "0", *args, read=_read)
+
+
+def _read(replies: Sequence[Any]) -> tuple[str, ...] | None:
+    known = [reply for reply in replies if reply is not None]
+    if not known:
+        return None
+    rights = dict.fromkeys(right.decode() for reply in known for right in reply)
+    if len([right for right in rights if right[0] == "~"]) == len(_keys()):
+        rights = {f"~{KEYS}": None} | {right: None for right in rights if right[0] != "~"}
+    return tuple(f"&{CHANNELS}" if right[0] == "&" else right for right in rights)
+
+
+def acl_line(user: str = "delayq", password: str = "secret", streams: str = "orders.*") -> str:
+    """The command that makes a user who may do all that delayq does, and nothing else; without `config|get`, which tells
+    settings of others, too."""
+    words = {word for needs in PROCESSES for word in needs.commands} | CONDITIONAL.keys() - {"config|get"}
+    rights = " ".join(f"+{word}" for word in sorted(words))
+    return f"ACL SETUSER {user} on >{password} resetkeys ~{KEYS} ~{streams} resetchannels &{CHANNELS} -@all {rights}"

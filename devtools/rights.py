@@ -1,0 +1,41 @@
+"""The rights in Redis in docs/operations.md, which ./dev check --fix writes."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Final
+
+from delayq.store.rights import CONDITIONAL, PROCESSES, acl_line
+
+__all__ = ["PAGE", "page", "table"]
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
+BEGIN: Final = "<!-- rights: ./dev check --fix writes them -->\n"
+END: Final = "<!-- end of rights -->\n"
+NOTE: Final = "<!-- run by tests/docs/test_redis.py -->\n"
+MIDDLE: Final = "A user for one kind of process needs less:\n"
+HEAD: Final = "| needed by, or for | commands |\n| --- | --- |\n"
+
+
+def table() -> str:
+    """Which commands each kind of process needs, and which only where something else is so."""
+    by_all = set.intersection(*(set(needs.commands) for needs in PROCESSES))
+    rows = [("all", by_all)] + [(needs.processes, set(needs.commands) - by_all) for needs in PROCESSES]
+    lines = [f"| {who} | {' '.join(f'`{word}`' for word in sorted(words))} |\n" for who, words in rows]
+    lines += [f"| {when} | `{word}` |\n" for word, when in CONDITIONAL.items()]
+    return HEAD + "".join(re.sub(r"(?<=\w)\|", r"\\|", line) for line in lines)
+
+
+def page(text: str) -> str:
+    """The page with the rights as the list has them; raises ValueError when the page has lost its marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{PAGE.name} needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    head, _, commands = acl_line().partition(" +")
+    wrapped = textwrap.fill(
+        f"+{commands}", 118, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    return f"{before}{BEGIN}\n{NOTE}```text\n{head}\n{wrapped}\n```\n\n{MIDDLE}\n{table()}\n{END}{after}"
