@@ -29,11 +29,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
+from struct import error as StructError
 from typing import Any, Final
 
 import msgspec
 
 from delayq.errors import InvalidMessage
+from delayq.interrupts import raise_if_interrupt
 from delayq.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
 
 __all__ = [
@@ -295,7 +297,8 @@ class Record:
                 raise ValueError(asked)
             self.asked = int(asked)
             self.mark = mark[0] - 48
-        except Exception as error:
+        except (LookupError, ValueError, StructError) as error:
+            raise_if_interrupt(error)
             raise CorruptRecord(f"a record of {len(raw)} bytes has no valid header") from error
         self._topic_end = topic_end = HEADER + topic
         self._tags_end = tags_end = topic_end + tags

@@ -160,7 +160,7 @@ class GroupCommit:
             for one in group:
                 one.outcome.cancel()
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # each of the callers gets it
             for one in group:
                 if not one.outcome.done():
                     one.outcome.set_exception(error)

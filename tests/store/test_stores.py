@@ -30,6 +30,7 @@ from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import Connection, Server
 from delayq.store.connect.exchange import AHEAD
+from delayq.store.connect.peer import Fault
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK, Wakes
@@ -303,9 +304,9 @@ def test_the_reason_why_no_sentinel_names_the_primary_is_never_empty(
     make: Any, error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
-        raise error
+        raise Fault(error)
 
-    monkeypatch.setattr(Primary, "_ask", Mock(side_effect=error))
+    monkeypatch.setattr(Primary, "_ask", Mock(side_effect=Fault(error)))
     monkeypatch.setattr(AsyncPrimary, "_ask", fail)
     store = make(f"redis+sentinel://{LOCALHOST}:{free_port()},{LOCALHOST}:{free_port()}/delayq")
     with pytest.raises(StoreUnavailable) as caught:

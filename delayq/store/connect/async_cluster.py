@@ -13,8 +13,8 @@ from delayq.store.connect.async_sentinel import ask
 from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
-from delayq.store.connect.exchange import FAULTS, outdates
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.exchange import outdates
+from delayq.store.connect.peer import Fault, Peer
 
 __all__ = ["AsyncCluster", "drop_idle"]
 
@@ -65,9 +65,9 @@ class AsyncCluster:
             self._begin()
         spread = Spread(commands, self._slots, durability, until)
         try:
-            await self._free.acquire()
-        except TimeoutError as error:
-            return spread.give_up(error)
+            lease = await self._free.acquire()
+        except Fault as fault:
+            return spread.give_up(fault.error)
         try:
             if not self._slots.primaries and (unknown := await self._refresh()) is not None:
                 return spread.give_up(unknown)
@@ -89,7 +89,7 @@ class AsyncCluster:
                     await link.connection.close()
                 else:
                     link.peer.idle.append(link.connection)
-            self._free.release()
+            self._free.release(lease)
 
     async def _round(self, spread: Spread) -> None:
         for node, routed in spread.to_send():
@@ -101,8 +101,8 @@ class AsyncCluster:
                     await link.connection.send(packed)
                     while link.full:
                         await self._receive(spread, link)
-            except FAULTS as error:
-                await self._lose(spread, link, error)
+            except Fault as fault:
+                await self._lose(spread, link, fault.error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
             await self._each(spread, self._send_rest)
             await self._each(spread, self._drain)
@@ -111,8 +111,8 @@ class AsyncCluster:
         for link in list(spread.links.values()):
             try:
                 await step(spread, link)
-            except FAULTS as error:
-                await self._lose(spread, link, error)
+            except Fault as fault:
+                await self._lose(spread, link, fault.error)
 
     async def _send_rest(self, _spread: Spread, link: PrimaryLink) -> None:
         if packet := link.rest():
@@ -122,14 +122,14 @@ class AsyncCluster:
         while link.waiting:
             await self._receive(spread, link)
         if link.wrong is not None:
-            raise link.wrong
+            raise Fault(link.wrong)
 
     async def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         server, peer = self._server(node)
         try:
             connection = peer.lend() or await server.connect()
-        except FAULTS as error:
-            spread.unreachable(node, routed, error)
+        except Fault as fault:
+            spread.unreachable(node, routed, fault.error)
             return None
         connection.until = spread.until
         link = spread.links[node] = PrimaryLink(node, connection, peer, spread.durability)
@@ -150,9 +150,9 @@ class AsyncCluster:
         """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
         seen = self._slots.version
         try:
-            await self._asking.acquire()
-        except TimeoutError as error:  # another one is asking
-            return nobody((), error)
+            lease = await self._asking.acquire()
+        except Fault as fault:  # another one is asking
+            return nobody((), fault.error)
         try:
             if self._slots.version != seen:  # another one has asked meanwhile
                 return None
@@ -161,15 +161,15 @@ class AsyncCluster:
             for node in tried:
                 try:
                     reply = await self._ask(node)
-                except FAULTS as error:
-                    last = error
+                except Fault as fault:
+                    last = fault.error
                     continue
                 if reply:
                     self._slots.take(reply, node)
                     return None
             return nobody(tried, last)
         finally:
-            self._asking.release()
+            self._asking.release(lease)
 
     async def _ask(self, node: Node) -> Any:
         server, _ = self._server(node)
@@ -186,10 +186,10 @@ class AsyncCluster:
     async def connect(self) -> Connection:
         """A connection to any server, each time to the next one: all of them pass on what is published.
 
-        Raises StoreUnavailable.
+        Raises Fault.
         """
         if not self._slots.primaries and (error := await self._refresh()) is not None:
-            raise error
+            raise Fault(error)
         nodes = self._slots.to_ask()
         last: Exception | None = None
         for _ in nodes:
@@ -197,6 +197,6 @@ class AsyncCluster:
             try:
                 server, _ = self._server(nodes[self._turn % len(nodes)])
                 return await server.connect()
-            except FAULTS as fault:
-                last = fault
-        raise nobody(nodes, last)
+            except Fault as fault:
+                last = fault.error
+        raise Fault(nobody(nodes, last))

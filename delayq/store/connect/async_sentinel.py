@@ -8,18 +8,18 @@ import redis
 
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.event_loop import Connection, Semaphore, Server
-from delayq.store.connect.exchange import FAULTS, reason_of
-from delayq.store.connect.peer import packed
+from delayq.store.connect.exchange import reason_of
+from delayq.store.connect.peer import Fault, packed
 
 __all__ = ["AsyncPrimary", "ask"]
 
 
 async def ask(connection: Connection, *words: str) -> Any:
-    """The reply to one command; raises it if it is an error."""
+    """The reply to one command; raises a Fault if it is an error."""
     await connection.send(packed(*words))
     reply = await connection.receive()
     if isinstance(reply, Exception):
-        raise reply
+        raise Fault(reply)
     return reply
 
 
@@ -36,7 +36,7 @@ class AsyncPrimary:
         Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
 
     async def connect(self) -> Connection:
-        """A connection to the primary; raises what redis-py does."""
+        """A connection to the primary; raises Fault."""
         server = self._server or await self._resolve()
         try:
             connection = await server.connect()
@@ -45,8 +45,11 @@ class AsyncPrimary:
             except BaseException:
                 await connection.close()
                 raise
-        except FAULTS:
-            self.forget()
+        except Fault:
+            if self._server is server:  # by the first of those who find this out
+                self.forget()
+                # The sentinel may be the only one that still names this server: another one is asked first now.
+                self._sentinels = [*self._sentinels[1:], self._sentinels[0]]
             raise
         return connection
 
@@ -65,7 +68,7 @@ class AsyncPrimary:
         self._asking = Semaphore(1, self._timeout)
 
     async def _resolve(self) -> Server:
-        await self._asking.acquire()
+        lease = await self._asking.acquire()
         try:
             if self._server is not None:  # another one has asked meanwhile
                 return self._server
@@ -73,17 +76,17 @@ class AsyncPrimary:
             for sentinel in list(self._sentinels):
                 try:
                     node = await self._ask(sentinel)
-                except FAULTS as error:
-                    last = error
+                except Fault as fault:
+                    last = fault.error
                     continue
                 if node is not None:
                     self._sentinels.sort(key=lambda one, first=sentinel: one != first)  # type: ignore[misc]  # a default binds it
                     server = self._server = self._known = Server(self._address.url_of(node), self._timeout)
                     return server
         finally:
-            self._asking.release()
+            self._asking.release(lease)
         why = f": {reason_of(last)}" if last is not None else ", they do not know it"
-        raise redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}")
+        raise Fault(redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}"))
 
     async def _ask(self, sentinel: Node) -> Node | None:
         url = self._address.url_of(sentinel, sentinel=True)
@@ -97,4 +100,4 @@ class AsyncPrimary:
 
 def _check(role: Any) -> None:
     if role[0] != b"master":
-        raise redis.exceptions.ConnectionError("the sentinels name a server that is no primary")
+        raise Fault(redis.exceptions.ConnectionError("the sentinels name a server that is no primary"))

@@ -23,8 +23,8 @@ from delayq.store.connect.async_cluster import AsyncCluster, drop_idle
 from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
-from delayq.store.connect.exchange import FAULTS, Exchange, all_good, outdates, single
-from delayq.store.connect.peer import Peer, WrongServer
+from delayq.store.connect.exchange import Exchange, all_good, outdates, single
+from delayq.store.connect.peer import Fault, Peer, WrongServer
 
 __all__ = ["AsyncBegun", "AsyncStore"]
 
@@ -137,8 +137,8 @@ class AsyncStore:
         try:
             begun.connection = await self._lend(exchange)
             await self._send(begun.connection, exchange)
-        except FAULTS as error:
-            begun.error = error
+        except Fault as fault:
+            begun.error = fault.error
         except BaseException:
             await self._take_back(begun.connection, good=False)
             raise
@@ -152,8 +152,8 @@ class AsyncStore:
         if error is None and connection is not None:
             try:
                 await self._exchange(connection, begun.exchange)
-            except FAULTS as failed:
-                error = failed
+            except Fault as fault:
+                error = fault.error
             except BaseException:
                 await self._take_back(connection, good=False)
                 raise
@@ -167,8 +167,8 @@ class AsyncStore:
             try:
                 await self._on_a_connection(exchange)
                 break
-            except FAULTS as error:
-                if not await self._goes_on(exchange, error):
+            except Fault as fault:
+                if not await self._goes_on(exchange, fault.error):
                     break
         return exchange.result()
 
@@ -198,17 +198,18 @@ class AsyncStore:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
-        await self._free.acquire()
+        lease = await self._free.acquire()
         try:
             connection: Connection = self._peer.lend() or await self._server.connect()
             connection.until = exchange.until
+            connection.lease = lease
             return connection
         except BaseException:
-            self._free.release()
+            self._free.release(lease)
             raise
 
     async def _take_back(self, connection: Connection | None, *, good: bool) -> None:
-        if connection is None:  # none could be had
+        if connection is None or (lease := connection.lease) is None:  # none could be had
             return
         try:
             if good and not connection.outdated:
@@ -216,7 +217,7 @@ class AsyncStore:
             else:
                 await connection.close()
         finally:
-            self._free.release()
+            self._free.release(lease)
 
     async def _send(self, connection: Connection, exchange: Exchange) -> None:
         for packet in exchange.to_send():
@@ -230,9 +231,9 @@ class AsyncStore:
             while exchange.waiting:
                 await self._receive(connection, exchange)
             if exchange.wrong is not None:
-                raise exchange.wrong
+                raise Fault(exchange.wrong)
             if exchange.done and exchange.misled:
-                raise WrongServer("READONLY the server is a replica")
+                raise Fault(WrongServer("READONLY the server is a replica"))
             if exchange.done:
                 return
             await self._send(connection, exchange)
@@ -246,7 +247,7 @@ class AsyncStore:
         return self._cluster.server_of(key) if self._cluster is not None else None
 
     async def connect(self) -> Connection:
-        """A new connection for what is no command, such as a subscription; raises what redis-py does.
+        """A new connection for what is no command, such as a subscription; raises Fault.
 
         It is to be left once it is `outdated`.
         """

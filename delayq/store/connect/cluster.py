@@ -12,8 +12,8 @@ from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
-from delayq.store.connect.exchange import FAULTS, outdates
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.exchange import outdates
+from delayq.store.connect.peer import Fault, Peer
 from delayq.store.connect.sentinel import ask
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
@@ -64,9 +64,9 @@ class Cluster:
             self._begin()
         spread = Spread(commands, self._slots, durability, until)
         try:
-            self._free.acquire()
-        except TimeoutError as error:
-            return spread.give_up(error)
+            lease = self._free.acquire()
+        except Fault as fault:
+            return spread.give_up(fault.error)
         try:
             if not self._slots.primaries and (unknown := self._refresh()) is not None:
                 return spread.give_up(unknown)
@@ -88,7 +88,7 @@ class Cluster:
                     link.connection.close()
                 else:
                     link.peer.idle.append(link.connection)
-            self._free.release()
+            self._free.release(lease)
 
     def _round(self, spread: Spread) -> None:
         for node, routed in spread.to_send():
@@ -100,8 +100,8 @@ class Cluster:
                     link.connection.send(packed)
                     while link.full:
                         self._receive(spread, link)
-            except FAULTS as error:
-                self._lose(spread, link, error)
+            except Fault as fault:
+                self._lose(spread, link, fault.error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
             self._each(spread, self._send_rest)
             self._each(spread, self._drain)
@@ -110,8 +110,8 @@ class Cluster:
         for link in list(spread.links.values()):
             try:
                 step(spread, link)
-            except FAULTS as error:
-                self._lose(spread, link, error)
+            except Fault as fault:
+                self._lose(spread, link, fault.error)
 
     def _send_rest(self, _spread: Spread, link: PrimaryLink) -> None:
         if packet := link.rest():
@@ -121,14 +121,14 @@ class Cluster:
         while link.waiting:
             self._receive(spread, link)
         if link.wrong is not None:
-            raise link.wrong
+            raise Fault(link.wrong)
 
     def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         server, peer = self._server(node)
         try:
             connection = peer.lend() or server.connect()
-        except FAULTS as error:
-            spread.unreachable(node, routed, error)
+        except Fault as fault:
+            spread.unreachable(node, routed, fault.error)
             return None
         connection.until = spread.until
         link = spread.links[node] = PrimaryLink(node, connection, peer, spread.durability)
@@ -149,9 +149,9 @@ class Cluster:
         """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
         seen = self._slots.version
         try:
-            self._asking.acquire()
-        except TimeoutError as error:  # another one is asking
-            return nobody((), error)
+            lease = self._asking.acquire()
+        except Fault as fault:  # another one is asking
+            return nobody((), fault.error)
         try:
             if self._slots.version != seen:  # another one has asked meanwhile
                 return None
@@ -160,15 +160,15 @@ class Cluster:
             for node in tried:
                 try:
                     reply = self._ask(node)
-                except FAULTS as error:
-                    last = error
+                except Fault as fault:
+                    last = fault.error
                     continue
                 if reply:
                     self._slots.take(reply, node)
                     return None
             return nobody(tried, last)
         finally:
-            self._asking.release()
+            self._asking.release(lease)
 
     def _ask(self, node: Node) -> Any:
         server, _ = self._server(node)
@@ -185,10 +185,10 @@ class Cluster:
     def connect(self) -> Connection:
         """A connection to any server, each time to the next one: all of them pass on what is published.
 
-        Raises StoreUnavailable.
+        Raises Fault.
         """
         if not self._slots.primaries and (error := self._refresh()) is not None:
-            raise error
+            raise Fault(error)
         nodes = self._slots.to_ask()
         last: Exception | None = None
         for _ in nodes:
@@ -196,6 +196,6 @@ class Cluster:
             try:
                 server, _ = self._server(nodes[self._turn % len(nodes)])
                 return server.connect()
-            except FAULTS as fault:
-                last = fault
-        raise nobody(nodes, last)
+            except Fault as fault:
+                last = fault.error
+        raise Fault(nobody(nodes, last))

@@ -12,7 +12,21 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 
 from delayq.clock import SystemClock
-from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
+from delayq.interrupts import raise_if_interrupt
+from delayq.store.connect.peer import (
+    CHUNK,
+    EXHAUSTED,
+    IO_ERRORS,
+    MISSING,
+    SLOW,
+    Fault,
+    Lease,
+    connection_options,
+    fault_of,
+    pin,
+    reader,
+    usable,
+)
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause", "same_loop"]
 
@@ -67,12 +81,15 @@ class Server:
         self.moves = 0  # how often connections were found to lead to a wrong server
 
     async def connect(self) -> Connection:
-        """A new connection; raises what redis-py does."""
+        """A new connection; raises Fault."""
         moves = self.moves
         made = self._factory.make_connection()
         try:
             async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
                 await made.connect()
+        except IO_ERRORS as error:
+            await made.disconnect()
+            raise fault_of(error) from error
         except BaseException:
             await made.disconnect()
             raise
@@ -89,10 +106,11 @@ class Connection:
     Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
     """
 
-    __slots__ = ("_made", "_moves", "_reader", "_server", "_timeout", "until")
+    __slots__ = ("_made", "_moves", "_reader", "_server", "_timeout", "lease", "until")
 
     def __init__(self, made: Any, server: Server, moves: int, timeout: float) -> None:
         self.until = inf
+        self.lease: Lease | None = None
         self._server = server
         self._moves = moves
         self._made = made
@@ -105,30 +123,36 @@ class Connection:
         return self._moves != self._server.moves
 
     async def send(self, packed: bytes) -> None:
-        """Send commands."""
+        """Send commands; raises Fault."""
         if CLOCK.precise() >= self.until:
-            raise TimeoutError(SLOW)
+            raise Fault(TimeoutError(SLOW))
         writer = self._made._writer
         try:
             writer.write(packed)
             if writer.transport.get_write_buffer_size() > UNSENT:
                 async with asyncio.timeout(self._timeout):
                     await writer.drain()
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
         except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
-            raise redis.exceptions.ConnectionError(str(error)) from None
+            raise_if_interrupt(error)
+            raise Fault(redis.exceptions.ConnectionError(str(error))) from None
 
     async def receive(self) -> Any:
-        """The next reply; an error of the server's is returned (see `usable`)."""
-        if (reply := self._reader.gets()) is MISSING:
-            if CLOCK.precise() >= self.until:
-                raise TimeoutError(SLOW)
-            async with asyncio.timeout(self._timeout):  # of the whole reply, however it trickles
-                while reply is MISSING:
-                    read = await self._made._reader.read(CHUNK)
-                    if not read:
-                        raise redis.exceptions.ConnectionError("Redis closed the connection")
-                    self._reader.feed(read)
-                    reply = self._reader.gets()
+        """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
+        try:
+            if (reply := self._reader.gets()) is MISSING:
+                if CLOCK.precise() >= self.until:
+                    raise TimeoutError(SLOW)
+                async with asyncio.timeout(self._timeout):  # of the whole reply, however it trickles
+                    while reply is MISSING:
+                        read = await self._made._reader.read(CHUNK)
+                        if not read:
+                            raise redis.exceptions.ConnectionError("Redis closed the connection")
+                        self._reader.feed(read)
+                        reply = self._reader.gets()
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
         return usable(reply)
 
     async def close(self) -> None:
@@ -153,22 +177,26 @@ class Semaphore:
         self._free = asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def acquire(self) -> None:
-        """Raises TimeoutError, or RuntimeError in another loop, which could not use the connections."""
+    async def acquire(self) -> Lease:
+        """Wait for a place, and return what `release` takes.
+
+        Raises Fault, or RuntimeError in another loop, which could not use the connections.
+        """
         self._loop = same_loop(self._loop)
         if self._free.locked():
             await self._wait()
         else:
             await self._free.acquire()
+        return Lease()
 
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._free.acquire()
         except TimeoutError:
-            raise TimeoutError(EXHAUSTED) from None
+            raise Fault(TimeoutError(EXHAUSTED)) from None
 
-    def release(self) -> None:
+    def release(self, _lease: Lease) -> None:
         """Let the next one in."""
         self._free.release()
 

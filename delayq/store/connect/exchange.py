@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import re
 import ssl
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any, Final, TypeVar
 
+import msgspec
 import redis
 
-from delayq.errors import NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
+from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
+from delayq.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command
 from delayq.store.connect.peer import SLOW, Peer, WrongServer, late_by, packed
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
+    "AHEAD", "AHEAD_BYTES", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
     "as_not_done", "as_unknown", "broken", "is_login_refused", "misled", "once", "outdates", "pack", "promises",
     "read_reply", "reason_of", "single", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
-
-#: What goes wrong between here and a server.
-FAULTS: Final = (redis.exceptions.RedisError, OSError)
 
 #: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
 AHEAD: Final = 32
@@ -207,7 +207,8 @@ class Exchange:
     def _draw(self) -> bool:
         try:
             command = next(self._commands, None)
-        except FAULTS as error:  # of the caller's own data base, say, and not of this server
+        except Exception as error:  # noqa: BLE001  # of the caller's data base, say: it is raised once what was sent is answered
+            raise_if_interrupt(error)
             self._callers = error
             self._commands = iter(())
             return False
@@ -337,10 +338,24 @@ UNANSWERED: Final = object()
 NO_PLACE: Final = -1
 
 
+#: What code that reads a reply raises if that is not as it should be.
+UNREADABLE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    DelayqError,
+    msgspec.MsgspecError,
+    struct.error,
+)
+
+
 def read_reply(command: Command[T], reply: Any) -> T | StoreError:
     try:
         return command.read(reply)
-    except Exception as error:
+    except UNREADABLE as error:
+        raise_if_interrupt(error)
         return StoreError(f"the reply of {command.script or 'a command'} cannot be read: {error!r}")
 
 

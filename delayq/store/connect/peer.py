@@ -21,16 +21,22 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from delayq.clock import Clock, SystemClock
+from delayq.interrupts import raise_if_interrupt
 from delayq.store.commands import Arg, Command, plain
 
 __all__ = [
     "CHUNK",
     "EXHAUSTED",
+    "IO_ERRORS",
     "MISSING",
     "SLOW",
+    "Fault",
+    "Lease",
+    "Packer",
     "Peer",
     "WrongServer",
     "connection_options",
+    "fault_of",
     "late_by",
     "packed",
     "pin",
@@ -51,6 +57,34 @@ EXHAUSTED: Final = "no connection became free in time"
 SLOW: Final = "the reply came too slowly"
 #: The code of an error, bare or where a script, a transaction or a proxy quotes it.
 _WRONG_SERVER: Final = re.compile(r"(?:^|: -?|-)(?:READONLY|MASTERDOWN|NOREPLICAS)\b")
+
+
+#: What redis-py and the system raise where something goes wrong between here and a server.
+IO_ERRORS: Final = (redis.exceptions.RedisError, OSError)
+
+
+class Fault(Exception):
+    """Something went wrong between here and a server; `error` is what redis-py or the system raised.
+
+    Only what does the I/O raises it. So an exception of a signal handler or of the caller's own code, which may be an
+    OSError or an error of redis-py too, is never taken for a fault: it reaches the caller.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Lease:
+    """The use of one place of a semaphore, as long as somebody has it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def fault_of(error: Exception) -> Fault:
+    """The fault for an error that was caught around I/O; raises the exception of a signal handler that came there."""
+    raise_if_interrupt(error)
+    return Fault(error)
 
 
 class WrongServer(redis.exceptions.ReadOnlyError):
@@ -82,9 +116,18 @@ def pin(factory: Any) -> None:
 
 def packed(*words: Arg) -> bytes:
     """A command as it is sent."""
-    told: Any = words
+    # hiredis crashes if a signal handler raises while it makes the text of a number.
+    told: Any = tuple([word if isinstance(word, (bytes, str)) else str(word) for word in words])
     whole: bytes = pack_command(told)
     return whole
+
+
+class Packer:
+    """Packs what redis-py itself sends on a new connection of threads, such as SELECT. For asyncio it needs no hiredis."""
+
+    def pack(self, *words: Any) -> list[bytes]:
+        """A command, in one piece."""
+        return [packed(*words)]
 
 
 def reader() -> Any:
@@ -104,9 +147,9 @@ def read_error(text: str) -> Exception:
 
 
 def usable(reply: Any) -> Any:
-    """The reply, also if it is an error; raises one that says that the connection is of no use, as while data are loaded."""
+    """The reply, also if it is an error; raises a Fault if it says that the connection is of no use, as while data are loaded."""
     if isinstance(reply, redis.exceptions.ConnectionError):
-        raise reply
+        raise Fault(reply)
     return reply
 
 

@@ -8,19 +8,19 @@ from typing import Any
 import redis
 
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.exchange import FAULTS, reason_of
-from delayq.store.connect.peer import packed
+from delayq.store.connect.exchange import reason_of
+from delayq.store.connect.peer import Fault, packed
 from delayq.store.connect.threads import Connection, Semaphore, Server
 
 __all__ = ["Primary", "ask"]
 
 
 def ask(connection: Connection, *words: str) -> Any:
-    """The reply to one command; raises it if it is an error."""
+    """The reply to one command; raises a Fault if it is an error."""
     connection.send(packed(*words))
     reply = connection.receive()
     if isinstance(reply, Exception):
-        raise reply
+        raise Fault(reply)
     return reply
 
 
@@ -37,7 +37,7 @@ class Primary:
         Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
 
     def connect(self) -> Connection:
-        """A connection to the primary; raises what redis-py does."""
+        """A connection to the primary; raises Fault."""
         server = self._server or self._resolve()
         try:
             connection = server.connect()
@@ -46,8 +46,11 @@ class Primary:
             except BaseException:
                 connection.close()
                 raise
-        except FAULTS:
-            self.forget()
+        except Fault:
+            if self._server is server:  # by the first of those who find this out
+                self.forget()
+                # The sentinel may be the only one that still names this server: another one is asked first now.
+                self._sentinels = [*self._sentinels[1:], self._sentinels[0]]
             raise
         return connection
 
@@ -66,7 +69,7 @@ class Primary:
         self._asking = Semaphore(1, self._timeout)
 
     def _resolve(self) -> Server:
-        self._asking.acquire()
+        lease = self._asking.acquire()
         try:
             if self._server is not None:  # another one has asked meanwhile
                 return self._server
@@ -74,17 +77,17 @@ class Primary:
             for sentinel in list(self._sentinels):
                 try:
                     node = self._ask(sentinel)
-                except FAULTS as error:
-                    last = error
+                except Fault as fault:
+                    last = fault.error
                     continue
                 if node is not None:
                     self._sentinels.sort(key=lambda one, first=sentinel: one != first)  # type: ignore[misc]  # a default binds it
                     server = self._server = self._known = Server(self._address.url_of(node), self._timeout)
                     return server
         finally:
-            self._asking.release()
+            self._asking.release(lease)
         why = f": {reason_of(last)}" if last is not None else ", they do not know it"
-        raise redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}")
+        raise Fault(redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}"))
 
     def _ask(self, sentinel: Node) -> Node | None:
         url = self._address.url_of(sentinel, sentinel=True)
@@ -98,4 +101,4 @@ class Primary:
 
 def _check(role: Any) -> None:
     if role[0] != b"master":
-        raise redis.exceptions.ConnectionError("the sentinels name a server that is no primary")
+        raise Fault(redis.exceptions.ConnectionError("the sentinels name a server that is no primary"))

@@ -22,8 +22,8 @@ from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
-from delayq.store.connect.exchange import FAULTS, Exchange, all_good, outdates, single
-from delayq.store.connect.peer import Peer, WrongServer
+from delayq.store.connect.exchange import Exchange, all_good, outdates, single
+from delayq.store.connect.peer import Fault, Peer, WrongServer
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
 
@@ -138,8 +138,8 @@ class Store:
         try:
             begun.connection = self._lend(exchange)
             self._send(begun.connection, exchange)
-        except FAULTS as error:
-            begun.error = error
+        except Fault as fault:
+            begun.error = fault.error
         except BaseException:
             self._take_back(begun.connection, good=False)
             raise
@@ -153,8 +153,8 @@ class Store:
         if error is None and connection is not None:
             try:
                 self._exchange(connection, begun.exchange)
-            except FAULTS as failed:
-                error = failed
+            except Fault as fault:
+                error = fault.error
             except BaseException:
                 self._take_back(connection, good=False)
                 raise
@@ -168,8 +168,8 @@ class Store:
             try:
                 self._on_a_connection(exchange)
                 break
-            except FAULTS as error:
-                if not self._goes_on(exchange, error):
+            except Fault as fault:
+                if not self._goes_on(exchange, fault.error):
                     break
         return exchange.result()
 
@@ -199,17 +199,18 @@ class Store:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
-        self._free.acquire()
+        lease = self._free.acquire()
         try:
             connection: Connection = self._peer.lend() or self._server.connect()
             connection.until = exchange.until
+            connection.lease = lease
             return connection
         except BaseException:
-            self._free.release()
+            self._free.release(lease)
             raise
 
     def _take_back(self, connection: Connection | None, *, good: bool) -> None:
-        if connection is None:  # none could be had
+        if connection is None or (lease := connection.lease) is None:  # none could be had
             return
         try:
             if good and not connection.outdated:
@@ -217,7 +218,7 @@ class Store:
             else:
                 connection.close()
         finally:
-            self._free.release()
+            self._free.release(lease)
 
     def _send(self, connection: Connection, exchange: Exchange) -> None:
         for packet in exchange.to_send():
@@ -231,9 +232,9 @@ class Store:
             while exchange.waiting:
                 self._receive(connection, exchange)
             if exchange.wrong is not None:
-                raise exchange.wrong
+                raise Fault(exchange.wrong)
             if exchange.done and exchange.misled:
-                raise WrongServer("READONLY the server is a replica")
+                raise Fault(WrongServer("READONLY the server is a replica"))
             if exchange.done:
                 return
             self._send(connection, exchange)
@@ -247,7 +248,7 @@ class Store:
         return self._cluster.server_of(key) if self._cluster is not None else None
 
     def connect(self) -> Connection:
-        """A new connection for what is no command, such as a subscription; raises what redis-py does.
+        """A new connection for what is no command, such as a subscription; raises Fault.
 
         It is to be left once it is `outdated`.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import select
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Final
@@ -19,8 +20,23 @@ import redis
 from delayq.clock import SystemClock
 from delayq.errors import StoreUnavailable
 from delayq.socket_writes import write_until
-from delayq.store.connect.exchange import FAULTS, translate
-from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, packed, pin, reader, usable
+from delayq.store.connect.exchange import translate
+from delayq.store.connect.peer import (
+    CHUNK,
+    EXHAUSTED,
+    IO_ERRORS,
+    MISSING,
+    SLOW,
+    Fault,
+    Lease,
+    Packer,
+    connection_options,
+    fault_of,
+    packed,
+    pin,
+    reader,
+    usable,
+)
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 
@@ -35,14 +51,18 @@ class Server:
     def __init__(self, url: str, timeout: float) -> None:
         self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
         pin(self._factory)
+        self._factory.connection_kwargs["command_packer"] = Packer()
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
         self.moves = 0  # how often connections were found to lead to a wrong server
 
     def connect(self) -> Connection:
-        """A new connection; raises what redis-py does."""
+        """A new connection; raises Fault."""
         moves = self.moves
         made: Any = self._factory.make_connection()
-        made.connect()
+        try:
+            made.connect()
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
         return Connection(made, self, moves)
 
     def outdate(self) -> None:
@@ -57,10 +77,11 @@ class Connection:
     arrived by then is read.
     """
 
-    __slots__ = ("_buffer", "_made", "_moves", "_reader", "_server", "_socket", "_timeout", "address", "until")
+    __slots__ = ("_buffer", "_made", "_moves", "_reader", "_server", "_socket", "_timeout", "address", "lease", "until")
 
     def __init__(self, made: Any, server: Server, moves: int) -> None:
         self.until = inf
+        self.lease: Lease | None = None
         self._server = server
         self._moves = moves
         self._made = made
@@ -76,31 +97,40 @@ class Connection:
         return self._moves != self._server.moves
 
     def send(self, packed: bytes) -> None:
-        """Send commands."""
-        if self.until == inf:
-            self._socket.sendall(packed)
-            return
-        write_until(self._socket, packed, CLOCK, min(self.until, CLOCK.precise() + self._timeout))
-        self._socket.settimeout(self._timeout / 1000)
+        """Send commands; raises Fault."""
+        try:
+            if self.until == inf:
+                self._socket.sendall(packed)
+                return
+            write_until(self._socket, packed, CLOCK, min(self.until, CLOCK.precise() + self._timeout))
+            self._socket.settimeout(self._timeout / 1000)
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
 
     def receive(self) -> Any:
-        """The next reply; an error of the server's is returned (see `usable`)."""
+        """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
         end: float | None = None
-        while (reply := self._reader.gets()) is MISSING:
-            now = CLOCK.precise()
-            if end is None:
-                end = min(now + TRICKLES * self._timeout, self.until)
-            if now >= end and not self._arrived(0):
-                raise TimeoutError(SLOW)
-            size = self._socket.recv_into(self._buffer)
-            if not size:
-                raise redis.exceptions.ConnectionError("Redis closed the connection")
-            self._reader.feed(self._buffer, 0, size)
+        try:
+            while (reply := self._reader.gets()) is MISSING:
+                now = CLOCK.precise()
+                if end is None:
+                    end = min(now + TRICKLES * self._timeout, self.until)
+                if now >= end and not self._arrived(0):
+                    raise TimeoutError(SLOW)
+                size = self._socket.recv_into(self._buffer)
+                if not size:
+                    raise redis.exceptions.ConnectionError("Redis closed the connection")
+                self._reader.feed(self._buffer, 0, size)
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:
-        """Whether a reply comes, or begins to, within so many seconds."""
-        return bool(self._reader.has_data()) or self._arrived(seconds)
+        """Whether a reply comes, or begins to, within so many seconds; raises Fault."""
+        try:
+            return bool(self._reader.has_data()) or self._arrived(seconds)
+        except IO_ERRORS as error:
+            raise fault_of(error) from error
 
     def _arrived(self, seconds: float) -> bool:
         if hasattr(self._socket, "pending") and self._socket.pending():
@@ -115,24 +145,40 @@ class Connection:
 
 
 class Semaphore:
-    """Lets `most` in at once; the next one is refused after `timeout` seconds."""
+    """Lets `most` in at once; the next one is refused after `timeout` seconds.
+
+    A signal handler may raise between any two lines of its callers. A place that was lost so is found again: its lease is gone.
+    """
 
     def __init__(self, most: int, timeout: float) -> None:
         self._timeout = timeout
+        self._most = most
+        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()  # of those who are in, and of those who wait
         self._free: queue.SimpleQueue[None] = queue.SimpleQueue()  # in C, and so cheaper than those of `threading`
         for _ in range(most):
             self._free.put(None)
 
-    def acquire(self) -> None:
-        """Raises TimeoutError."""
+    def acquire(self) -> Lease:
+        """Wait for a place, and return what `release` takes; raises Fault."""
+        lease = Lease()
+        self._leases.add(lease)
+        if self._free.empty():
+            self._find_lost()
         try:
             self._free.get(timeout=self._timeout)
         except queue.Empty:
-            raise TimeoutError(EXHAUSTED) from None
+            raise Fault(TimeoutError(EXHAUSTED)) from None
+        return lease
 
-    def release(self) -> None:
+    def release(self, lease: Lease) -> None:
         """Let the next one in."""
         self._free.put(None)
+        self._leases.discard(lease)
+
+    def _find_lost(self) -> None:
+        """Give places back that nobody has. Never too many: each lease begins before its place is taken, and ends after."""
+        for _ in range(self._most - self._free.qsize() - (len(self._leases) - 1)):
+            self._free.put(None)
 
 
 def pause(seconds: float) -> None:
@@ -165,9 +211,9 @@ class Wakes:
         try:
             self._connection = self._make()
             self._connection.send(packed("SUBSCRIBE", *channels))
-        except FAULTS as error:
+        except Fault as fault:
             self.close()
-            raise translate(error) from error
+            raise translate(fault.error) from fault
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
         """The next (channel, message), or None after `timeout` seconds; raises StoreUnavailable if it broke."""
@@ -175,16 +221,15 @@ class Wakes:
             raise StoreUnavailable("not subscribed; connect first")
         try:
             if self._connection.outdated:
-                raise redis.exceptions.ConnectionError(
-                    "the subscription is at a server that is not the primary any more"
-                )
+                gone = "the subscription is at a server that is not the primary any more"
+                raise Fault(redis.exceptions.ConnectionError(gone))
             if not self._connection.readable(timeout):
                 self._bear_silence(self._connection, timeout)
                 return None
             kind, *rest = self._read(self._connection)
-        except FAULTS as error:
+        except Fault as fault:
             self.close()
-            raise translate(error) from error
+            raise translate(fault.error) from fault
         self._silent, self._asked = 0.0, False
         return (rest[0].decode(), rest[1]) if kind == b"message" else ("", b"")
 
@@ -194,13 +239,13 @@ class Wakes:
             return reply
         if self._asked and isinstance(reply, redis.exceptions.NoPermissionError):  # it may not be asked, and is there
             return (b"pong",)
-        raise reply
+        raise Fault(reply)
 
     def _bear_silence(self, connection: Connection, timeout: float) -> None:
         """Tell a server that has nothing to say from one that is gone without a word."""
         self._silent += timeout
         if self._silent >= 2 * SILENCE:
-            raise redis.exceptions.ConnectionError("the subscription is silent")
+            raise Fault(redis.exceptions.ConnectionError("the subscription is silent"))
         if self._silent >= SILENCE and not self._asked:
             self._asked = True
             connection.send(packed("PING"))
