@@ -17,6 +17,7 @@ import msgspec
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits
 from delayq.patterns import check_pattern, compiled
+from delayq.remembered import Remembered
 
 __all__ = [
     "MAKER",
@@ -261,7 +262,7 @@ class Policies:
         #: Whether anything takes slots; and whether anything is limited.
         self.slotted = any(one.max_in_flight for one in self.policies.values())
         self.limited = self.slotted or bool(self.limits) or any(one.rate for one in self.policies.values())
-        self._known: dict[str, _Found] = {}
+        self._known: Remembered[str, _Found] = Remembered(REMEMBERED)
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Policies:
@@ -341,10 +342,7 @@ class Policies:
             pass
         policy, limit = _first(self._policies, topic), _first(self._limits, topic)
         found = _first(self._pauses, topic), policy, limit, _bucket(topic, policy, limit), _slots(topic, policy)
-        if len(self._known) >= REMEMBERED:  # topics come from outside
-            self._known.clear()
-        self._known[topic] = found
-        return found
+        return self._known.keep(topic, found)
 
 
 def number_of(version: str) -> int:

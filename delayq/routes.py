@@ -17,6 +17,7 @@ import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Message, check_topic
+from delayq.remembered import Remembered
 from delayq.urls import split_url
 
 __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
@@ -24,6 +25,8 @@ __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_
 LOCAL: Final = "redis+stream:"
 #: ms; a worker looks at every queue once a second.
 MOST_SLACK: Final = 1_000
+#: Topics of which the route is remembered.
+TOPICS: Final = 10_000
 #: Targets without options of their own.
 NO_OPTIONS: Final = ("redis+stream", "log")
 _HOST: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
@@ -153,7 +156,7 @@ class Routes:
         if len(set(names)) != len(names):
             raise ConfigError("two routes have the same name")
         self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
-        self._known: dict[str, tuple[Route | None, Check | None]] = {}
+        self._known: Remembered[str, tuple[Route | None, Check | None]] = Remembered(TOPICS)
         self._checks: dict[str, Check | None] = {}
         #: ms for which a queue may wait though something in it is due: it carries messages of all routes.
         self.slack = min((route.slack for route in self.table), default=0)
@@ -181,10 +184,7 @@ class Routes:
         except KeyError:
             pass
         route = next((route for pattern, route in self._patterns if pattern.match(topic)), None)
-        if len(self._known) >= 10_000:  # topics come from outside: bounded
-            self._known.clear()
-        found = self._known[topic] = (route, self._check(route) if route is not None else None)
-        return found
+        return self._known.keep(topic, (route, self._check(route) if route is not None else None))
 
     def _check(self, route: Route) -> Check | None:
         """The route's check, made when it is asked for first."""

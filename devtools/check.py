@@ -71,6 +71,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
     """The checks that run in this process. They import the product, which takes a while: mypy has begun by then."""
     from devtools.checks import (
         architecture,
+        caches,
         console,
         encodings,
         faults,
@@ -107,6 +108,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "files of the console": console.complaints,
         "types of the console's JavaScript": _javascript,
         "encodings of text files": encodings.complaints,
+        "caches that are bounded": caches.complaints,
         "expected files": files.are_there,
         "deploy/constraints.txt": files.pin_the_image,
     }

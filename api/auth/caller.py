@@ -16,6 +16,7 @@ from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
 from delayq.message import check_topic, from_key
 from delayq.patterns import check_pattern, covers
+from delayq.remembered import Remembered
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 
@@ -56,7 +57,7 @@ class Caller:
         ]
         #: What is allowed on every topic there is, or may be.
         self.everywhere = _ALL if key is None else frozenset().union(*(key.scopes.get("*", ()),))
-        self._known: dict[str, frozenset[str]] = {}
+        self._known: Remembered[str, frozenset[str]] = Remembered(TOPICS)
         self._made = _made(key.ids if key is not None else "")
         self.quota = key.pending if key is not None else None
 
@@ -73,10 +74,7 @@ class Caller:
         except KeyError:
             pass
         found = _NONE.union(*(scopes for pattern, scopes in self._patterns if pattern.match(topic)))
-        if len(self._known) >= TOPICS:
-            self._known.clear()
-        self._known[topic] = found
-        return found
+        return self._known.keep(topic, found)
 
     def patterns(self, scope: Scope) -> tuple[str, ...] | None:
         """The patterns of the topics on which it may do so; None if those are all."""

@@ -25,12 +25,13 @@ from api.wire.problems import WRONG, Problem
 from delayq import ConfigError, InvalidMessage, Settings
 from delayq.api_keys import ApiKey, hash_of, id_of, load_keys
 from delayq.clock import Clock, SystemClock
+from delayq.remembered import Remembered
 
 __all__ = ["Door", "names_loopback", "refuse_open_door"]
 
 #: How often the file is looked at, in seconds.
 LOOK_EVERY: Final = 1.0
-#: Headers remembered as right: a key may be written with more or less space.
+#: Headers remembered as right, by their digests: a key may be written with more or less space.
 VERIFIED: Final = 10_000
 #: Names remembered by which a request may call this service.
 NAMES: Final = 1_000
@@ -77,15 +78,19 @@ class Door:
         self._path = Path(settings.api_keys).expanduser() if settings.api_keys else None
         self._console = settings.console
         #: The names by which requests have called it, where it has to be one of loopback; None where any will do.
-        self._names: set[bytes] | None = None
+        self._names: Remembered[bytes, bool] | None = None
         if self._path is None and not settings.api_open and _is_loopback(settings.api_host):
-            self._names = set()
+            self._names = Remembered(NAMES)
         self.attempts = Attempts()
         self._callers: dict[str, Caller] = {}
-        # The keys, and by whole headers those that were found right under them: a look-up is cheaper than a hash, and
-        # tells no more, since each process hashes bytes in a way of its own. And the sessions, all of the same file.
+        # The keys, and by the digests of headers those that were found right under them: a caller chooses how long a header
+        # is. And the sessions. All of them are of the same file.
         nobody = Sessions((), "", read_only=True)
-        self._verified: tuple[dict[str, Caller], dict[bytes, Caller], Sessions] = ({}, {}, nobody)
+        self._verified: tuple[dict[str, Caller], Remembered[bytes, Caller], Sessions] = (
+            {},
+            Remembered(VERIFIED),
+            nobody,
+        )
         self._seen: Any = None
         #: Why the file as it stands now is not in force; '' when it is.
         self.stale = ""
@@ -123,7 +128,11 @@ class Door:
         self._secret = hashlib.sha256("\n".join(parts).encode()).digest()
         may = callers.values() if self._console != "no" else ()
         sessions = Sessions(may, self._redis_url, read_only=self._console == "read-only")
-        self._verified = (callers, {}, sessions)  # a header that was right under other keys says nothing
+        self._verified = (
+            callers,
+            Remembered(VERIFIED),
+            sessions,
+        )  # a header that was right under other keys says nothing
         self._callers = callers  # at once: the event loop may be in the middle of a request
 
     def look(self) -> None:
@@ -186,16 +195,14 @@ class Door:
         return ANYBODY
 
     @staticmethod
-    def _take_name(host: bytes, names: set[bytes]) -> None:
+    def _take_name(host: bytes, names: Remembered[bytes, bool]) -> None:
         if not names_loopback(host):
             detail = (
                 "This API takes no keys, so it has to be called localhost or 127.0.0.1: set DELAYQ_API_KEYS, or "
                 "DELAYQ_API_OPEN=yes-without-keys if whoever reaches it may do everything."
             )
             raise Problem("misdirected", detail)
-        if len(names) >= NAMES:
-            names.clear()
-        names.add(host)
+        names.keep(host, True)
 
     def enter(self, scope: Any, path: str) -> Caller:
         """Who a request is from; raises Problem for nobody, for one who asks too often, and for what a page may not do."""
@@ -210,15 +217,13 @@ class Door:
             raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
         given = found[0] if found else b""
         callers, verified, sessions = self._verified
-        caller = verified.get(given)
+        digest = hashlib.sha256(given).digest()
+        caller = verified.get(digest)
         # What is no Bearer is no key: a proxy that asks for a password of its own passes that on.
         if caller is None and given[:6].lower() != b"bearer":
             return self._paid(sessions.holder(scope["headers"], self._clock.now()))
         if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
-            caller = self._verify(given, callers, scope, path)
-            if len(verified) >= VERIFIED:
-                verified.clear()
-            verified[given] = caller
+            caller = verified.keep(digest, self._verify(given, callers, scope, path))
         return self._paid(caller)
 
     def _paid(self, caller: Caller) -> Caller:

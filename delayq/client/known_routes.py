@@ -10,6 +10,7 @@ from delayq.clock import Clock, SystemClock
 from delayq.errors import InvalidMessage
 from delayq.message import Message
 from delayq.nodes import NodeLine, RouteLine, route_of
+from delayq.remembered import Remembered
 from delayq.routes import Check, Routes
 
 __all__ = ["EARLY", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
@@ -47,7 +48,7 @@ class KnownRoutes:
         self.tables: tuple[tuple[RouteLine, ...], ...] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._checks = checks
-        self._judged: dict[str, Check | None] = {}
+        self._judged: Remembered[str, Check | None] = Remembered(TOPICS)
         self._any_live = True
         self._read_at: int | None = None
         self._asked_at: int | None = None
@@ -99,7 +100,7 @@ class KnownRoutes:
         self._read_at = self._clock.monotonic()
         if tables != self.tables:
             self.tables = tables
-            self._judged = {}
+            self._judged = Remembered(TOPICS)
 
     def check(self, message: Message) -> None:
         """Raise InvalidMessage for a topic that no live worker takes, and for a message that the target never takes."""
@@ -129,10 +130,7 @@ class KnownRoutes:
             return judged[topic]
         except KeyError:
             pass
-        if len(judged) >= TOPICS:
-            judged = self._judged = {}
-        found = judged[topic] = self._check_of(topic)
-        return found
+        return judged.keep(topic, self._check_of(topic))
 
     def _check_of(self, topic: str) -> Check | None:
         route, check = self.own.look(topic)

@@ -10,6 +10,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from delayq.clock import Clock
+from delayq.remembered import Remembered
 from delayq.targets import OK, Result
 from delayq.targets.rocketmq.client import (
     AddressScheme,
@@ -84,7 +85,7 @@ class Proxies:
         self._condition = threading.Condition()
         self._channels: dict[str, Channel] = {}
         self._retired: list[Channel] = []
-        self._routes: dict[str, TopicRoute] = {}
+        self._routes: Remembered[str, TopicRoute] = Remembered(MOST_ROUTES)
         self._closed = False
 
     # -- routes --------------------------------------------------------------------------------------------------------
@@ -126,10 +127,7 @@ class Proxies:
         types = frozenset(kind for one in writable for kind in one.accept_message_types)
         route = TopicRoute(QueueSelector.producer_queue_selector(queues), types, self._clock.monotonic() + REFRESH)
         with self._condition:
-            if len(self._routes) >= MOST_ROUTES:  # topics come from outside: bounded
-                self._routes.clear()
-            self._routes[topic] = route
-        return route
+            return self._routes.keep(topic, route)
 
     def forget(self, topic: str) -> None:
         """Ask for the topic's route before the next send."""
