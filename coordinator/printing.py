@@ -10,6 +10,7 @@ from coordinator.zookeeper.overview import Member, Overview
 from delayq.clock import Clock
 from delayq.nodes import ranges
 from delayq.text.answers import instant
+from delayq.text.local_time import shown
 from delayq.text.output import Output, visible
 
 __all__ = ["Printer"]
@@ -33,7 +34,7 @@ class Printer:
                 {"time": instant(now), "zookeeper": True, "nodes": nodes, "unowned": unowned}, indent=False
             )
             return
-        self._output.line(instant(now), _summary(overview))
+        self._output.line(shown(now), _summary(overview))
         if overview.members:
             columns = ("node", "queues", "owns", "state", "address", "version", "since")
             self._output.table(columns, [_row(member) for member in overview.members])
@@ -58,7 +59,7 @@ def _summary(overview: Overview) -> str:
 
 def _row(member: Member) -> Sequence[object]:
     entry = member.entry
-    told = entry.address or None, entry.version or None, instant(entry.since or None)
+    told = entry.address or None, entry.version or None, shown(entry.since or None)
     return member.name, len(member.queues), ranges(member.queues), _state(member), *told
 
 
@@ -67,7 +68,7 @@ def _state(member: Member) -> str:
     entry = member.entry
     found = [f"{name} {how}" for name, how in (("Redis", entry.redis), ("clock", entry.clock)) if how != "ok"]
     if entry.hold_until:
-        found.append(f"left out until {instant(entry.hold_until)}")
+        found.append(f"left out until {shown(entry.hold_until)}")
     return ", ".join(found) or "live"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delayq.text.answers import instant
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ def counts_rows(counts: Counts) -> list[tuple[str, object]]:
 def print_forecast(found: Forecast, room: Room, json: bool) -> None:
     """All of it; the warning, if Redis has no room for them, goes to stderr."""
     size, output = found.memory(room.server), Output()
-    rows = [(instant(begin), count) for begin, count in found.dues.rows()]
     if json:
         output.json(
             {
@@ -47,7 +47,7 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
                 "memory": size,
                 "usedMemory": room.used,
                 "maxMemory": room.most or None,
-                "dues": [{"from": begin, "messages": count} for begin, count in rows],
+                "dues": [{"from": instant(begin), "messages": count} for begin, count in found.dues.rows()],
             }
         )
     else:
@@ -55,6 +55,7 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
         output.fields(
             (("memory", _bytes(size)), ("used by Redis", _bytes(room.used)), ("maxmemory", _bytes(room.most)))
         )
+        rows = [(shown(begin), count) for begin, count in found.dues.rows()]
         if rows:
             most = max(count for _, count in rows)
             output.table(("due from", "messages", ""), ((one, n, "█" * (BAR * n // most)) for one, n in rows))

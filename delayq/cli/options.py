@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from delayq.cli.moments import BadUse, duration, moment
 from delayq.cli.started_server import noted_url
-from delayq.errors import DelayqError
+from delayq.clock import SystemClock
 from delayq.text.output import say
-from delayq.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from delayq.client.audit import By
@@ -39,6 +38,7 @@ __all__ = [
     "connect",
     "due_of",
     "duration",
+    "moment",
     "option",
     "properties_of",
     "settings_of",
@@ -63,19 +63,14 @@ Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, he
 PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")]
 NoRouteCheck = Annotated[bool, option("--no-route-check", help="Accept topics that no live worker has a route for.")]
 Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
-Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
-At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]
+Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30s, 1h30m, PT30M, 500ms.")]
+At = Annotated[str | None, option("--at", metavar="TIME", help="15:30, 2027-01-31 15:30 here, RFC 3339, or Unix ms.")]
 Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
 Window = Annotated[
     str | None, option("--window", metavar="DURATION", help="Spread by the id: due up to so much later.")
 ]
 
 Due = dict[str, int | None]
-_NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
-
-
-class BadUse(DelayqError):
-    """The command line makes no sense."""
 
 
 def settings_of(redis_url: str | None) -> Settings:
@@ -136,41 +131,12 @@ def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
     """When, as the client takes it; raises BadUse."""
     if (delay is not None) + (at is not None) + (level is not None) != 1:
         raise BadUse("say when by exactly one of --delay, --at and --level")
-    expect = None
-    if at is not None:
-        try:
-            expect = int(at) if _NUMBER.fullmatch(at) else parse_instant(at)
-        except ValueError as error:
-            raise BadUse(f"--at: {error}") from None
-    return {"delay_time": duration("--delay", delay), "expect_date": expect, "delay_level": level}
-
-
-def moment(option: str, text: str | None, now: int, *, ahead: bool = False) -> int | None:
-    """Unix ms of an option's text: a date, Unix ms, or how long before `now`, or `ahead` of it; raises BadUse."""
-    if text is None:
-        return None
-    try:
-        return (
-            now + (parse_duration(text) if ahead else -parse_duration(text))
-            if not _NUMBER.fullmatch(text)
-            else int(text)
-        )
-    except ValueError:
-        pass
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise BadUse(f"{option}: {error}, or {'how far from now' if ahead else 'how long ago'} like '2h'") from None
-
-
-def duration(option: str, text: str | None) -> int | None:
-    """ms of an option's text; raises BadUse."""
-    if text is None:
-        return None
-    try:
-        return int(text) if _NUMBER.fullmatch(text) else parse_duration(text)
-    except ValueError as error:
-        raise BadUse(f"{option}: {error}") from None
+    now = SystemClock().now()
+    return {
+        "delay_time": duration("--delay", delay),
+        "expect_date": moment("--at", at, now, ahead=True, distance=False),
+        "delay_level": level,
+    }
 
 
 def properties_of(pairs: Sequence[str] | None) -> dict[str, str]:

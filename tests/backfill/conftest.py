@@ -9,10 +9,15 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Cli, Given, alone, cli, cli_server, given
+from tests.cli.conftest import Cli, Given, alone, cli, cli_server
+from tests.cli.conftest import given as without_worker
 from tests.spark.conftest import spark
+from tests.support.nodes import publish_routes
 
-__all__ = ["HOUR", "ORDERS", "SCHEMA", "Cli", "Given", "Table", "alone", "cli", "cli_server", "given", "soon", "spark"]
+__all__ = [
+    "HOUR", "ORDERS", "SCHEMA", "Cli", "Given", "Table", "alone", "cli", "cli_server", "given", "soon", "spark",
+    "without_worker",
+]  # fmt: skip
 
 HOUR: Final = 3_600_000
 #: The options that make a message of an order.
@@ -33,6 +38,13 @@ Table = Callable[..., Path]
 def soon() -> int:
     """In an hour, in Unix ms."""
     return time.time_ns() // 1_000_000 + HOUR
+
+
+@pytest.fixture
+def given(without_worker: Given) -> Given:
+    """An empty server, and a worker that takes every topic for longer than any test lasts."""
+    publish_routes(without_worker.url, [{"name": "streams", "match": "*", "target": "redis+stream:"}], age=-HOUR)
+    return without_worker
 
 
 @pytest.fixture

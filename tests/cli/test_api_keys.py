@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq.api_keys import hash_of, load_keys
+from delayq.text.local_time import shown
 from tests.cli.conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -32,9 +33,9 @@ def any_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(cli: Cli, any_file: Path) -> None:
     ran = cli("api-keys", "new", "shop", "--allow", "orders.*=read,schedule", "--allow", "*=read", "--rate", "5")
-    shown = dict(ran.rows)
-    text = shown["key"]
-    assert text.startswith(f"dq_{shown['id']}_")
+    printed = dict(ran.rows)
+    text = printed["key"]
+    assert text.startswith(f"dq_{printed['id']}_")
     assert "not shown again" in ran.err
     (key,) = load_keys(any_file)
     assert (key.name, key.rate, key.hash) == ("shop", 5, hash_of(text))
@@ -42,7 +43,9 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(cli: Cli, any_file: P
     assert text.split("_", 2)[2] not in any_file.read_text()
     assert stat.S_IMODE(any_file.stat().st_mode) == 0o600
     listed = cli("api-keys", "list")
-    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created, "-", "-"]]
+    assert listed.rows == [
+        [key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", shown(key.created), "-", "-"]
+    ]
     assert key.hash not in cli("api-keys", "list", "--json").out
 
 

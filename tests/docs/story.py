@@ -59,7 +59,7 @@ class Story:
         env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         env["DELAYQ_REDIS_URL"] = self._service.redis_url
         env["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), env.get("PATH", "")))
-        return env | {"no_proxy": "*", "NO_COLOR": "1"}
+        return env | {"no_proxy": "*", "NO_COLOR": "1", "TZ": "UTC"}
 
     def _run_python(self, block: Block) -> None:
         # The empty lines give a traceback the line numbers of the page.

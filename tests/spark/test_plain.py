@@ -67,7 +67,7 @@ def long_way(message: Message | InvalidMessage) -> tuple[int, str, bytes, int] |
     """The same of a row that nothing is wrong with."""
     if isinstance(message, InvalidMessage):
         return None
-    (one,) = encode_all([message], LIMITS, Routes(), NOW)
+    (one,) = encode_all([message], LIMITS, KnownRoutes(Routes()), NOW)
     if isinstance(one, InvalidMessage) or one.kind != "A":
         return None
     assert one.id is not None

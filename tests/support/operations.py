@@ -121,7 +121,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("schedule t x --at tomorrow", "--at: write a date like"),
             ("schedule t x --at 9999999999999", "--at: lies between"),
             ("schedule t x --level two", "invalid value for '--level'"),
-            ("schedule t x --at 1 --window 2d", "--window: "),
+            ("schedule t x --at 2000000000000 --window 2d", "--window: "),
+            ("schedule t x --delay 30", "--delay: 30 has no unit; write 30s or 30ms"),
+            ("schedule t x --at 30", "--at: 30 lies before 2001"),
             (f"schedule 'a topic' x {WHEN}", "TOPIC: 1 to 255 characters"),
             (f"schedule t x {WHEN} --id a/b", "--id: 1 to 128 characters"),
             (f"schedule t x {WHEN} --key=", "--key: a key is not empty"),
@@ -204,7 +206,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refused=[
             ("search --state lost", "--state: 'lost' is none of"), ("search --topic a[b]", "--topic: a topic, or a pattern"),
             ("search --due-from soon", "--due-from: write a date"),
-            ("search --due-from 2 --due-to 1", "--due-to: is not later than --due-from"),
+            ("search --due-from 2s --due-to 1s", "--due-to: is not later than --due-from"),
             ("search --property run", "--property: write it as name=value"), ("search --topic=", "--topic: is empty"),
             ("search --key= --limit 3", "--key: a key is not empty"), ("search --tags=", "--tags: is empty"),
             ("search --key k --page-token x", "--page-token: is not a token"), ("search --id-prefix=", "--id-prefix: is empty"),
@@ -272,7 +274,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("pause a --until 2999-01-01T00:00:00Z", "--until: lies too far ahead"),
             ("pause a --until 2020-01-01T00:00:00Z", "--until: has passed"),
             ("pause a --wait 61s", "--wait: is a whole number of ms, at most 60000"),
-            ("pause a --wait=-1", "--wait: is a whole number"), ("pause a --wait soon", "--wait: write a duration"),
+            ("pause a --wait=-1", "--wait: write a duration"), ("pause a --wait soon", "--wait: write a duration"),
         ],
     ),
     Operation(

@@ -16,6 +16,7 @@ from delayq.cli.options import AsJson, BadUse, option
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import ConfigError
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 from delayq.times import format_instant
 
@@ -100,7 +101,8 @@ def list_(file: File = None, json: AsJson = False) -> int:
     if json:
         Output().json({"keys": [_shown(key) for key in keys]})
     else:
-        Output().table(COLUMNS, ([None if value == "" else value for value in _shown(key).values()] for key in keys))
+        rows = (_shown(key) | {"created": shown(key.created or None)} for key in keys)
+        Output().table(COLUMNS, ([None if value == "" else value for value in row.values()] for row in rows))
     return 0
 
 

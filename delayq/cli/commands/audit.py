@@ -10,6 +10,7 @@ from msgspec import UNSET
 from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
 from delayq.store import commands
 from delayq.text.answers import AuditEntryOut, audit_out
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["audit"]
@@ -24,7 +25,7 @@ def audit(
     actor: Annotated[str | None, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = None,
     action: Annotated[str | None, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = None,
     since: Annotated[
-        str | None, option("--since", metavar="TIME", help="Since then: a date, Unix ms, or '2h'.")
+        str | None, option("--since", metavar="TIME", help="Since then: a date, 15:30, Unix ms, or '2h'.")
     ] = None,
     until: Annotated[str | None, option("--until", metavar="TIME", help="Before then.")] = None,
     limit: Limit = 100,
@@ -55,4 +56,4 @@ def _row(entry: AuditEntryOut) -> Sequence[object]:
     what: str | None = entry.detail or None
     if entry.messages is not UNSET:
         what = entry.messages[0].id if len(entry.messages) == 1 else f"{len(entry.messages)} messages"
-    return entry.time, entry.actor, entry.action, what, entry.reason or None
+    return shown(entry.time), entry.actor, entry.action, what, entry.reason or None

@@ -89,8 +89,8 @@ def backfill(
         options["checkRoutes"] = "false"
     with Client(settings=settings, check_routes=not no_route_check) as client:
         client.context()  # a Redis that is away is better known before Spark starts
-        client.warn_without_worker()
         with _rows(client, table, options, settings, local=local, master=master, conf=tables.conf_of(conf)) as rows:
+            client.warn_without_worker()
             _warn_if_relative(rows.columns, settings)
             if dry_run or strict:
                 found = rows.forecast()

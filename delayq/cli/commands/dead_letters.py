@@ -23,6 +23,7 @@ from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.store import commands
 from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["discard", "groups", "list_", "redrive"]
@@ -43,7 +44,8 @@ def list_(
         str | None, option("--group", metavar="REASON", help="Of this group only: its reason, as groups prints it.")
     ] = None,
     since: Annotated[
-        str | None, option("--since", metavar="TIME", help="Dead since then: a date, Unix ms, or how long ago ('2h').")
+        str | None,
+        option("--since", metavar="TIME", help="Dead since then: a date, 15:30, Unix ms, or how long ago ('2h')."),
     ] = None,
     until: Annotated[str | None, option("--until", metavar="TIME", help="Dead before then.")] = None,
     redis_url: RedisUrl = None,
@@ -86,7 +88,7 @@ def list_(
 
 def _row(letter: DeadLetterOut) -> Sequence[object]:
     topic = letter.message.topic if letter.message else None
-    return letter.id, letter.dead_time, letter.attempts, topic, letter.reason
+    return letter.id, shown(letter.dead_time), letter.attempts, topic, letter.reason
 
 
 def groups(
@@ -104,7 +106,7 @@ def groups(
         Output().json(answer)
         return 0
     if answer.groups:
-        rows = ((one.count, one.topic, one.last_time, one.examples[0], one.reason) for one in answer.groups)
+        rows = ((one.count, one.topic, shown(one.last_time), one.examples[0], one.reason) for one in answer.groups)
         Output().table(("count", "topic", "last died", "such as", "reason"), rows)
     else:
         say("there are no dead letters.")

@@ -13,6 +13,7 @@ from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
 from delayq.store.connect.store import Store
 from delayq.text.answers import status_out
+from delayq.text.local_time import in_sentence
 from delayq.text.output import Output, say, visible
 
 __all__ = ["doctor"]
@@ -49,14 +50,14 @@ def doctor(
 
 def _print(output: Output, check: Check) -> None:
     if not output.terminal:
-        output.line(check.result, check.name, check.text, check.mend)
+        output.line(check.result, check.name, in_sentence(check.text), in_sentence(check.mend))
         return
     from rich.text import Text
 
     head = ((f"{check.result:<5}", _STYLES[check.result]), (f"{check.name:<10}", "bold"))
-    text = Text.assemble(*head, visible(check.text))
+    text = Text.assemble(*head, visible(in_sentence(check.text)))
     if check.mend:
-        text.append(f"\n{'':15}{visible(check.mend)}", style="italic")
+        text.append(f"\n{'':15}{visible(in_sentence(check.mend))}", style="italic")
     output.console.print(text, soft_wrap=True)
 
 

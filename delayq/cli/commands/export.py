@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from delayq.cli import tables
-from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, RedisUrl, moment, option, settings_of
+from delayq.clock import SystemClock
 from delayq.text.output import Output
 
 __all__ = ["export"]
@@ -37,7 +38,8 @@ def export(
 
     settings = settings_of(redis_url)
     given = {
-        "redisUrl": settings.redis_url, "topic": topic, "dueFrom": due_from, "dueTo": due_to, "queues": queues,
+        "redisUrl": settings.redis_url, "topic": topic, "queues": queues, "dueFrom": _ms("--due-from", due_from),
+        "dueTo": _ms("--due-to", due_to),
         "dead": "true" if dead else "",
     }  # fmt: skip
     options = {name: text for name, text in given.items() if text}
@@ -47,3 +49,8 @@ def export(
     answer = {"exported": count, "folder": folder}
     Output().answer(json, answer, answer.items())
     return 0
+
+
+def _ms(option: str, text: str) -> str:
+    found = moment(option, text or None, SystemClock().now(), ahead=True)
+    return "" if found is None else str(found)

@@ -15,7 +15,8 @@ from delayq.client.operations import Rescheduled
 from delayq.client.search import order_of
 from delayq.errors import StoreError
 from delayq.store.commands import Filter, Found
-from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
+from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
+from delayq.text.local_time import in_sentence, shown
 from delayq.text.output import Output, say
 
 if TYPE_CHECKING:
@@ -97,11 +98,11 @@ def reschedule(
         return 1
     if outcome.due is None or outcome.queue is None:
         why = _WHY.get(outcome.result, outcome.result)
-        raise BadUse(f"{id} {why if outcome.reason is None else f'is held: {outcome.reason}'}")
+        raise BadUse(f"{id} {why if outcome.reason is None else f'is held: {in_sentence(outcome.reason)}'}")
     if json:
         Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
-        Output().line(id, instant(outcome.due), "scheduled")
+        Output().line(id, shown(outcome.due), "scheduled")
     return 0
 
 
@@ -159,8 +160,10 @@ def _print_known(id: str, redis_url: str | None, *, explain: bool, json: bool) -
         Output().json(answer)
         return 0
     cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(answer, message=None, explain=UNSET))
+    for name in ("dueTime", "endedTime", "nextProbeTime"):
+        cells[name] = shown(cells[name])
     if explained is not None:
-        cells["waits for"] = f"{explained.waits_for or '-'}: {explained.text}"
+        cells["waits for"] = f"{explained.waits_for or '-'}: {in_sentence(explained.text)}"
     if answer.message is not None:
         cells |= _message_cells(answer.message)
     Output().fields((name, _cell(value)) for name, value in cells.items() if value is not None)
@@ -171,6 +174,7 @@ def _message_cells(message: MessageOut) -> dict[str, Any]:
     body, encoded = message.body, message.body_base64
     text = bytes(body).decode() if isinstance(body, Raw) else body
     cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(message, body=text, body_base64=UNSET))
+    cells["expectDate"] = shown(message.expect_date)
     return cells if encoded is UNSET else cells | {"body": f"base64:{encoded}"}
 
 
@@ -224,4 +228,4 @@ def print_found(answer: FoundOut, json: bool, none: str) -> int:
 
 def _row(one: StateOut) -> Sequence[object]:
     topic = one.message.topic if one.message else None
-    return one.id, one.state, one.due_time, one.attempts, topic
+    return one.id, one.state, shown(one.due_time), one.attempts, topic

@@ -9,6 +9,7 @@ import typer
 
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
 from delayq.policies import Policy
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 from delayq.text.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
 
@@ -32,12 +33,12 @@ def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     rows: list[tuple[object, ...]] = []
     for one in answer.policies:
         told = {name: value for name, value in msgspec.to_builtins(one).items() if name not in NAMED}
-        rows.append(("policy", one.match, one.name, one.order, one.since, _text(told)))
+        rows.append(("policy", one.match, one.name, one.order, shown(one.since), _text(told)))
     for pause in answer.pauses:
-        said = ", ".join(filter(None, (pause.reason, f"until {pause.until}" if pause.until else "")))
-        rows.append(("pause", pause.match, None, None, pause.since, said or None))
+        said = ", ".join(filter(None, (pause.reason, f"until {shown(pause.until)}" if pause.until else "")))
+        rows.append(("pause", pause.match, None, None, shown(pause.since), said or None))
     for limit in answer.limits:
-        rows.append(("limit", limit.match, None, None, limit.since, _text({"rate": limit.rate})))
+        rows.append(("limit", limit.match, None, None, shown(limit.since), _text({"rate": limit.rate})))
     if rows:
         Output().table(("kind", "match", "name", "order", "since", "says"), rows)
     else:
@@ -60,7 +61,7 @@ def show(name: Name, redis_url: RedisUrl = None, json: AsJson = False) -> int:
         say("no policy has this name.")
         return 1
     answer = policy_out(policy)
-    told = msgspec.to_builtins(answer)
+    told = msgspec.to_builtins(answer) | {"since": shown(answer.since)}
     said = ((field, _text(value) if isinstance(value, tuple | list) else value) for field, value in told.items())
     Output().answer(json, answer, said)
     return 0

@@ -10,6 +10,7 @@ import msgspec
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.nodes import ranges
 from delayq.text.answers import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["nodes", "queues", "routes", "stats"]
@@ -20,6 +21,7 @@ def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     with connect(redis_url) as client:
         answer = stats_out(client.stats())
     figures = msgspec.to_builtins(answer)
+    figures["now"] = shown(answer.now)
     counters = figures.pop("counters")
     Output().answer(json, answer, (figures | counters).items())
     return 0
@@ -54,7 +56,7 @@ def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 def _node_row(node: NodeOut) -> Sequence[object]:
     state, queues = "stale" if node.stale else "live", ranges([one.queue for one in node.queues])
-    told = node.address, node.version, node.coordinator, node.since, node.seen, node.handed_over
+    told = node.address, node.version, node.coordinator, *map(shown, (node.since, node.seen, node.handed_over))
     return node.node, state, queues, *told
 
 
@@ -74,5 +76,5 @@ def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 def _route_row(route: RouteOut) -> Sequence[object]:
     open_at = ",".join(route.open_at) or None
-    probe = route.since, route.next_probe_time, open_at, route.reason or None
+    probe = shown(route.since), shown(route.next_probe_time), open_at, route.reason or None
     return route.name, route.circuit, route.parked, route.target, *probe

@@ -27,7 +27,8 @@ from delayq.cli.options import (
 )
 from delayq.client.known_routes import NO_WORKER
 from delayq.message import Message, State
-from delayq.text.answers import instant, scheduled_out
+from delayq.text.answers import scheduled_out
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["schedule"]
@@ -83,7 +84,7 @@ def schedule(
     if json:
         Output().json(scheduled_out(scheduled))
     else:
-        Output().line(scheduled.id, instant(scheduled.due), _how(scheduled))
+        Output().line(scheduled.id, shown(scheduled.due), _how(scheduled))
     if client.known_routes.without_worker:
         say(f"{NO_WORKER}.")
     return 0

@@ -23,6 +23,7 @@ from delayq.client.search import check_filter
 from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.text.answers import count_out, forecast_out, found_out
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["count", "forecast", "search"]
@@ -35,7 +36,7 @@ Tags = Annotated[str | None, option("--tags", metavar="TAG", help="With this tag
 States = Annotated[list[str] | None, option("--state", metavar="STATE", help="In this state; more than once: in any.")]
 DueFrom = Annotated[
     str | None,
-    option("--due-from", metavar="TIME", help="Due from then on: a date, Unix ms, or how far from now ('2h')."),
+    option("--due-from", metavar="TIME", help="Due from then on: a date, 15:30, Unix ms, or how far from now ('2h')."),
 ]
 DueTo = Annotated[str | None, option("--due-to", metavar="TIME", help="Due before then.")]
 
@@ -99,13 +100,13 @@ def count(
     if json:
         Output().json(answer)
     elif answer.count is not None:
-        Output().line(answer.count, *(() if answer.exact else (f"as of {answer.as_of}",)))
+        Output().line(answer.count, *(() if answer.exact else (f"as of {shown(answer.as_of)}",)))
     return _told(answer.count, answer.as_of)
 
 
 def forecast(
     begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="From then on: a date, Unix ms, or how far from now.")
+        str, typer.Option("--from", metavar="TIME", help="From then on: a date, 15:30, Unix ms, or how far from now.")
     ] = "0s",
     end: Annotated[str | None, option("--to", metavar="TIME", help="Until then; a day without.")] = None,
     step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
@@ -128,11 +129,11 @@ def forecast(
         Output().json(answer)
     elif answer.buckets is not None:
         most = max(one.messages for one in answer.buckets) or 1
-        rows = ((one.begin, one.messages, "█" * (BAR * one.messages // most)) for one in answer.buckets)
+        rows = ((shown(one.begin), one.messages, "█" * (BAR * one.messages // most)) for one in answer.buckets)
         output = Output()
         output.table(("due from", "messages", ""), rows if output.terminal else (row[:2] for row in rows))
         if not answer.exact:
-            say(f"this is as of {answer.as_of}.")
+            say(f"this is as of {shown(answer.as_of)}.")
     return _told(answer.buckets, answer.as_of)
 
 
@@ -143,7 +144,7 @@ def _told(counted: object, as_of: str | None) -> int:
         say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
     else:
         say(
-            f"the census of {as_of} does not tell that: there are more topics than it counts, or the dues lie before it."
+            f"the census of {shown(as_of)} does not tell that: there are more topics than it counts, or the dues lie before it."
         )
     return 1
 

@@ -9,6 +9,7 @@ from delayq.cli.options import AsJson, RedisUrl, connect, who
 from delayq.client.findings.check import CRITICAL
 from delayq.nodes import LATENESS
 from delayq.text.answers import overview_out, status_out
+from delayq.text.local_time import in_sentence, shown
 from delayq.text.output import Output, say
 
 __all__ = ["me", "overview", "status"]
@@ -24,7 +25,9 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     if json:
         Output().json(answer)
     elif answer.findings:
-        rows = ((one.severity, one.code, one.since or None, one.text) for one in answer.findings)
+        rows = (
+            (one.severity, one.code, shown(one.since or None), in_sentence(one.text or "")) for one in answer.findings
+        )
         Output().table(("severity", "code", "since", "what, and what to do"), rows)
     else:
         say("nothing is wrong.")
@@ -47,7 +50,7 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         "live nodes": answer.live_nodes,
         "stale nodes": answer.stale_nodes,
         "findings": len(answer.findings),
-        "now": answer.now,
+        "now": shown(answer.now),
     }
     Output().answer(json, answer, figures.items())
     return 0

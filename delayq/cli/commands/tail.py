@@ -22,6 +22,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import redis_url_of
 from delayq.text.answers import instant
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 
 __all__ = ["tail"]
@@ -164,4 +165,4 @@ def entry_shape(id: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
 def _cells(shape: dict[str, Any]) -> list[str]:
     late = f"{shape['lateness']:+d} ms" if "lateness" in shape else "-"
     body = shape["body"] if "body" in shape else f"base64:{shape['bodyBase64']}"
-    return [shape.get("dueTime") or "-", late, shape.get("id", "-"), shape.get("tags", "-"), body]
+    return [shown(shape.get("dueTime")) or "-", late, shape.get("id", "-"), shape.get("tags", "-"), body]

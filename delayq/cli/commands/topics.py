@@ -23,6 +23,7 @@ from delayq.cli.options import (
 )
 from delayq.store import commands
 from delayq.text.answers import PauseOut
+from delayq.text.local_time import shown
 from delayq.text.output import Output, say
 from delayq.text.topics import LimitOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
 
@@ -37,7 +38,9 @@ def pause(
     until: Annotated[
         str | None,
         option(
-            "--until", metavar="TIME", help="When it ends: a date, Unix ms, from now on ('2h'), or 'never' by itself."
+            "--until",
+            metavar="TIME",
+            help="When it ends: a date, 15:30, Unix ms, from now on ('2h'), or 'never' by itself.",
         ),
     ] = None,
     wait: Annotated[
@@ -60,7 +63,7 @@ def pause(
             end = None if until == "never" else moment("--until", until, now, ahead=True)
         answer = paused_out(client.pause(match, reason=why, until=end, wait=longest, by=by_me(reason or "")))
     told = "not told yet" if answer.in_flight is None else answer.in_flight
-    pairs = [("state", answer.state), ("in flight", told), ("since", answer.since), ("version", answer.version)]
+    pairs = [("state", answer.state), ("in flight", told), ("since", shown(answer.since)), ("version", answer.version)]
     Output().answer(json, answer, pairs)
     return 0 if answer.state == "paused" else 1
 
@@ -142,8 +145,8 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
     yield "paused by", _pause(one)
     if isinstance(one.pause, PauseOut):
         yield from (
-            ("since", one.pause.since),
-            ("until", one.pause.until or None),
+            ("since", shown(one.pause.since)),
+            ("until", shown(one.pause.until or None)),
             ("reason", one.pause.reason or None),
         )
     if isinstance(one.limit, LimitOut):
@@ -153,6 +156,6 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
         yield "granted in the last second", None if granted is UNSET else granted
         yield "held for ms", one.limit.wait_ms
     if one.counts and one.as_of:
-        yield from (*one.counts.items(), ("as of", one.as_of))
+        yield from (*one.counts.items(), ("as of", shown(one.as_of)))
     for node in one.arriving:
         yield f"may come from {node.node}", "not told yet" if node.in_flight is None else node.in_flight

@@ -1,0 +1,138 @@
+"""Times and durations as people type them. A time that says no zone is in that of the terminal."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, time, timedelta
+from typing import Final
+
+from delayq.errors import DelayqError
+from delayq.text.local_time import local
+from delayq.text.output import say
+from delayq.times import parse_duration, parse_instant
+
+__all__ = ["BadUse", "duration", "moment"]
+
+#: From here on (2001) Unix ms have 13 digits. A smaller number is meant as something else.
+FIRST_MS: Final = 10**12
+_NUMBER: Final = re.compile(r"\d{1,16}", re.ASCII)
+_WALL: Final = re.compile(
+    r"(?:(\d{4}-\d\d-\d\d)[Tt ])?(\d{1,2}:\d\d)(:\d\d(?:\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+)
+
+
+class BadUse(DelayqError):
+    """The command line makes no sense."""
+
+
+def duration(option: str, text: str | None) -> int | None:
+    """ms of an option's text; raises BadUse. A number needs its unit: nobody can tell whether it is seconds or ms."""
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text):
+        if int(text) == 0:
+            return 0
+        raise BadUse(f"{option}: {text} has no unit; write {text}s or {text}ms")
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise BadUse(f"{option}: write a duration like '30m', '30s', '1h30m' or 'PT30M', not {text!r:.100}") from None
+
+
+def moment(option: str, text: str | None, now: int, *, ahead: bool = False, distance: bool = True) -> int | None:
+    """Unix ms of an option's text; raises BadUse.
+
+    It is a date with its zone, a date or a time of day in the zone of the terminal, Unix ms, or with `distance` how long
+    before `now`. With `ahead` a time of day is the next one, and a distance is from now on; else it is the last one.
+    """
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text):
+        return _unix_ms(option, text, distance=distance)
+    try:
+        if (found := _WALL.fullmatch(text)) is not None and (found[1] is not None or found[4] is None):
+            return _wall(option, found, now, ahead=ahead)
+        if distance and text[:1] in "0123456789P":
+            return now + parse_duration(text) if ahead else now - parse_duration(text)
+    except (ValueError, OverflowError):
+        pass
+    far = f", or how {'far from now' if ahead else 'long ago'} as '2h'" if distance else ""
+    raise BadUse(
+        f"{option}: write a date like '2027-01-31T15:30:00+01:00' or '2027-01-31 15:30', a time like '15:30', or Unix ms{far}, "
+        f"not {text!r:.100}"
+    )
+
+
+def _unix_ms(option: str, text: str, *, distance: bool) -> int:
+    number = int(text)
+    if number >= FIRST_MS:
+        return number
+    if distance:
+        raise BadUse(
+            f"{option}: {text} has no unit; write {text}s or {text}ms, or a time in Unix ms, which has 13 digits"
+        )
+    raise BadUse(
+        f"{option}: {text} lies before 2001; write a time in Unix ms, which has 13 digits (seconds? {text}000), or a delay: "
+        f"--delay {text}s or --delay {text}ms"
+    )
+
+
+def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
+    """Unix ms of a time that says no zone, or of a date without its seconds; raises ValueError and OverflowError."""
+    day, minute, second, zone = found.groups()
+    clock = f"{minute:0>5}{second or ':00'}"
+    if zone is not None:
+        return parse_instant(f"{day}T{clock}{zone}")
+    # A fraction finer than a ms is rounded up, as that of a time with a zone.
+    whole, _, fraction = clock.partition(".")
+    fine = -(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0
+    at = time.fromisoformat(whole)
+    if day is not None:
+        asked = datetime.combine(datetime.fromisoformat(day), at)
+        chosen = _local(asked)[0]
+    else:
+        asked, chosen = _nearest(at, fine, now, ahead=ahead)
+    _tell_of_change(option, asked, chosen)
+    return _ms(chosen) + fine
+
+
+def _nearest(at: time, fine: int, now: int, *, ahead: bool) -> tuple[datetime, datetime]:
+    """The next time of day, or the last one: what a clock shows then, and when that is."""
+    today = local(now // 1000).date()
+    found = []
+    for days in range(-2, 3):
+        asked = datetime.combine(today + timedelta(days=days), at)
+        found += [(_ms(one) + fine, asked, one) for one in _local(asked)]
+    fits = [one for one in found if (one[0] >= now if ahead else one[0] <= now)]
+    _, asked, chosen = min(fits, key=lambda one: abs(one[0] - now))
+    return asked, chosen
+
+
+def _local(asked: datetime) -> list[datetime]:
+    """When clocks here show that: once, or twice where they are put back.
+
+    Where they are put forward they never do. Then it is as long after the change as it would be without it.
+    """
+    first, second = (local(asked.replace(fold=fold).timestamp()) for fold in (0, 1))
+    return [first] if first.utcoffset() == second.utcoffset() or _skipped(asked, first) else [first, second]
+
+
+def _skipped(asked: datetime, found: datetime) -> bool:
+    return found.replace(tzinfo=None, fold=0) != asked
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1000
+
+
+def _tell_of_change(option: str, asked: datetime, chosen: datetime) -> None:
+    """Tell which time was taken where clocks change and show it never or twice."""
+    if _skipped(asked, chosen):
+        say(f"{option}: clocks here skip {asked:%H:%M} on {asked:%Y-%m-%d}; it is {chosen.isoformat()}.")
+        return
+    for other in _local(asked):
+        if other != chosen:
+            say(
+                f"{option}: clocks here show {asked:%H:%M} twice on {asked:%Y-%m-%d}; it is {chosen.isoformat()}, and "
+                f"not {other.isoformat()}."
+            )
