@@ -91,7 +91,8 @@ class Primary:
 
     def _ask(self, sentinel: Node) -> Node | None:
         url = self._address.url_of(sentinel, sentinel=True)
-        connection = Server(url, min(self._timeout, 1.0)).connect()
+        # The sentinels share the timeout, so that a silent one leaves time for the others.
+        connection = Server(url, self._timeout / len(self._sentinels)).connect()
         try:
             reply = ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
         finally:
