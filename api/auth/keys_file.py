@@ -40,6 +40,8 @@ _NOBODY: Final = "sha256:" + "0" * 64  # what an id that no key has is compared 
 
 _NONCE: Final = 16
 _MARK: Final = 16
+#: The text of a token is filled up to a multiple of so many bytes: ids of others stand in it.
+_PADDED: Final = 512
 
 _log = structlog.get_logger("api")
 
@@ -165,9 +167,10 @@ class Door:
                 _log.exception("keys_look_failed")
 
     def seal(self, text: str) -> str:
-        """A page token in which no holder of a key can read the text."""
+        """A page token in which no holder of a key can read the text, nor tell how long an id in it is."""
         nonce = os.urandom(_NONCE)
-        hidden = _mask(text.encode(), self._secret, nonce)
+        raw = text.encode()
+        hidden = _mask(raw + b"\0" * (-len(raw) % _PADDED), self._secret, nonce)
         return base64.urlsafe_b64encode(nonce + _mark(hidden, self._secret, nonce) + hidden).decode().rstrip("=")
 
     def unseal(self, token: str) -> str:
@@ -181,7 +184,7 @@ class Door:
         nonce, mark, hidden = raw[:_NONCE], raw[_NONCE : _NONCE + _MARK], raw[_NONCE + _MARK :]
         if not hidden or not hmac.compare_digest(mark, _mark(hidden, self._secret, nonce)):
             raise InvalidMessage("pageToken", "is not a token that this API gave out to this key; start without one")
-        return _mask(hidden, self._secret, nonce).decode()
+        return _mask(hidden, self._secret, nonce).rstrip(b"\0").decode()
 
     def guest(self, scope: Any) -> Caller:
         """Nobody who has to be known; raises Problem for who calls this machine by a stranger's name.

@@ -16,6 +16,8 @@ from delayq.api_keys import Scope
 from delayq.client import operations
 from delayq.client.audit import By
 from delayq.client.counting import Counted, Forecast
+from delayq.client.explain import Explanation
+from delayq.client.explain import explain as explain_message
 from delayq.client.operations import Context, Plan, Rescheduled
 from delayq.client.search import SearchPage
 from delayq.store.commands import Filter, Found
@@ -27,6 +29,7 @@ __all__ = [
     "deliver_now",
     "deliver_now_by_key",
     "discard",
+    "explain",
     "forecast",
     "get",
     "redrive",
@@ -77,6 +80,12 @@ async def get(service: Service, caller: Caller, id: str) -> Found | None:
     if isinstance(verdict, Problem):
         raise verdict
     return None if verdict is None else found
+
+
+async def explain(service: Service, caller: Caller, found: Found) -> Explanation:
+    """What a message waits for that the caller may read."""
+    of_others = caller.everything("read")
+    return await service.client.read(lambda context: explain_message(context, found, of_others=of_others))
 
 
 async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:

@@ -82,7 +82,7 @@ async def get(service: Service, request: Request) -> Answer:
     found = await for_caller.get(service, request.caller, id)
     if found is None:
         raise _unknown(id)
-    answer = state_out(found, await service.client.explain(found) if wanted == "true" else None)
+    answer = state_out(found, await for_caller.explain(service, request.caller, found) if wanted == "true" else None)
     await redacted(service, [answer.message])
     return Answer(200, encode(answer))
 

@@ -130,4 +130,9 @@ async def topic(service: Service, request: Request) -> Answer:
     request.query()
     name = check_topic(request.path_params["topic"])
     request.caller.need("read", name)
-    return Answer(200, encode(topic_out(await service.client.topic(name))))
+    found = await service.client.topic(name)
+    said = found.limit or found.policy
+    shared = found.bucket is not None and found.bucket.name != f"t:{name}"  # other topics spend from it, too
+    if shared and said is not None and not request.caller.has("read", said.match):
+        found = msgspec.structs.replace(found, granted_last_second=None)
+    return Answer(200, encode(topic_out(found)))

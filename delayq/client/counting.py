@@ -161,8 +161,18 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
     total = _total(_tallies(wanted, found), begin, end)
-    as_of = min((one.began for one in found), default=None)
-    return Counted(None if total is None else round(total), exact=not found, as_of=as_of)
+    exact, as_of = _certainty(wanted, queues, found)
+    return Counted(None if total is None else round(total), exact=exact, as_of=as_of)
+
+
+def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence[Census]) -> tuple[bool, int | None]:
+    """Whether what a census tells is exact, and when it was so.
+
+    It is exact if there are no messages at all. Who may know of some topics only is not told whether there are others.
+    """
+    if found or wanted.among is not None:
+        return False, min((one.began for one in found), default=max(stats.now for stats in queues.values()))
+    return True, None
 
 
 def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
@@ -234,14 +244,15 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         counts = yield from every_queue(context, asked)
         return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
-    found = yield from censuses((yield from every_queue(context, commands.stats)), only.topic)
+    queues = yield from every_queue(context, commands.stats)
+    found = yield from censuses(queues, only.topic)
     if found is None:
         return Forecast(edges, None, False, None, rate)
     tallies = [one._replace(tally=_still_to_come(one.tally)) for one in _tallies(only, found)]
-    as_of = min((one.began for one in found), default=None)
+    exact, as_of = _certainty(wanted, queues, found)
     parts = [_total(tallies, first, last) for first, last in pairwise(edges)]
     known = [one for one in parts if one is not None]
-    return Forecast(edges, _rounded(known) if len(known) == len(parts) else None, not found, as_of, rate)
+    return Forecast(edges, _rounded(known) if len(known) == len(parts) else None, exact, as_of, rate)
 
 
 def _still_to_come(tally: Tally) -> Tally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -34,17 +34,22 @@ LEAST: Final = 8
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
-    """Dead letters by the time of their death, and the token of the next page (None: this is the last)."""
+    """Dead letters by the time of their death, and the token of the next page (None: this is the last).
+
+    `size` is how many bytes of bodies were read for them, those of letters that are not wanted among them.
+    """
 
     letters: list[DeadLetter]
     next_token: str | None
+    size: int = 0
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters, and in which order.
 
     `topic` is a pattern with `*` and `?`; `reason` is a part of the reason, in whatever case; `group` the whole class of it, as
-    `dead_groups` tells it; they died from `since` on and before `until` (Unix ms).
+    `dead_groups` tells it; they died from `since` on and before `until` (Unix ms). `may` says of which topics somebody may
+    know (None: of all, and of letters that cannot be read).
     """
 
     newest: bool = False
@@ -53,11 +58,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     since: int | None = None
     until: int | None = None
+    may: Callable[[str], bool] | None = None
 
     @property
     def picky(self) -> bool:
         """Whether a letter has to be read to know whether it is wanted."""
-        return bool(self.topic or self.reason) or self.group is not None
+        return bool(self.topic or self.reason) or self.group is not None or self.may is not None
 
     def takes(self, letter: DeadLetter) -> bool:
         """Whether it has such a topic and reason. One whose record cannot be read has no topic."""
@@ -65,14 +71,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.group is not None and reason_class(letter.reason) != self.group:
             return False
-        return not self.topic or _matches(self.topic, letter)
-
-
-def _matches(pattern: str, letter: DeadLetter) -> bool:
-    try:
-        return letter.record is not None and _compiled(pattern).match(letter.record.topic) is not None
-    except ValueError:  # its topic is no text
-        return False
+        if not self.topic and self.may is None:
+            return True
+        try:
+            topic = letter.record.topic if letter.record is not None else None
+        except ValueError:  # its topic is no text
+            topic = None
+        return (
+            topic is not None
+            and (not self.topic or _compiled(self.topic).match(topic) is not None)
+            and (self.may is None or self.may(topic))
+        )
 
 
 @lru_cache(maxsize=64)
@@ -96,15 +105,16 @@ def dead_letters(
     page = _Page(context, wanted, _read_token(token, newest=wanted.newest))
     chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
     letters = yield from page.read(chosen)
+    size = sum(len(one.record.payload) for one in letters if one.record is not None)
     taken: list[DeadLetter] = []
     for letter in letters:
         if not wanted.takes(letter):
             continue
         if len(taken) == limit:  # the next page begins behind the last one that was taken
             last = taken[-1]
-            return DeadLetterPage(taken, _token(_Place(last.buried, last.queue, last.id), newest=wanted.newest))
+            return DeadLetterPage(taken, _token(_Place(last.buried, last.queue, last.id), newest=wanted.newest), size)
         taken.append(letter)
-    return DeadLetterPage(taken, None if page.ended else _token(chosen[-1], newest=wanted.newest))
+    return DeadLetterPage(taken, None if page.ended else _token(chosen[-1], newest=wanted.newest), size)
 
 
 class _Page:

@@ -47,7 +47,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known beside the message. `ranks` are its places in the parked sets in which it may stand, by their kind;
-    `let_past` is whether somebody has it delivered now, `forced` whether in spite of what holds it."""
+    `of_others` is whether messages of other topics may be counted. `let_past` is whether somebody has it delivered now,
+    `forced` whether in spite of what holds it."""
 
     nodes: Mapping[str, NodeLine]
     owner: str | None
@@ -59,6 +60,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     ranks: Mapping[str, int | None]
     before: int | None  # in the queue
+    of_others: bool
     elsewhere: int  # how many of its topic are held in other queues and were due before
     let_past: bool
     forced: bool
@@ -74,8 +76,11 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
         return (self.ranks["h"] or 0) + self.elsewhere
 
 
-def explain(context: Context, found: Found) -> Plan[Explanation]:
-    """Why a message that was looked at has not been delivered yet, or how it ended; raises StoreError."""
+def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[Explanation]:
+    """Why a message that was looked at has not been delivered yet, or how it ended; raises StoreError.
+
+    Without `of_others` it does not say how many messages of other topics go before it.
+    """
     if found.record is None:
         return _ended(found)
     try:
@@ -119,7 +124,8 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
         or (policy.max_attempts if policy is not None else None)
         or (line.max_attempts if line is not None else None),
         ranks=dict(zip(sets, ranks, strict=True)),
-        before=before,
+        before=before if of_others else None,
+        of_others=of_others,
         elsewhere=elsewhere,
         let_past=let_past,
         forced=forced,
@@ -258,7 +264,8 @@ def _set_aside(known: _Known) -> Explanation:
     if known.ranks["*"] is not None:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
     if (before := known.ranks["k"]) is not None:
-        text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside{_behind(before)}"
+        text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside"
+        text += _behind(before) if known.of_others else ""
         return Explanation(waits_for="key", text=text)
     line = known.circuit
     if line is None or line.circuit is None:

@@ -50,7 +50,10 @@ _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """Messages by due, how many were looked at for them, and the token of the next page (None: this is the last)."""
+    """Messages by due, how many were looked at for them, and the token of the next page (None: this is the last).
+
+    With `among` in the filter `looked` counts messages of these topics only: whoever may not know of others is not told of them.
+    """
 
     messages: list[Found]
     looked: int
@@ -173,6 +176,7 @@ class Search:
         self._sources: list[_Source] = []  # that have been heard, and have more
         self._found: list[_Seen] = []
         self._looked = 0
+        self._known = 0  # of those, the ones that whoever asks may know of
         self._most = STEP
 
     def begin(self) -> Plan[None]:
@@ -226,6 +230,7 @@ class Search:
 
     def _take(self, source: _Source, page: Page) -> None:
         self._looked += page.looked
+        self._known += page.known
         for (due, ticket), one, (generation, size) in zip(page.places, page.messages, page.sizes, strict=True):
             if one.state in (State.PARKED, State.HELD):
                 one = msgspec.structs.replace(one, due=None)
@@ -252,7 +257,7 @@ class Search:
             token = token_of(min(map(_at, self._sources)), timeless(self._wanted))
         messages = yield from self._with_records(shown)
         explained = yield from explain_parked(messages)
-        return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
+        return SearchPage([explained.get(one.id, one) for one in messages], self._known, token)
 
     def _shown(self, found: Sequence[_Seen]) -> int:
         """How many of these the page has: no more bytes than it may, but one message at least."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +12,11 @@ import pytest
 
 from delayq.api_keys import Scope
 from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.keys import queue_keys
 from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused
 from tests.support.keys import KeyFile
+from tests.support.queues import EPOCH
 
 ALL_OF: dict[str, list[Scope]] = {"orders.*": ["schedule", "cancel", "read", "admin"]}
 OTHERS: dict[str, list[Scope]] = {"reviews.*": ["schedule", "cancel", "read", "admin"]}
@@ -104,6 +109,59 @@ async def test_of_others_messages_a_key_learns_and_changes_nothing(tenants: Tena
         assert by_key.json() == {"results": [{"status": 200, "key": "order-42", "messages": []}]}
         assert (await tenants.ask("press", "GET", "/v1/dead-letters")).json()["deadLetters"] == []
         assert (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json() == before
+
+
+#: All that a key of some topics may read, but for its messages one by one.
+READ = (
+    "messages?limit=1", "messages?limit=2&state=due,in_flight", "messages?topic=orders.*&tags=none", "messages?key=common",
+    "messages?idPrefix=m", "messages?property=a:b", "messages?state=dead,held,parked", "messages:count", "forecast",
+    "messages:count?state=dead", "messages?limit=5", "dead-letters", "dead-letters?limit=1", "dead-letters?reason=no",
+    "dead-letters:groups", "topics", "topics/orders.a", "policies", "audit", "me",
+)  # fmt: skip
+
+
+async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenants, worker: Worker) -> None:
+    async def everything() -> dict[str, str]:
+        """The answers without their times, and of page tokens, which never repeat, how long they are."""
+        paths = [*READ, *(f"messages/{id}?explain=true" for id in own)]
+        found = {path: (await tenants.ask("shop", "GET", f"/v1/{path}")).text for path in paths}
+        found = {
+            path: re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"|\d{4}-\d\d-\d\dT\S*Z', "T", text) for path, text in found.items()
+        }
+        return {
+            path: re.sub(r'"nextPageToken":"([^"]*)"', lambda token: f"token of {len(token[1])}", text)
+            for path, text in found.items()
+        }
+
+    states = ("scheduled", "due", "parked", "dead", "in_flight")  # each in a queue of its own
+    own, others = list[str](), 0
+    for n, state in enumerate(states):
+        delay = HOUR if state == "scheduled" else 0
+        own.append(await tenants.schedule("shop", "orders.a", id=f"m.{n:04x}", delayTime=delay, keys=["common"]))
+        worker.bring_into(state, own[-1])
+    line = {"node": "node-1", "seen": worker.store.run(commands.redis_now()), "policies": "", "routes": []}
+    line["queues"] = {str(queue): EPOCH for queue in range(16)}
+    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    before = await everything()
+    assert "node-1 takes it in its turn" in before[f"messages/{own[1]}?explain=true"]
+    assert '"looked":5' in before["messages?key=common"]
+    for n, state in enumerate(states):
+        due = {"delayTime": HOUR} if state == "scheduled" else {"delayTime": None, "expectDate": "2020-01-31T08:00:00Z"}
+        for topic, name in (("reviews.a", "press"), ("reviews.b", "press"), ("sms", "boss")):
+            for begin in ("a", "m", "x" * 100):
+                id = f"{begin}-{topic}.{n:04x}"
+                fields = {"keys": ["common"], "properties": {"a": "b"}, **due}
+                await tenants.schedule(name, topic, id=id, **fields)
+                worker.bring_into(state, id)
+                others += 1
+    queue = queue_keys(1).queue
+    for ticket in worker.store.run(commands.plain("ZRANGE", queue, 0, -1, read=list)):
+        if not ticket.startswith(own[1].encode()):  # they all go before it
+            worker.store.run(commands.plain("ZADD", queue, 1, ticket, read=int))
+    assert (await tenants.ask("boss", "GET", "/v1/messages?limit=1000")).json()["looked"] == 5 + others
+    told = (await tenants.ask("boss", "GET", f"/v1/messages/{own[1]}?explain=true")).json()["explain"]["text"]
+    assert "node-1 takes it in its turn, behind 9 others" in told
+    assert await everything() == before
 
 
 async def test_one_s_own_messages_are_seen_moved_and_cancelled(tenants: Tenants) -> None:

@@ -322,6 +322,21 @@ def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
     assert max(len(page.messages) for page in pages(client, Filter(), 100)) < 40
 
 
+def test_whoever_may_know_of_some_topics_is_told_of_looks_at_these_only(client: Client, valkey: ServerUnderTest) -> None:
+    world = World(valkey)
+    for number in range(40):
+        place = ("", "dead", "t:streams")[number % 3]
+        topic = "orders.paid" if number % 4 else "mail"
+        world.put(Given(f"m-{number:03}", number % QUEUES, place, FUTURE + number, topic))
+    orders = ("orders.*",)
+    assert client.search().looked == 40
+    assert client.search(Filter(among=orders)).looked == 30
+    assert client.search(Filter(among=orders, tags="none")).looked == 30
+    assert client.search(Filter(among=orders, topic="orders.x*")).looked == 30
+    assert client.search(Filter(among=("ma*",), topic="orders.*")).looked == 10
+    assert client.search(Filter(among=("nobody",))).looked == 0
+
+
 def test_large_messages_beyond_what_was_read_hold_no_page_up(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,8 @@ def aside(name: str) -> str:
 class Page(msgspec.Struct, frozen=True):
     """Messages by due, and where the next page begins: the due and ticket of the last one; None: this is the last.
 
-    `places` has the due and ticket of each; `looked` messages were looked at. A dead letter's ticket is its id. Where only
+    `places` has the due and ticket of each; `looked` messages were looked at, of which `known` have a topic that the filter's
+    `among` covers. A dead letter's ticket is its id. Where only
     sizes were asked for, the messages come without their records, of which `sizes` has the generation and the bytes.
     """
 
@@ -66,6 +67,7 @@ class Page(msgspec.Struct, frozen=True):
     places: list[tuple[int, bytes]]
     after: tuple[int, bytes] | None
     looked: int
+    known: int
     sizes: list[tuple[bytes, int]]
 
 
@@ -96,7 +98,7 @@ def page(
         here, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
         stands = b"" if place == QUEUE else kind.encode()
         messages, places, sizes = [], [], []
-        for i in range(5, len(reply), 5):
+        for i in range(6, len(reply), 5):
             member, score, record, attempts, reason = reply[i : i + 5]
             id = member.decode() if place == DEAD else member[:-8].decode()
             whole = b"" if only_sizes else record
@@ -106,7 +108,7 @@ def page(
                 places.append((int(score), member))
                 if only_sizes:
                     sizes.append((record[:_GENERATION], int(record[_GENERATION:])))
-        return Page(messages, places, (int(reply[2]), reply[3]) if reply[2] else None, reply[4], sizes)
+        return Page(messages, places, (int(reply[2]), reply[3]) if reply[2] else None, reply[4], reply[5], sizes)
 
     return Command(
         "page",

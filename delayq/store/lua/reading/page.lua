@@ -8,6 +8,7 @@
 --       of it, 'key' = its ordering key, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
 --       too (none = any)
 -- Returns: {now, watermark or '', due and ticket of the last one looked at ('' '' = this is the end), how many were looked at,
+--          how many of these have such a topic as the last patterns want: who may know of no others is told that number,
 --          then of each: ticket, due, what is told of the record, attempts or '', reason or ''}
 -- @flags no-writes
 -- @include clock record properties carries glob
@@ -74,17 +75,28 @@ while count > 0 and till and tonumber(entries[count * 2]) >= till do
   more = false
 end
 
-local known = {}
-local function has_topic(record)
-  local topic = string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
-  local fits = known[topic]
-  if fits == nil then
-    fits = #globs == 0
+local known, wanted = {}, {}
+local function topic_of(record)
+  return string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
+end
+local function may_know(topic)
+  local may = known[topic]
+  if may == nil then
+    may = #globs == 0
     for _, one in ipairs(globs) do
-      fits = fits or matches(one, topic)
+      may = may or matches(one, topic)
     end
-    fits = fits and (not topic_glob or matches(topic_glob, topic))
-    known[topic] = fits
+    known[topic] = may
+  end
+  return may
+end
+
+local function has_topic(record)
+  local topic = topic_of(record)
+  local fits = wanted[topic]
+  if fits == nil then
+    fits = may_know(topic) and (not topic_glob or matches(topic_glob, topic))
+    wanted[topic] = fits
   end
   return fits
 end
@@ -121,8 +133,8 @@ local function state_of(score, tried)
   return score > now and 'scheduled' or 'due'
 end
 
-local answer = { digits(now), watermark, '', '', 0 }
-local bytes, last, told, block = 0, 0, 0, 4
+local answer = { digits(now), watermark, '', '', 0, 0 }
+local bytes, last, told, block, theirs = 0, 0, 0, 4, 0
 while last < count and bytes <= most_bytes and told < most_told do
   local places, ids = {}, {}
   local stop = math.min(last + block, count)
@@ -138,6 +150,9 @@ while last < count and bytes <= most_bytes and told < most_told do
     -- A ticket without its record is one of a message that is gone.
     if record and (dead or string.sub(record, 1, GENERATION) == string.sub(entries[places[n] * 2 - 1], -7)) then
       bytes = bytes + #record
+      if #globs > 0 and may_know(topic_of(record)) then
+        theirs = theirs + 1
+      end
       if fits(record) then
         found[#found + 1], found_ids[#found_ids + 1] = n, ids[n]
       end
@@ -167,5 +182,5 @@ end
 if more or last < count then
   answer[3], answer[4] = entries[last * 2], entries[last * 2 - 1]
 end
-answer[5] = last
+answer[5], answer[6] = last, #globs > 0 and theirs or last
 return answer
