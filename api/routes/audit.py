@@ -37,7 +37,8 @@ async def audit(service: Service, request: Request) -> Answer:
     """Look at who changed what by hand
 
     The newest first. A key sees what concerns messages of topics that it may read; one that may read all sees the rest,
-    too. A page looks at 5,000 entries or so: it may have fewer than `limit`, or none; the last page has no token.
+    too. A page looks at 5,000 entries or so: it may have fewer than `limit`; the last page has no token. A page has none and a
+    token only if a second was not enough to find one.
     """
     given = request.query("limit", "pageToken", "id", "key", "topic", "actor", "action", "from", "to")
     limit, token = limit_of(given.get("limit")), given.get("pageToken")

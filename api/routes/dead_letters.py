@@ -22,6 +22,7 @@ from delayq import InvalidMessage, StoreError
 from delayq.client.audit import By
 from delayq.client.dead_letters import DeadLetterPage, Wanted
 from delayq.client.dead_letters import dead_letters as dead_letters_of
+from delayq.client.search import MOST_SECONDS
 from delayq.message import check_id
 from delayq.patterns import check_pattern
 from delayq.store.commands import DeadLetter
@@ -33,7 +34,7 @@ OPERATIONS = Operations()
 
 _ids = msgspec.json.Decoder(IdsIn)
 
-#: A page is gathered in steps and ends early when it is as large as this: bodies may be large.
+#: A page is gathered in steps and ends early when it has taken so many or read so much: bodies may be large.
 STEP: Final = 25
 MOST_STEPS: Final = 200
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -59,7 +60,8 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     """Look at dead letters
 
     By the time of their death. A page of large messages, of few that are wanted, or for a key that sees few of them,
-    may have fewer than `limit`, or none; the last page has no token. A token is for the same order and filters.
+    may have fewer than `limit`; the last page has no token. A page has none and a token only if a second was not enough to
+    find one. A token is for the same order and filters.
     """
     given = request.query("limit", "pageToken", "order", "topic", "reason", "group", "since", "until")
     limit = limit_of(given.get("limit"))
@@ -80,17 +82,20 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     if token is not None and not everything:
         token = service.door.unseal(token)
     letters: list[DeadLetter] = []
-    size = 0
-    for _ in range(MOST_STEPS):
+    size = steps = 0
+    began = service.clock.precise()
+    while True:
         left = limit - len(letters)
         page = await _page(service, min(STEP, left) or 1, token, wanted)
         if not left and page.letters:
             break  # the next page begins with it
         letters += page.letters
-        size += page.size
-        token = page.next_token
+        size, steps, token = size + page.size, steps + 1, page.next_token
         # To a key of some topics a token tells that it has more letters, not that others have.
-        if token is None or (everything and len(letters) >= limit) or size >= PAGE_BYTES:
+        if token is None or (everything and len(letters) >= limit):
+            break
+        enough = size >= PAGE_BYTES or steps >= MOST_STEPS
+        if enough and (letters or service.clock.precise() - began >= MOST_SECONDS * 1000):
             break
     if token is not None and not everything:
         token = service.door.seal(token)

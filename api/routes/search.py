@@ -99,9 +99,9 @@ async def search(service: Service, request: Request) -> Answer:
     """Search messages, or find them by a business key
 
     Those that fit all that is given and have not ended, by due; dead letters by when they died. A page looks at 20,000 messages,
-    tells 1 MB or takes 200 ms, whichever is first: it may have fewer than `limit`, or none, and not be the last, which has no
-    token. A token is for the same filter; its times may be others. With `key` pages go on by id, each is sorted by due, and
-    `limit` is 1,000 unless it is told.
+    tells 1 MB or takes 200 ms, whichever is first: it may have fewer than `limit` and not be the last, which has no token. As
+    long as it has none it goes on, for a second at most: only then is a page empty and has a token. A token is for the same
+    filter; its times may be others. With `key` pages go on by id, each is sorted by due, and `limit` is 1,000 unless it is told.
     """
     given = request.query(*_FILTER, "order", "limit", "pageToken")
     wanted = _filter_of(given)

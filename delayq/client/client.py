@@ -22,7 +22,7 @@ from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
 from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
-from delayq.client.search import PAUSE, SECONDS, SearchPage
+from delayq.client.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.search_by_key import search_of
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
@@ -261,14 +261,15 @@ class Client:
     def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """A page of the messages that fit a filter, by due; dead letters by when they died.
 
-        A page looks at a bounded number of messages: it may have fewer than `limit`, or none, and not be the last. With a
-        business key pages go on by id, and each is sorted by due. Raises InvalidMessage for a filter that makes no sense.
+        A page looks at a bounded number of messages: it may have fewer than `limit`, and not be the last. It has none and is
+        not the last only if a second was not enough to find one. With a business key pages go on by id, and each is sorted by
+        due. Raises InvalidMessage for a filter that makes no sense.
         """
         page = search_of(self.reading(), wanted, limit, token)
         clock = self._setup.clock
-        until = clock.precise() + SECONDS * 1000
+        began = clock.precise()
         self._run(page.begin())
-        while page.goes_on(in_time=clock.precise() < until):
+        while page.goes_on(in_time=clock.precise() - began < (MOST_SECONDS if page.is_empty else SECONDS) * 1000):
             self._run(page.step())
             pause(PAUSE)
         return self._run(page.end())
@@ -300,11 +301,16 @@ class Client:
         """A page of dead letters by the time of their death, the oldest first unless `newest`.
 
         `topic` is a pattern with `*` and `?`, `reason` a part of the reason, `group` the reason of one of `dead_groups`; they
-        died from `since` on and before `until` (Unix ms). With one of the first three a page may have fewer than `limit`, or
-        none, and not be the last.
+        died from `since` on and before `until` (Unix ms). With one of the first three a page may have fewer than `limit`, and not
+        be the last. It has none and is not the last only if a second was not enough to find one.
         """
         wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=since, until=until)
-        return self._run(dead_letters(self.reading(), limit, token, wanted))
+        context, clock = self.reading(), self._setup.clock
+        began = clock.precise()
+        page = self._run(dead_letters(context, limit, token, wanted))
+        while not page.letters and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
+            page = self._run(dead_letters(context, limit, page.next_token, wanted))
+        return page
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
@@ -337,9 +343,15 @@ class Client:
     def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """A page of what was changed by hand, the newest first; `wanted` are the fields of `WantedEntries`.
 
-        A page may have fewer than `limit`, or none, and not be the last.
+        A page may have fewer than `limit`, and not be the last. It has none and is not the last only if a second was not
+        enough to find one.
         """
-        return self._run(audit(self.reading(), limit, token, WantedEntries(**wanted)))
+        context, clock = self.reading(), self._setup.clock
+        began = clock.precise()
+        page = self._run(audit(context, limit, token, WantedEntries(**wanted)))
+        while not page.entries and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
+            page = self._run(audit(context, limit, page.next_token, WantedEntries(**wanted)))
+        return page
 
     def facts(self) -> Facts:
         """What `status` and `overview` go by."""

@@ -29,7 +29,8 @@ from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
 __all__ = [
-    "MOST_BYTES", "MOST_LOOKED", "PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic",
+    "MOST_BYTES", "MOST_LOOKED", "MOST_SECONDS",
+    "PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic",
     "is_among", "order_of", "read_token", "takes", "token_of",
 ]  # fmt: skip
 
@@ -42,6 +43,8 @@ STEP_SETS: Final = 25
 MOST_LOOKED: Final = 20_000
 MOST_BYTES: Final = 1024 * 1024
 SECONDS: Final = 0.2
+#: The seconds that a page takes if it has no message yet: it then looks at as many messages as it can.
+MOST_SECONDS: Final = 1.0
 
 #: What a message may be in that has not ended.
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
@@ -196,14 +199,21 @@ class Search:
         if stats.dead and wants(State.DEAD):
             yield DEAD
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the page would have no message if it ended now."""
+        return not self._read()
+
     def goes_on(self, *, in_time: bool) -> bool:
         """Whether another step is worth it. Each set is heard once, however long that takes: so pages come forward."""
         if self._unheard:
             return True
-        if not self._sources or self._looked >= MOST_LOOKED or not in_time:
+        if not self._sources or not in_time:
             return False
         read = self._read()
-        return len(read) <= self._limit and sum(one.size for one in read) < MOST_BYTES
+        if not read:  # so that nobody gets an empty page who would find something in time
+            return True
+        return self._looked < MOST_LOOKED and len(read) <= self._limit and sum(one.size for one in read) < MOST_BYTES
 
     def step(self) -> Plan[None]:
         """Read a little further, where the least was read."""

@@ -80,12 +80,17 @@ class SearchByKey:
             if ids.behind:
                 self._unread[queue] = ids.behind
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the page would have no message if it ended now."""
+        return not self._found
+
     def goes_on(self, *, in_time: bool) -> bool:
         """Whether another step is worth it. One is always made: so pages come forward."""
         if not self._ids and not self._unread:
             return False
         full = len(self._found) >= self._limit or self._found_bytes >= MOST_BYTES
-        return not self._looked or (in_time and not full and self._looked < MOST_LOOKED)
+        return not self._looked or (in_time and not full and (self.is_empty or self._looked < MOST_LOOKED))
 
     def step(self) -> Plan[None]:
         """Look at the next few messages."""

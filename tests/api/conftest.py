@@ -38,7 +38,8 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_search_ends_by_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends by what it has, however slow the machine is."""
-    monkeypatch.setattr("delayq.client.async_calls.SECONDS", 3_600)
+    for name in ("SECONDS", "MOST_SECONDS"):
+        monkeypatch.setattr(f"delayq.client.async_calls.{name}", 3_600)
 
 
 @asynccontextmanager

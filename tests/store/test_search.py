@@ -310,19 +310,45 @@ def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
         world.put(Given(f"m-{number:03}", number % QUEUES, "", FUTURE + number, "t"))
     monkeypatch.setattr(search, "STEP", 10)
     monkeypatch.setattr(search, "MOST_LOOKED", 50)
-    found = list(pages(client, Filter(topic="other"), 10))
-    assert [page.messages for page in found] == [[]] * len(found)
+    found = list(pages(client, Filter(), 1_000))
     assert 4 <= len(found) <= 8
     assert max(page.looked for page in found) <= 60
     with monkeypatch.context() as patch:
-        patch.setattr("delayq.client.client.SECONDS", 0)  # each set is heard all the same
+        for name in ("SECONDS", "MOST_SECONDS"):
+            patch.setattr(f"delayq.client.client.{name}", 0)  # each set is heard all the same
         page = client.search(Filter(topic="other"))
     assert (page.looked, page.next_token is None) == (9, False)
     monkeypatch.setattr(search, "MOST_BYTES", 20)
     assert max(len(page.messages) for page in pages(client, Filter(), 100)) < 40
 
 
-def test_whoever_may_know_of_some_topics_is_told_of_looks_at_these_only(client: Client, valkey: ServerUnderTest) -> None:
+@pytest.mark.parametrize(
+    "wanted", [Filter(topic="late"), Filter(tags="x"), Filter(prefix="z"), Filter(property=("run", "7"))]
+)
+def test_a_page_is_empty_and_not_the_last_only_if_its_time_was_not_enough(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, wanted: Filter
+) -> None:
+    world = World(valkey)
+    for number in range(300):
+        world.put(Given(f"m-{number:03}", number % QUEUES, "", FUTURE + number, "t"))
+    monkeypatch.setattr(search, "STEP", 10)
+    monkeypatch.setattr(search, "MOST_LOOKED", 50)
+    monkeypatch.setattr("delayq.client.client.MOST_SECONDS", 3_600)
+    nothing_fits = client.search(wanted)
+    assert (nothing_fits.messages, nothing_fits.looked, nothing_fits.next_token) == ([], 300, None)
+    for place in ("", "dead", "t:x"):
+        late = Given("z-late", 1, place, FUTURE + 500, "late", "x", "7")
+        world.put(late)
+        assert [one.id for one in client.search(wanted, 1).messages] == ["z-late"]
+        world.take_out("z-late")
+    monkeypatch.setattr("delayq.client.client.MOST_SECONDS", 0)
+    page = client.search(wanted)
+    assert (page.messages, page.next_token is None) == ([], False)
+
+
+def test_whoever_may_know_of_some_topics_is_told_of_looks_at_these_only(
+    client: Client, valkey: ServerUnderTest
+) -> None:
     world = World(valkey)
     for number in range(40):
         place = ("", "dead", "t:streams")[number % 3]
@@ -431,9 +457,15 @@ def test_a_page_by_key_looks_at_a_bounded_number_and_leaves_out_what_ends_meanwh
         assert found == {one.id for one in made} - {"m-002", "m-003"}
     monkeypatch.setattr(search_by_key, "MOST_READ", 4)
     monkeypatch.setattr(search_by_key, "MOST_LOOKED", 10)
-    pages = list(all_of(client, Filter(key="k", topic="nothing"), 100))
+    monkeypatch.setattr("delayq.client.client.MOST_SECONDS", 3_600)
+    (page,) = all_of(client, Filter(key="k", topic="nothing"), 100)
+    assert page.messages == []
+    assert [len(page.messages) for page in all_of(client, Filter(key="k"), 100)][0] < 20
+    with monkeypatch.context() as patch:
+        patch.setattr("delayq.client.client.MOST_SECONDS", 0)
+        pages = list(all_of(client, Filter(key="k", topic="nothing"), 100))
     assert [page.messages for page in pages] == [[]] * len(pages)
-    assert 5 <= len(pages) <= 6
+    assert len(pages) > 5
     monkeypatch.setattr(search_by_key, "MOST_BYTES", 20)
     assert max(len(page.messages) for page in all_of(client, Filter(key="k"), 100)) == 1
     with monkeypatch.context() as patch:
