@@ -18,13 +18,15 @@ How a message ended is remembered for a window of time (15 minutes unless config
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from delayq.errors import InvalidMessage
+from delayq.times import Duration, Instant, duration_ms, instant_ms
 
 __all__ = ["DELAY_LEVELS", "RUN_PROPERTY", "TRACEPARENT", "Limits", "Message", "State"]
 
@@ -57,6 +59,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 _good_topics: set[str] = set()
+
+#: How the fields are read that may be given in several ways.
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "expectDate": instant_ms, "delayTime": duration_ms, "expireAfter": duration_ms, "window": duration_ms
+}  # fmt: skip
 
 
 class State:
@@ -98,9 +105,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now)
     and `delay_level` (from 1; RocketMQ's levels) says when. With a `window` (ms) it is due up to so much later: by its id
-    alone, so that many messages are spread evenly, and each has the same due again. `body` is a string, bytes, or any JSON
-    value. `reserved` are keys by which delayq itself counts: they are no part of the call, and nobody is handed them. Change
-    one by `msgspec.structs.replace`.
+    alone, so that many messages are spread evenly, and each has the same due again. A duration may be given as a `timedelta` or
+    as text such as '30m', and a date as an aware `datetime` or as RFC 3339; the fields are ms then.
+
+    `body` is a string, bytes, or any JSON value. `reserved` are keys by which delayq itself counts: they are no part of the
+    call, and nobody is handed them. Change one by `msgspec.structs.replace`.
     """
 
     topic: str
@@ -117,6 +126,42 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expire_after: int | None = None
     window: int | None = None
     reserved: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+
+        def __init__(
+            self,
+            *,
+            topic: str,
+            body: Any = "",
+            delay_time: Duration | None = None,
+            expect_date: Instant | None = None,
+            delay_level: int | None = None,
+            tags: str = "",
+            keys: tuple[str, ...] = (),
+            properties: Mapping[str, str] = {},
+            id: str | None = None,
+            ordering_key: str = "",
+            max_attempts: int | None = None,
+            expire_after: Duration | None = None,
+            window: Duration | None = None,
+            reserved: tuple[str, ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        # What cannot be read stays as it is: `validate` says so, and the other messages of a call are scheduled.
+        if (when := self.expect_date) is not None and type(when) is not int:
+            self._read("expect_date", instant_ms)
+        if (delay := self.delay_time) is not None and type(delay) is not int:
+            self._read("delay_time", duration_ms)
+        if (after := self.expire_after) is not None and type(after) is not int:
+            self._read("expire_after", duration_ms)
+        if (window := self.window) is not None and type(window) is not int:
+            self._read("window", duration_ms)
+
+    def _read(self, field: str, read: Callable[[Any], Any]) -> None:
+        with suppress(ValueError, OverflowError):
+            msgspec.structs.force_setattr(self, field, read(getattr(self, field)))
 
     def validate(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
@@ -283,7 +328,29 @@ def _check_text(field: str, value: object, limit: int) -> None:
         raise InvalidMessage(field, f"at most {limit} bytes of UTF-8; this has {size}")
 
 
+def given_duration(field: str, value: Duration | None) -> int | None:
+    """ms of a duration as a caller gave it; raises InvalidMessage."""
+    return _given(field, value, duration_ms)
+
+
+def given_instant(field: str, value: Instant | None) -> int | None:
+    """Unix ms of a time as a caller gave it; raises InvalidMessage."""
+    return _given(field, value, instant_ms)
+
+
+def _given(field: str, value: Any, read: Callable[[Any], Any]) -> int | None:
+    try:
+        found = read(value)
+    except (ValueError, OverflowError) as error:
+        raise InvalidMessage(field, str(error)) from None
+    if found is not None and type(found) is not int:
+        raise InvalidMessage(field, "is a whole number")
+    return found
+
+
 def _check_int(field: str, value: object, least: int, most: int) -> None:
+    if field in _READ and type(value) is not int:
+        _given(field, value, _READ[field])
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidMessage(field, "is a whole number")
     if not least <= value <= most:

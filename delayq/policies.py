@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import MAX_WINDOW, Limits
+from delayq.message import MAX_WINDOW, Limits, given_duration
 from delayq.patterns import check_pattern, compiled
 from delayq.remembered import Remembered
+from delayq.times import Duration
 
 __all__ = [
     "MAKER",
@@ -160,6 +162,40 @@ class Policy(_Set, frozen=True, kw_only=True):
     redact: tuple[str, ...] = ()
     min_replicas: int | None = None
     fsync: str | None = None
+
+    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+
+        def __init__(
+            self,
+            *,
+            match: str = "",
+            since: int = 0,
+            stored: str = "",
+            name: str = "",
+            order: int = 100,
+            rate: float | None = None,
+            burst: int | None = None,
+            per: Literal["topic", "policy"] = "topic",
+            max_in_flight: int | None = None,
+            window: Duration | None = None,
+            max_attempts: int | None = None,
+            backoff: Sequence[Duration] = (),
+            expire_after: Duration | None = None,
+            pending: int | None = None,
+            index: tuple[str, ...] = (),
+            redact: tuple[str, ...] = (),
+            min_replicas: int | None = None,
+            fsync: str | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name, field in (("window", "window"), ("expire_after", "expireAfter")):
+            value: Any = getattr(self, name)
+            if isinstance(value, str | timedelta):
+                msgspec.structs.force_setattr(self, name, given_duration(field, value))
+        waits: Any = self.backoff
+        if isinstance(waits, list | tuple) and any(isinstance(one, str | timedelta) for one in waits):
+            msgspec.structs.force_setattr(self, "backoff", tuple(given_duration("backoff", one) for one in waits))
 
     @property
     def field(self) -> str:

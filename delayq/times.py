@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["format_instant", "parse_duration", "parse_instant"]
+__all__ = ["Duration", "Instant", "duration_ms", "format_instant", "instant_ms", "parse_duration", "parse_instant"]
+
+#: A duration as Python callers may give it: ms, a timedelta, or text such as '30m'.
+Duration = int | timedelta | str
+#: A time as Python callers may give it: Unix ms, a datetime with its zone, or RFC 3339.
+Instant = int | datetime | str
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SHORT = re.compile(r"(?:\d{1,15}(?:ms|s|m|h|d))+", re.ASCII)
@@ -19,6 +24,7 @@ _ISO = re.compile(
 )
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 def parse_duration(text: str) -> int:
@@ -55,6 +61,28 @@ def parse_instant(text: str) -> int:
     except (ValueError, OverflowError):
         raise ValueError(hint) from None
     return (since.days * 86_400 + since.seconds) * 1000 + _ms_of_fraction(match.group(1))
+
+
+def duration_ms(value: Any) -> Any:
+    """ms of a timedelta or a text, rounded up; any other value stays as it is. Raises ValueError with a sentence."""
+    if isinstance(value, str):
+        return parse_duration(value)
+    return -(-value // _MS) if isinstance(value, timedelta) else value
+
+
+def instant_ms(value: Any) -> Any:
+    """Unix ms of a datetime or a text, rounded up; any other value stays as it is. Raises ValueError with a sentence."""
+    if isinstance(value, str):
+        return parse_instant(value)
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ValueError(
+                f"the datetime {value.isoformat()} has no time zone; give it its tzinfo, or use datetime.now(UTC)"
+            )
+        return -((_EPOCH - value) // _MS)
+    if isinstance(value, date):
+        raise ValueError(f"the date {value.isoformat()} has no time; give a datetime with its tzinfo")
+    return value
 
 
 # An answer to a batch has hundreds of times; made of parts that are there, they cost a tenth of what they would.

@@ -27,7 +27,7 @@ from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
-from delayq.message import Message
+from delayq.message import Message, given_duration, given_instant
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
@@ -37,6 +37,7 @@ from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import pause
 from delayq.store.connect.event_loop import pause as wait_for
 from delayq.store.connect.exchange import single
+from delayq.times import Duration, Instant
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -212,12 +213,16 @@ class AsyncCalls:
         self,
         id: str,
         *,
-        delay_time: int | None = None,
-        expect_date: int | None = None,
+        delay_time: Duration | None = None,
+        expect_date: Instant | None = None,
         delay_level: int | None = None,
         by: By | None = None,
     ) -> Rescheduled:
-        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level.
+
+        Here and elsewhere, a duration may also be a `timedelta` or text such as '30m', and a time an aware `datetime` or
+        RFC 3339.
+        """
         now = self._setup.clock.now()
         spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
         return await self._run(operations.reschedule(await self.context(), id, spec, by=by))
@@ -279,9 +284,11 @@ class AsyncCalls:
         """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them."""
         return await self._run(count_messages(await self.reading(), wanted))
 
-    async def forecast(self, begin: int, end: int, step: int, wanted: Filter = EVERYTHING) -> Forecast:
+    async def forecast(self, begin: Instant, end: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
         """How many messages fall due in each `step` (ms) from `begin` on, before `end` (Unix ms), of the topics of a filter."""
-        return await self._run(forecast(await self.reading(), begin, end, step, wanted))
+        first, last = given_instant("from", begin) or 0, given_instant("to", end) or 0
+        each = given_duration("step", step) or 0
+        return await self._run(forecast(await self.reading(), first, last, each, wanted))
 
     async def stats(self) -> list[QueueStats]:
         """The figures of every queue."""
@@ -296,8 +303,8 @@ class AsyncCalls:
         topic: str = "",
         reason: str = "",
         group: str | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
     ) -> DeadLetterPage:
         """A page of dead letters by the time of their death, the oldest first unless `newest`.
 
@@ -305,7 +312,8 @@ class AsyncCalls:
         died from `since` on and before `until` (Unix ms). With one of the first three a page may have fewer than `limit`, and not
         be the last. It has none and is not the last only if a second was not enough to find one.
         """
-        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=since, until=until)
+        begin, end = given_instant("since", since), given_instant("until", until)
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=begin, until=end)
         context, clock = await self.reading(), self._setup.clock
         began = clock.precise()
         page = await self._run(dead_letters(context, limit, token, wanted))
@@ -368,8 +376,8 @@ class AsyncCalls:
         match: str,
         *,
         reason: str | UnsetType | None = UNSET,
-        until: int | UnsetType | None = UNSET,
-        wait: int = 1_000,
+        until: Instant | UnsetType | None = UNSET,
+        wait: Duration = 1_000,
         by: By | None = None,
     ) -> Paused:
         """Pause the topics that a pattern with `*` and `?` covers, until they are resumed, or `until` (Unix ms).
@@ -378,10 +386,11 @@ class AsyncCalls:
         either: `state` says whether that is so. Again it says so anew: a `reason` or an `until` that is not given stays as it
         is, None takes it away. Raises NotReady for a worker that is too old.
         """
-        policies.check_wait(wait)
-        found = await self._run(policies.pause(await self.context(), match, reason, until, by))
+        longest = policies.check_wait(given_duration("wait", wait))
+        ends = until if isinstance(until, UnsetType) else given_instant("until", until)
+        found = await self._run(policies.pause(await self.context(), match, reason, ends, by))
         clock = self._setup.clock
-        end, look = clock.monotonic() + wait, LOOK
+        end, look = clock.monotonic() + longest, LOOK
         while True:
             found = await self._run(policies.paused(found, self._setup.longest_send))
             if found.in_flight == 0 or clock.monotonic() >= end:

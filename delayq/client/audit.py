@@ -15,7 +15,7 @@ import msgspec
 from delayq.client.plan import Context, Plan
 from delayq.client.tokens import read_token, token_of
 from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, Limits, check_id, check_key
+from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
 from delayq.patterns import check_pattern, compiled
 from delayq.store import commands
 from delayq.store.commands import Audited, AuditedMessage, Found, Retention
@@ -133,6 +133,10 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     may: Callable[[str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            msgspec.structs.force_setattr(self, name, given_instant(name, getattr(self, name)))
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidMessage for the first field that makes no sense."""

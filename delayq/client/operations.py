@@ -33,6 +33,7 @@ from delayq.store.commands import MOVED, Carriers, Command, Found, Meta, QueueSt
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
+from delayq.times import Duration, Instant
 
 __all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "RouteState", "Scheduled"]
 
@@ -127,12 +128,16 @@ def cancel_by_key(context: Context, key: str) -> Plan[list[Any]]:
     return by_key(context, key, cancel)
 
 
-def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
+def spec_of(
+    limits: Limits, now: int, delay_time: Duration | None, expect_date: Instant | None, delay_level: int | None
+) -> str:
     """The due as the scripts read it; raises InvalidMessage."""
-    Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level).validate(limits, now)
-    if expect_date is not None:
-        return f"a{expect_date}"
-    return f"r{delay_time if delay_time is not None else level_delay(limits.delay_levels, delay_level)}"
+    asked = Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level)
+    asked.validate(limits, now)
+    if asked.expect_date is not None:
+        return f"a{asked.expect_date}"
+    delay = asked.delay_time
+    return f"r{delay if delay is not None else level_delay(limits.delay_levels, delay_level)}"
 
 
 def reschedule(

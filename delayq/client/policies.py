@@ -172,10 +172,11 @@ def _need_newer(lines: Mapping[str, bytes], now: int, what: str) -> None:
         raise NotReady(f"{', '.join(old)} cannot {what}: start newer workers there first; nothing was done")
 
 
-def check_wait(wait: object) -> None:
-    """Raise InvalidMessage if nobody waits so long."""
+def check_wait(wait: object) -> int:
+    """The time to wait (ms); raises InvalidMessage if nobody waits so long."""
     if type(wait) is not int or not 0 <= wait <= LONGEST_WAIT:
         raise InvalidMessage("wait", f"is a whole number of ms, at most {LONGEST_WAIT}; {wait!r:.100} is not")
+    return wait
 
 
 def paused(one: Paused, patience: int) -> Plan[Paused]:

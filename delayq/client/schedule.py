@@ -211,8 +211,10 @@ def encode_all(
     """
     at = "p" if refuse_past else "a"
     made = ids_ending("")  # so that the due stands before the body from the first, and neither is made twice
-    for message in messages:
+    for place, message in enumerate(messages):
         try:
+            if not isinstance(message, Message):
+                raise InvalidMessage("message", f"item {place} is a {type(message).__name__}, and no Message")
             message.validate(limits, now)
             if routes is not None:
                 routes.check(message)

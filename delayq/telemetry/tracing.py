@@ -120,7 +120,7 @@ class SchedulingSpan:
 
         That of a trace that is not recorded leads nowhere, and would cost memory: it is left out.
         """
-        properties = message.properties
+        properties = getattr(message, "properties", None)  # what is no message is refused where it is encoded
         if not self._traceparent or not isinstance(properties, Mapping):
             return message
         if len(self._topics) < 2 and type(message.topic) is str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from delayq.message import State
+from delayq.message import State, given_instant
 from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import HELD_SET, Found, found
 from delayq.store.keys import QueueKeys
+from delayq.times import Instant
 
 __all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
 
@@ -27,8 +28,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages: all of what is given has to fit, '' and none stand for any.
 
     `topic` is a pattern with `*` and `?`; `among` are patterns one of which the topic has as well (None: whatever it is).
-    They are due from `due_from` on and before `due_to`, Unix ms; a dead letter goes by when it was buried. `property` is a
-    name with its value, `prefix` how the id begins, `key` a business key that they carry.
+    They are due from `due_from` on and before `due_to`, Unix ms (or given as an aware datetime, or as RFC 3339); a dead letter
+    goes by when it was buried. `property` is a name with its value, `prefix` how the id begins, `key` a business key that they
+    carry.
     """
 
     topic: str = ""
@@ -40,6 +42,26 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     due_from: int | None = None
     due_to: int | None = None
     key: str | None = None
+
+    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+
+        def __init__(
+            self,
+            *,
+            topic: str = "",
+            among: tuple[str, ...] | None = None,
+            tags: str = "",
+            property: tuple[str, str] | None = None,
+            prefix: str = "",
+            states: tuple[str, ...] = (),
+            due_from: Instant | None = None,
+            due_to: Instant | None = None,
+            key: str | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name, field in (("due_from", "dueFrom"), ("due_to", "dueTo")):
+            msgspec.structs.force_setattr(self, name, given_instant(field, getattr(self, name)))
 
     def wants(self, *states: str) -> bool:
         """Whether messages in one of these states may fit."""
