@@ -18,6 +18,7 @@ from api import asgi
 from api.asgi import answer_problem
 from api.wire.problems import Problem
 from delayq import Settings
+from delayq.listening import listen, shown
 
 __all__ = ["Server", "make_server"]
 
@@ -308,6 +309,15 @@ def _head_too_large() -> Problem:
 class Server(uvicorn.Server):
     """uvicorn's server, stopped by `stop`; who runs it minds the signals."""
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until `stop`; raises ConfigError if the address cannot be listened on."""
+        sockets = sockets or listen(self.config.host, self.config.port, "DELAYQ_API_PORT")
+        try:
+            await super().serve(sockets)
+        finally:
+            for one in sockets:
+                one.close()
+
     def stop(self) -> None:
         """Finish the requests that are under way, then return from `serve`; a second call does not wait for them."""
         self.force_exit = self.should_exit
@@ -316,7 +326,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
-        log.info("api_started", address=f"{self.config.host}:{self.config.port}")
+        log.info("api_started", address=shown(self.config.host, self.config.port))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, and finish those that are under way."""

@@ -206,7 +206,11 @@ class Settings(BaseSettings):
         default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
     )
 
-    api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
+    api_host: str = Field(
+        default="127.0.0.1",
+        description="address of the HTTP API and of a worker's port; '0.0.0.0': every address of IPv4; "
+        "'::' or empty: every address of IPv6 and IPv4",
+    )
     api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
     api_keys: str = Field(
         default="", description="the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys"

@@ -168,6 +168,16 @@ def test_each_selector_selects_the_pods_of_one_deployment(objects: Objects) -> N
             assert selects(spread["labelSelector"]["matchLabels"], pods[one["metadata"]["name"]])
 
 
+def test_the_api_may_have_addresses_of_both_families() -> None:
+    """`::` is every address of IPv6 and IPv4: tests/unit/test_listening.py."""
+    for name, listens, policy in (("full", "::", "PreferDualStack"), ("minimal", "0.0.0.0", None)):
+        rendered = render(name)
+        api = pod_of(of_kind(rendered, "Deployment", "-api"))["containers"][0]
+        assert {"name": "DELAYQ_API_HOST", "value": listens} in api["env"]
+        (service,) = [one for one in rendered if one["kind"] == "Service" and one["spec"].get("clusterIP") != "None"]
+        assert service["spec"].get("ipFamilyPolicy") == policy
+
+
 def test_monitors_select_services_and_scalers_deployments_without_a_number(objects: Objects) -> None:
     services = [one for one in objects if one["kind"] == "Service"]
     for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):

@@ -1,67 +1,137 @@
-"""A worker's own HTTP server: /livez, /readyz and /metrics, on threads of their own."""
+"""A worker's own HTTP port: /livez, /readyz and /metrics. One thread serves it, and no caller can hold it up.
+
+A connection is one request, so no byte behind its head is ever read as another one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import re
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from delayq.errors import ConfigError
+from delayq.listening import listen
 from workers.node.complaints import complaints
 from workers.node.node import Node
 
-__all__ = ["serve"]
+__all__ = ["HealthPort", "serve"]
 
-TIMEOUT = 10.0
+#: Connections at a time. One more closes the oldest one, so that a probe is answered whoever holds the others.
+CONNECTIONS: Final = 64
+#: From the beginning of a connection to its end, however slowly its bytes come or are read.
+SECONDS: Final = 10.0
+HEAD_BYTES: Final = 16 * 1024
+
+_FIRST_LINE: Final = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]\r\n")
 
 
-def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> None:
-    """Answer until the process ends; raises ConfigError if the port is taken."""
+def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> HealthPort:
+    """Answer until the process ends, or the port is closed; raises ConfigError if it cannot listen."""
+    return HealthPort(listen(host, port, "DELAYQ_WORKER_PORT"), node, registry)
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = TIMEOUT
 
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-            elif path == "/livez":
-                self._say(200, {"status": "alive"})
-            elif path == "/readyz":
-                missing = complaints(node)
-                self._say(
-                    503 if missing else 200,
-                    {"status": "not ready", "missing": missing} if missing else {"status": "ready"},
-                )
-            else:
-                self._say(404, {"status": "there are /livez, /readyz and /metrics"})
+class HealthPort:
+    """The port, served by a thread of its own."""
 
-        def _say(self, status: int, body: dict[str, Any]) -> None:
-            self._answer(status, json.dumps(body).encode(), "application/json")
+    def __init__(self, sockets: list[socket.socket], node: Node, registry: CollectorRegistry) -> None:
+        self._sockets = sockets
+        self._node = node
+        self._registry = registry
+        self._open: dict[asyncio.Task[Any], None] = {}  # the oldest first
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+        self._thread.start()
 
-        def _answer(self, status: int, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def close(self) -> None:
+        """Close the port and its connections."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: probes come every few seconds."""
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    async def _serve(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for one in self._sockets:
+                server = await asyncio.start_server(self._connected, sock=one, limit=HEAD_BYTES)
+                await stack.enter_async_context(server)
+            await self._stopped.wait()
+            for task in list(self._open):
+                task.cancel()
 
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Nothing: who asked has gone."""
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.cancel()
+        self._open[task] = None
+        try:
+            # A caller that goes away, or is cut off, gets no answer, and that is no event.
+            with contextlib.suppress(TimeoutError, OSError, asyncio.CancelledError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(SECONDS):
+                    await self._answer(reader, writer)
+        finally:
+            self._open.pop(task, None)
+            writer.transport.abort()
 
-    try:
-        server = Server((host, port), Handler)
-    except OSError as error:
-        raise ConfigError(f"DELAYQ_WORKER_PORT: cannot listen on {host}:{port}: {error.strerror}") from None
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            answer = _json(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"status": f"a head has at most {HEAD_BYTES} bytes"}
+            )
+        else:
+            answer = await self._answer_to(head)
+        writer.write(answer)
+        await writer.drain()
+        writer.write_eof()
+        while await reader.read(HEAD_BYTES):
+            pass  # to close before the caller has sent everything could take the answer away from it
+
+    async def _answer_to(self, head: bytes) -> bytes:
+        first = _FIRST_LINE.match(head)
+        if first is None:
+            return _json(HTTPStatus.BAD_REQUEST, {"status": "this is no HTTP/1.1"})
+        method, target = first.groups()
+        if method not in (b"GET", b"HEAD"):
+            return _json(HTTPStatus.METHOD_NOT_ALLOWED, {"status": "this port takes GET and HEAD"}, "Allow: GET, HEAD")
+        match target.partition(b"?")[0]:
+            case b"/livez":
+                answer = _json(HTTPStatus.OK, {"status": "alive"})
+            case b"/readyz":
+                answer = await asyncio.to_thread(self._ready)
+            case b"/metrics":
+                answer = await asyncio.to_thread(self._metrics)
+            case _:
+                answer = _json(HTTPStatus.NOT_FOUND, {"status": "there are /livez, /readyz and /metrics"})
+        return answer if method == b"GET" else answer[: answer.index(b"\r\n\r\n") + 4]
+
+    def _ready(self) -> bytes:
+        if missing := complaints(self._node):
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "missing": missing})
+        return _json(HTTPStatus.OK, {"status": "ready"})
+
+    def _metrics(self) -> bytes:
+        return _whole(HTTPStatus.OK, generate_latest(self._registry), f"Content-Type: {CONTENT_TYPE_LATEST}")
+
+
+def _json(status: HTTPStatus, body: dict[str, Any], *headers: str) -> bytes:
+    return _whole(status, json.dumps(body).encode(), "Content-Type: application/json", *headers)
+
+
+def _whole(status: HTTPStatus, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", f"Date: {formatdate(usegmt=True)}", *headers]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
