@@ -34,6 +34,8 @@ def with_user(url: str, user: str, password: str) -> str:
     place = rest.partition("?")[0]
     if not password:
         raise ValueError("DELAYQ_REDIS_USER goes with DELAYQ_REDIS_PASSWORD, which must not be empty")
-    if not separator or "@" in place:
+    if not separator:
+        raise ValueError("DELAYQ_REDIS_URL has no '://' in it; a Unix socket is unix:///path/of/the.sock")
+    if "@" in place:
         raise ValueError("DELAYQ_REDIS_PASSWORD is for a DELAYQ_REDIS_URL without a user and a password in it")
     return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 
@@ -19,6 +20,10 @@ class LogTarget:
     max_batch = 500
 
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
+        if url != "log:":
+            raise ConfigError(
+                f"route {route.name}: the target that writes to standard output is 'log:', and nothing behind it"
+            )
         self._route = route
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:

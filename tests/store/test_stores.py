@@ -492,12 +492,11 @@ def test_a_black_hole_ends_with_the_time_out_and_nothing_is_repeated(proxy: Faul
     assert list(proxy.commands).count("echo") == 2
 
 
-def test_a_url_changes_neither_the_protocol_nor_how_often_connections_are_made(
-    valkey: ServerUnderTest, make: Any
-) -> None:
-    store = make(f"{valkey.url}?protocol=3&max_connections=2")
-    for _ in range(4):
-        assert "resp=2" in store.run(plain("CLIENT", "INFO", read=bytes.decode))
+def test_what_a_url_says_holds_for_every_connection(valkey: ServerUnderTest, make: Any) -> None:
+    store = make(valkey.url.replace("/0", "/3") + "?client_name=shop")
+    for _ in range(3):
+        told = store.run(plain("CLIENT", "INFO", read=bytes.decode))
+        assert all(word in told.split() for word in ("resp=2", "db=3", "name=shop"))
         valkey.admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # the next command makes a new connection
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from delayq.errors import ConfigError
 from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets, without_user
+from delayq.store.connect.peer import connection_options
+from delayq.store.connect.store import Store
 
 
 def test_a_single_server_is_left_to_redis_py() -> None:
@@ -27,10 +31,10 @@ def test_sentinels_name_a_service_and_its_servers_take_user_and_database() -> No
 
 
 def test_sentinels_have_a_user_of_their_own_which_is_no_option_of_the_servers() -> None:
-    url = "rediss+sentinel://me:a@one/orders?sentinel_username=asker&socket_timeout=1&sentinel_password=p%40+/s"
+    url = "rediss+sentinel://me:a@one/orders?sentinel_username=asker&client_name=me&sentinel_password=p%40+/s"
     found = parse(url)
-    assert found.url_of(("one", 26379), sentinel=True) == "rediss://asker:p%40%2B%2Fs@one:26379?socket_timeout=1"
-    assert found.url_of(("10.0.0.7", 6380)) == "rediss://me:a@10.0.0.7:6380/0?socket_timeout=1"
+    assert found.url_of(("one", 26379), sentinel=True) == "rediss://asker:p%40%2B%2Fs@one:26379?client_name=me"
+    assert found.url_of(("10.0.0.7", 6380)) == "rediss://me:a@10.0.0.7:6380/0?client_name=me"
     assert parse("redis+sentinel://one/orders?sentinel_password=x").sentinel_user == ":x@"
 
 
@@ -68,12 +72,11 @@ SAME = [
     ("unix:///a", "unix:///b", False),
     ("unix:///a?db=1", "unix:///a", False),
     ("unix://me:word@h:1/a?db=2", "redis://h:1/2", True),
-    ("unix://h/a", "redis://h", False),
-    ("unix://h/a", "unix://h/b", False),
     ("unix://h:1/a", "unix:///a", True),
     ("unix://h:1/a", "redis://h:1/2", False),
     ("unix://h:1/a", "redis://h:2", False),
-    ("unix:///a", "redis:///a", False),
+    ("unix:///a", "redis:///0", False),
+    ("redis:///0", "redis://localhost:6379?db=0", True),
 ]
 
 
@@ -87,20 +90,109 @@ WRONG = [
     ("http://h", "begins with redis://"),
     ("localhost:6379", "begins with redis://"),
     ("redis:", "begins with redis://"),
-    ("redis://h:port", "[Pp]ort"),
+    ("unix:/run/redis.sock", "begins with redis://"),
+    # where it is
+    ("redis://h:port", "a port is a number"),
+    ("redis://h:0", "a port is a number"),
+    ("redis://h:65536", "a port is a number"),
+    ("redis://:7000", "no host:port"),
+    ("redis://one,two/0", "redis.sentinel:// or redis.cluster://"),
+    ("redis://h /0", "blank"),
+    ("redis://h/0\n", "control character"),
+    ("unix:///a\tb", "control character"),
     ("redis+cluster://", "names no host"),
+    ("redis+cluster://a:1,", "no host:port"),
+    ("redis+cluster://a:1,,b:2", "no host:port"),
+    ("redis+cluster://h:1x", "a port is a number"),
+    ("redis+cluster://:7000", "no host:port"),
+    ("unix://var/run/redis.sock", "three slashes"),
+    ("unix://", "names no socket"),
+    ("unix:///", "names no socket"),
+    # which database
+    ("redis://h/shop", "number of a database"),
+    ("redis://h/1/2", "number of a database"),
+    ("redis://h//1", "number of a database"),
+    ("redis://h/-1", "number of a database"),
+    ("redis://h/+1", "number of a database"),
+    ("redis://h/\u0661", "number of a database"),
+    ("redis://h/0x1", "number of a database"),
+    ("redis://h/1?db=2", "db stands before the question mark"),
+    ("redis://h?db=x", "db is the number of a database"),
+    ("redis://h?db=1&db=2", "db twice"),
+    ("redis://h?db=", "db is empty"),
     ("redis+cluster://h:1/2", "has no databases"),
-    ("redis+cluster://h:1x", "[Pp]ort"),
-    ("redis+cluster://:7000", "is no host:port"),
+    ("redis+cluster://h:1?db=0", "the option db, which means nothing here"),
     ("redis+sentinel://h:1", "the name of the service"),
     ("redis+sentinel://h:1/name/x", "the database is a number"),
+    ("redis+sentinel://h:1/name/\u0661", "the database is a number"),
     ("redis+sentinel://h:1/a/0/b", "the name of the service"),
+    ("redis+sentinel://h:1/a?db=1", "the option db, which means nothing here"),
+    # who
+    ("redis://u:p@h?password=x", "password stands before the question mark"),
+    ("redis://u:p@h?username=x", "username stands before the question mark"),
+    ("redis+sentinel://h:1/a?password=x", "the option password, which means nothing here"),
+    ("redis://h?sentinel_password=x", "the option sentinel_password, which means nothing here"),
     ("redis+sentinel://h:1/a?sentinel_username=me", "goes with sentinel_password"),
-    ("redis+sentinel://h:1/a?sentinel_password=", "must not be empty"),
-]
+    ("redis+sentinel://h:1/a?sentinel_password=", "sentinel_password is empty"),
+    ("redis://:p#w@h/0", "written %23"),
+    ("redis://h/0#1", "written %23"),
+    # how
+    *(
+        (f"redis://h?{name}=1", f"the option {name}, which means nothing here: known are")
+        for name in (
+            "health_check_interval", "max_connections", "retry_on_timeout", "retry_on_error", "protocol", "decode_responses",
+            "encoding", "encoding_errors", "socket_read_size", "lib_name", "ssl", "credential_provider", "command_packer",
+            "DB", "clientname",
+        )
+    ),
+    ("redis://h?socket_timeout=1", "use DELAYQ_REDIS_TIMEOUT"),
+    ("redis://h?timeout=1", "use DELAYQ_REDIS_TIMEOUT"),
+    ("redis+cluster://h?max_connections=1", "max_connections, which means nothing here"),
+    ("redis+sentinel://h/a?health_check_interval=1", "health_check_interval, which means nothing here"),
+    ("redis://h?client_name=", "client_name is empty"),
+    ("redis://h?client_name", "client_name is empty"),
+    ("redis://h?client_name=a+b", "client_name takes visible ASCII"),
+    ("redis://h?socket_keepalive=maybe", "socket_keepalive is true or false"),
+    ("redis://h?socket_connect_timeout=soon", "socket_connect_timeout is a number of seconds"),
+    ("redis://h?socket_connect_timeout=0", "socket_connect_timeout is a number of seconds"),
+    ("redis://h?ssl_ca_certs=a", "ssl_ca_certs is for TLS"),
+    ("rediss://h?ssl_cert_reqs=perhaps", "ssl_cert_reqs is none, optional or required"),
+    ("unix:///a?socket_keepalive=1", "means nothing for a Unix socket"),
+]  # fmt: skip
 
 
-def test_another_url_is_refused() -> None:
-    for url, reason in WRONG:
-        with pytest.raises(ConfigError, match=f"the Redis URL is wrong: .*{reason}"):
+@pytest.mark.parametrize(("url", "reason"), WRONG)
+def test_what_a_url_says_and_what_would_do_nothing_is_refused_by_name(url: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"the Redis URL is wrong: .*{reason}"):
+        parse(url)
+
+
+def test_no_sentence_about_a_url_shows_its_password() -> None:
+    for url in (
+        "redis://me:se/cret@h/0", "redis://me:se?cret@h/0", "redis://me:se#cret@h/0", "redis://me:se cret@h/0",
+        "redis+cluster://me:se/cret@h", "redis+sentinel://me:se?cret@h/a", "redis://h?password=secret&password=secret",
+    ):  # fmt: skip
+        with pytest.raises(ConfigError) as caught:
             parse(url)
+        assert "cret" not in str(caught.value)
+
+
+def test_what_is_accepted_is_handed_to_each_connection() -> None:
+    url = "rediss://me:p%40ss@h:1/2?client_name=shop&socket_connect_timeout=0.5&socket_keepalive=no&ssl_cert_reqs=none&ssl_ciphers=a%2520b"
+    found = connection_options(url, 2.0)
+    for name, value in {
+        "host": "h", "port": 1, "db": 2, "username": "me", "password": "p@ss", "client_name": "shop",
+        "socket_connect_timeout": 0.5, "socket_keepalive": False, "ssl_cert_reqs": "none", "ssl_ciphers": "a%20b",
+        "socket_timeout": 2.0, "protocol": 2,
+    }.items():  # fmt: skip
+        assert found[name] == value
+    assert connection_options("unix://h:1/a%20b?db=3&username=me&password=x", 1.0).items() >= {
+        "path": "/a b", "db": 3, "username": "me", "password": "x",
+    }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_ca_path"])
+def test_a_file_that_cannot_be_read_is_told_at_the_start(name: str, tmp_path: Path) -> None:
+    for url in ("rediss://h?", "rediss+cluster://h?", "rediss+sentinel://h/a?"):
+        with pytest.raises(ConfigError, match=f"the Redis URL is wrong: {name}: .*cannot be read"):
+            Store(f"{url}{name}={tmp_path}/missing")

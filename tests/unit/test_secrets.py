@@ -25,11 +25,11 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("url", "whole"),
     [
-        ("redis://one:6379/2?ssl=1", f"redis://delayq:{QUOTED}@one:6379/2?ssl=1"),
+        ("redis://one:6379/2?client_name=a@b", f"redis://delayq:{QUOTED}@one:6379/2?client_name=a@b"),
         ("env:PLACE", f"redis://delayq:{QUOTED}@one:6379/2"),
         ("rediss+sentinel://a:1,b:2/shop", f"rediss+sentinel://delayq:{QUOTED}@a:1,b:2/shop"),
         ("redis+cluster://a:1,b:2", f"redis+cluster://delayq:{QUOTED}@a:1,b:2"),
-        ("unix:///run/redis.sock?email=a@b", f"unix://delayq:{QUOTED}@/run/redis.sock?email=a@b"),
+        ("unix:///run/redis.sock?client_name=a@b", f"unix://delayq:{QUOTED}@/run/redis.sock?client_name=a@b"),
     ],
 )
 def test_a_password_of_its_own_gets_into_any_url(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.targets import Target, open_target
 from tests.support.deliveries import delivery, outcomes
@@ -121,3 +122,24 @@ def test_a_standard_output_that_is_gone_took_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.stdout", Closed())
     target = open_target(Route(name="r", target="log:"), f"redis://{LOCALHOST}/0")
     assert outcomes(target.send([delivery("a")], 1.0)) == ["unavailable"]
+
+
+# -- URLs ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+stream:/x", "redis+stream:?a=1", "redis+stream:#f", "redis+stream:orders", "redis+stream:///0", "redis+stream://h/shop",
+        "redis+stream://h/1/2", "redis+stream://h/0#f", "redis+stream://h?max_connections=1", "redis+stream://h?socket_timeout=1",
+        "redis+stream:redis://h/1/2", "redis+stream:http://h", "redis+stream:redis+cluster://h/1",
+        "log:orders", "log://h", "log:?a=1", "log:#x",
+        "kafka://h:9092/t?x=1", "kafka://h:9092/t#x", "kafka://h:9092/a/b", "kafka://u:p@h/t", "kafka://h:65536/t", "kafka://h:0/t",
+        "rocketmq://h:8081/t", "rocketmq://h:8081?x=1", "rocketmq://h:8081#x", "rocketmq://u:p@h:8081", "rocketmq://h:65536",
+        "rabbitmq://h/v?x=1", "rabbitmq://h/v#x", "rabbitmq://h:65536", "rabbitmq://h,",
+        "https://example.com/a#x", "https://u:p@example.com/a", "https://example.com:65536/",
+    ],
+)  # fmt: skip
+def test_a_part_of_a_url_that_would_do_nothing_is_refused_by_the_name_of_the_route(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^route mine: "):
+        open_target(Route(name="mine", target=url), f"redis://{LOCALHOST}:1/0")

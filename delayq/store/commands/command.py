@@ -35,7 +35,8 @@ MOVED: Final = "moved"
 class Command(msgspec.Struct, Generic[T], frozen=True):
     """One call to Redis: a script by name, or (`script` empty) a plain command in `args`.
 
-    `misled` says of an answer whether it shows that the server is not the primary.
+    `misled` says of an answer whether it shows that the server is not the primary. `once`: it is not sent again after its reply
+    was lost.
     """
 
     script: str
@@ -43,6 +44,7 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
     args: Sequence[Arg]
     read: Callable[[Any], T]
     misled: Callable[[T], bool] | None = None
+    once: bool = False
 
 
 class Kept(list[Command[Any]]):
@@ -74,9 +76,9 @@ Now = int | str
 EVERY: Final = ("*",)
 
 
-def plain(*args: Arg, read: Callable[[Any], T], key: str = "") -> Command[T]:
+def plain(*args: Arg, read: Callable[[Any], T], key: str = "", once: bool = False) -> Command[T]:
     """A plain Redis command. In a cluster it goes where `key` lies; without one its second word is taken for it."""
-    return Command("", (key,) if key else (), args, read)
+    return Command("", (key,) if key else (), args, read, once=once)
 
 
 def allowed(ids: Sequence[str], topics: Sequence[str] | None) -> tuple[str, ...]:

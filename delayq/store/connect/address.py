@@ -1,16 +1,35 @@
-"""Where Redis is: every form of URL that is taken, parsed in this one place."""
+"""Where Redis is: every form of URL that is taken, parsed in this one place.
+
+Each part of a URL is used, or refused by its name. redis-py never sees a URL: it would ignore what it does not understand,
+and takes options that mean nothing where delayq reads and writes.
+"""
 
 from __future__ import annotations
 
-from typing import Final
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit
 
 import msgspec
 
 from delayq.errors import ConfigError
 from delayq.urls import split_url
 
-__all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "hosts", "parse", "without_secrets", "without_user"]
+__all__ = [
+    "CLUSTER",
+    "SENTINEL",
+    "SINGLE",
+    "Address",
+    "Node",
+    "arguments",
+    "check_files",
+    "hosts",
+    "parse",
+    "without_secrets",
+    "without_user",
+]
 
 SINGLE: Final = "single"
 SENTINEL: Final = "sentinel"
@@ -57,32 +76,134 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def _places(self) -> set[tuple[object, ...]]:
         if self.kind != SINGLE:
             return {(self.kind, *sorted(self.nodes), self.service, self.db)}
-        parts = urlsplit(self.url)
-        (db,) = parse_qs(parts.query).get("db", [""])
-        if parts.scheme != "unix":
-            return {(parts.hostname, parts.port or 6379, db or parts.path.strip("/") or "0")}
-        socket = (unquote(parts.path), db or "0")
-        return {socket, (parts.hostname, parts.port, db or "0")} if parts.hostname and parts.port else {socket}
+        given = arguments(self.url)
+        host, port, db = given.get("host"), given.get("port"), given["db"]
+        if "path" not in given:
+            return {(host, port or 6379, db)}
+        socket = (given["path"], db)
+        return {socket, (host, port, db)} if host is not None else {socket}
+
+
+# -- what stands behind the question mark ---------------------------------------------------------------------------------
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[!-~]+", value):
+        raise ValueError("takes visible ASCII without blanks")
+    return value
+
+
+def _flag(value: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if value.lower() not in known:
+        raise ValueError("is true or false")
+    return known[value.lower()]
+
+
+def _seconds(value: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", value) or not float(value):
+        raise ValueError("is a number of seconds")
+    return float(value)
+
+
+def _trust(value: str) -> str:
+    if value not in ("none", "optional", "required"):
+        raise ValueError("is none, optional or required")
+    return value
+
+
+def _database(value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", value):
+        raise ValueError("is the number of a database")
+    return int(value)
+
+
+#: The options of redis-py that mean something here, and how each is read.
+_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "client_name": _name,
+    "socket_connect_timeout": _seconds,
+    "socket_keepalive": _flag,
+    "ssl_ca_certs": _text,
+    "ssl_ca_data": _text,
+    "ssl_ca_path": _text,
+    "ssl_cert_reqs": _trust,
+    "ssl_certfile": _text,
+    "ssl_check_hostname": _flag,
+    "ssl_ciphers": _text,
+    "ssl_keyfile": _text,
+    "ssl_password": _text,
+}
+_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+#: What only the URL of one server may say so: elsewhere it stands before the hosts, and in the path.
+_OF_ONE: Final[dict[str, Callable[[str], Any]]] = {"db": _database, "username": _text, "password": _text}
+_OF_SENTINELS: Final[dict[str, Callable[[str], Any]]] = dict.fromkeys(_SENTINEL_USER, _text)
+_INSTEAD: Final = {"socket_timeout": "DELAYQ_REDIS_TIMEOUT", "timeout": "DELAYQ_REDIS_TIMEOUT"}
+
+
+def _options(parts: SplitResult, known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """The options by name; raises ValueError, which never shows a value: it may be a secret."""
+    found: dict[str, Any] = {}
+    for option in parts.query.split("&") if parts.query else ():
+        name, _, value = option.partition("=")
+        if name not in known:
+            shown = f"the option {name}" if re.fullmatch(r"[A-Za-z_-]{1,40}", name) else "an option"
+            hint = f"use {_INSTEAD[name]}" if name in _INSTEAD else f"known are {', '.join(sorted(known))}"
+            raise ValueError(f"it has {shown}, which means nothing here: {hint}")
+        if name in found:
+            raise ValueError(f"it has the option {name} twice")
+        if not value:
+            raise ValueError(f"its option {name} is empty")
+        if name.startswith("ssl_") and not parts.scheme.startswith("rediss"):
+            raise ValueError(f"its option {name} is for TLS: the URL begins with rediss")
+        if name.startswith("socket_") and parts.scheme == "unix":
+            raise ValueError(f"its option {name} means nothing for a Unix socket")
+        try:
+            found[name] = known[name](unquote_plus(value, errors="strict"))
+        except UnicodeDecodeError:
+            raise ValueError(f"its option {name} is not UTF-8") from None
+        except ValueError as error:
+            raise ValueError(f"its option {name} {error}") from None
+    return found
+
+
+def check_files(address: Address) -> None:
+    """Raise ConfigError if a file that the URL names cannot be read."""
+    given = _options(_split(address.url), _OPTIONS | _OF_ONE | _OF_SENTINELS)
+    for name in _FILES:
+        if (path := given.get(name)) is None:
+            continue
+        try:
+            if name != "ssl_ca_path":
+                Path(path).read_bytes()
+            elif not Path(path).is_dir():
+                raise NotADirectoryError(20, "it is no directory")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no path"
+            raise ConfigError(f"the Redis URL is wrong: {name}: {path} cannot be read: {reason}") from None
+
+
+# -- the URL ---------------------------------------------------------------------------------------------------------------
 
 
 def parse(url: str) -> Address:
-    """What the URL says; raises ConfigError. Options that redis-py does not know are told when a store is made."""
+    """What the URL says; raises ConfigError."""
     try:
-        parts = split_url(url)
-        kind = _SCHEMES.get(parts.scheme)
-        if kind is None or "://" not in url:
-            *most, last = (f"{scheme}://" for scheme in _SCHEMES)
-            raise ValueError(f"it begins with {', '.join(most)} or {last}")
+        parts = _split(url)
+        kind = _SCHEMES[parts.scheme]
         if kind == SINGLE:
-            parts = urlsplit(url)
-            (parts.hostname or "").encode("idna")
-            _ = parts.port
+            _single(parts)
             return Address(kind=kind, url=url)
         user, at, hosts = parts.netloc.rpartition("@")
-        nodes = tuple(_node(one, _PORTS[kind]) for one in hosts.split(",") if one)
-        if not nodes:
+        if not hosts:
             raise ValueError("it names no host")
+        nodes = tuple(_node(one, _PORTS[kind]) for one in hosts.split(","))
         service, db = _path(kind, parts.path)
+        more = _OF_SENTINELS if kind == SENTINEL else {}
+        _options(parts, _OPTIONS | more)
         query, sentinel_user = _sentinel_user(parts.query) if kind == SENTINEL else (parts.query, "")
         return Address(
             kind=kind,
@@ -99,12 +220,68 @@ def parse(url: str) -> Address:
         raise ConfigError(f"the Redis URL is wrong: {error}") from None
 
 
-def _node(text: str, port: int) -> Node:
+def arguments(url: str) -> dict[str, Any]:
+    """What a connection to one server takes: host and port or path, db, user, options. Raises ValueError."""
+    return _single(_split(url))
+
+
+def _split(url: str) -> SplitResult:
+    parts = split_url(url)
+    if parts.scheme not in _SCHEMES or "://" not in url:
+        *most, last = (f"{scheme}://" for scheme in _SCHEMES)
+        raise ValueError(f"it begins with {', '.join(most)} or {last}")
+    if "#" in url:
+        raise ValueError("it has a #, which is written %23 in a password")
+    if re.search(r"[\x00-\x1f\x7f]" if parts.scheme == "unix" else r"[\x00-\x20\x7f]", url):
+        raise ValueError("it has a blank or a control character")
+    return parts
+
+
+def _single(parts: SplitResult) -> dict[str, Any]:
+    user, _, place = parts.netloc.rpartition("@")
+    found: dict[str, Any] = {}
+    name, _, password = user.partition(":")
+    found |= {key: unquote(value) for key, value in (("username", name), ("password", password)) if value}
+    if "," in place:
+        raise ValueError("it names several hosts: that takes redis+sentinel:// or redis+cluster://")
+    if place:
+        found["host"], port = _host_and_port(place, None)
+        found |= {"port": port} if port is not None else {}
+    if parts.scheme == "unix":
+        if place and "port" not in found:
+            raise ValueError("a Unix socket has three slashes: unix:///path/of/the.sock")
+        if not parts.path.strip("/"):
+            raise ValueError("it names no socket: unix:///path/of/the.sock")
+        found["path"] = unquote(parts.path)
+    elif parts.path not in ("", "/"):
+        if not re.fullmatch(r"/[0-9]{1,9}/?", parts.path):
+            raise ValueError("behind the host stands the number of a database, as /0, or nothing")
+        found["db"] = int(parts.path.strip("/"))
+    if parts.scheme != "unix":
+        found.setdefault("host", "localhost")
+    for option, value in _options(parts, _OPTIONS | _OF_ONE).items():
+        if option in found:
+            raise ValueError(f"its option {option} stands before the question mark, too")
+        found[option] = value
+    return {"db": 0} | found
+
+
+def _host_and_port(text: str, port: int | None) -> tuple[str, int | None]:
     parts = urlsplit(f"//{text}")
-    if not parts.hostname or parts.path:
-        raise ValueError(f"{text!r} is no host:port")
+    if not parts.hostname or parts.path or "@" in text:
+        raise ValueError("it has a host that is no host:port")
     parts.hostname.encode("idna")
-    return parts.hostname, parts.port if parts.port is not None else port
+    given = text.rpartition("]")[2].rpartition(":")
+    if given[1]:
+        if not re.fullmatch(r"[0-9]{1,5}", given[2]) or not 0 < int(given[2]) < 65_536:
+            raise ValueError("a port is a number from 1 to 65535")
+        port = int(given[2])
+    return unquote(parts.hostname), port
+
+
+def _node(text: str, port: int) -> Node:
+    host, given = _host_and_port(text, port)
+    return host, given if given is not None else port
 
 
 def _sentinel_user(query: str) -> tuple[str, str]:
@@ -140,7 +317,7 @@ def without_user(url: str) -> str:
 def hosts(url: str) -> list[str]:
     """The hosts that it names; '' is this machine."""
     where = parse(url)
-    return [host for host, _ in where.nodes] or [urlsplit(url).hostname or ""]
+    return [host for host, _ in where.nodes] or [arguments(url).get("host", "")]
 
 
 def _path(kind: str, path: str) -> tuple[str, int]:
@@ -152,6 +329,6 @@ def _path(kind: str, path: str) -> tuple[str, int]:
         return "", 0
     if not 1 <= len(words) <= 2:
         raise ValueError("behind the sentinels stands the name of the service, and perhaps a database: /mymaster/0")
-    if len(words) == 2 and not words[1].isdecimal():
+    if len(words) == 2 and not re.fullmatch(r"[0-9]{1,9}", words[1]):
         raise ValueError(f"the database is a number, not {words[1]!r}")
     return words[0], int(words[1]) if len(words) == 2 else 0

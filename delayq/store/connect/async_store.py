@@ -61,6 +61,7 @@ class AsyncStore:
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
         self._connections = connections
         where = address.parse(url)
+        address.check_files(where)
         self._primary: AsyncPrimary | None = None
         self._cluster: AsyncCluster | None = None
         try:

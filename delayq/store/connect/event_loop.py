@@ -23,7 +23,6 @@ from delayq.store.connect.peer import (
     Lease,
     connection_options,
     fault_of,
-    pin,
     reader,
     usable,
 )
@@ -60,11 +59,10 @@ class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
     pass
 
 
-_CLOSED_AT_ONCE: Final[dict[Any, Any]] = {
-    redis.asyncio.Connection: _Tcp,
-    redis.asyncio.SSLConnection: _Tls,
-    redis.asyncio.UnixDomainSocketConnection: _Unix,
-}
+def _class_of(url: str) -> Any:
+    if url.startswith("unix:"):
+        return _Unix
+    return _Tls if url.startswith("rediss:") else _Tcp
 
 
 class Server:
@@ -74,9 +72,7 @@ class Server:
         self._timeout = timeout
         # No time-out of a single reply: `Connection` has its own.
         own = {"socket_timeout": None, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
-        self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **(connection_options(url, timeout) | own))
-        pin(self._factory)
-        self._factory.connection_class = _CLOSED_AT_ONCE[self._factory.connection_class]
+        self._factory: Any = redis.asyncio.ConnectionPool(_class_of(url), **(connection_options(url, timeout) | own))
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
         self.moves = 0  # how often connections were found to lead to a wrong server
 

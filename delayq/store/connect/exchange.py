@@ -119,7 +119,9 @@ def once(command: Command[Any]) -> bool:
 
     A claim, which names none, is sent again.
     """
-    return bool(command.script) and scripts.load(command.script).fenced and "#" in str(command.args[0])
+    if not command.script:
+        return command.once
+    return scripts.load(command.script).fenced and "#" in str(command.args[0])
 
 
 def outdates(error: Exception) -> bool:

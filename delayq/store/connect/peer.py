@@ -23,6 +23,7 @@ from redis.retry import Retry
 from delayq.clock import Clock, SystemClock
 from delayq.interrupts import raise_if_interrupt
 from delayq.store.commands import Arg, Command, plain
+from delayq.store.connect.address import arguments
 
 __all__ = [
     "CHUNK",
@@ -39,7 +40,6 @@ __all__ = [
     "fault_of",
     "late_by",
     "packed",
-    "pin",
     "read_error",
     "reader",
     "usable",
@@ -95,23 +95,25 @@ class WrongServer(redis.exceptions.ReadOnlyError):
 
 
 def connection_options(url: str, timeout: float) -> dict[str, Any]:
-    """Of a connection whose sends and replies take no longer than `timeout` seconds each."""
-    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    return tcp | {
+    """What redis-py makes a connection with whose sends and replies take no longer than `timeout` seconds each.
+
+    Raises ValueError.
+    """
+    given = arguments(url)
+    tcp = {} if "path" in given else {"socket_keepalive": True}
+    named = {name: value for name, value in given.items() if "path" not in given or name not in ("host", "port")}
+    return {
+        "socket_connect_timeout": min(timeout, 1.0),
+        **tcp,
+        **named,
         "retry": Retry(NoBackoff(), 0),
         "retry_on_timeout": False,
         "socket_timeout": timeout,
-        "socket_connect_timeout": min(timeout, 1.0),
         "health_check_interval": 0,
         "decode_responses": False,
         "protocol": 2,
+        "max_connections": 2**31,  # redis-py counts all that it ever made; the stores have a bound of their own
     }
-
-
-def pin(factory: Any) -> None:
-    """Set on what makes connections what no URL may change; in a URL, an option outweighs those given beside it."""
-    factory.connection_kwargs["protocol"] = 2
-    factory.max_connections = 2**31  # it counts all that it ever made; the stores have a bound of their own
 
 
 def packed(*words: Arg) -> bytes:
@@ -127,7 +129,8 @@ class Packer:
 
     def pack(self, *words: Any) -> list[bytes]:
         """A command, in one piece."""
-        return [packed(*words)]
+        name, *rest = words
+        return [packed(*name.split(), *rest)]
 
 
 def reader() -> Any:

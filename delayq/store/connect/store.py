@@ -62,6 +62,7 @@ class Store:
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
         self._connections = connections
         where = address.parse(url)
+        address.check_files(where)
         self._primary: Primary | None = None
         self._cluster: Cluster | None = None
         try:

@@ -33,7 +33,6 @@ from delayq.store.connect.peer import (
     connection_options,
     fault_of,
     packed,
-    pin,
     reader,
     usable,
 )
@@ -45,13 +44,19 @@ CLOCK: Final = SystemClock()
 TRICKLES: Final = 10
 
 
+def _class_of(url: str) -> Any:
+    if url.startswith("unix:"):
+        return redis.UnixDomainSocketConnection
+    return redis.SSLConnection if url.startswith("rediss:") else redis.Connection
+
+
 class Server:
     """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
-        pin(self._factory)
-        self._factory.connection_kwargs["command_packer"] = Packer()
+        self._factory = redis.ConnectionPool(
+            _class_of(url), **connection_options(url, timeout), command_packer=Packer()
+        )
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
         self.moves = 0  # how often connections were found to lead to a wrong server
 

@@ -36,7 +36,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "topic.metadata.refresh.interval.ms": 10_000,
 }
 
-_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
@@ -67,8 +67,11 @@ class KafkaSettings:
     def __init__(self, url: str, route: Route) -> None:
         servers = url.removeprefix("kafka://").partition("/")[0]
         self.template = template_of(url)
-        if not url.startswith("kafka://") or not all(map(_SERVER.fullmatch, servers.split(","))):
+        brokers = [_SERVER.fullmatch(one) for one in servers.split(",")]
+        if not url.startswith("kafka://") or not all(brokers):
             raise ConfigError(f"route {route.name}: a Kafka URL is kafka://host:port,host:port/topic, without a login")
+        if not all(one is None or 0 < int(one["port"] or 9092) < 65_536 for one in brokers):
+            raise ConfigError(f"route {route.name}: the port of a Kafka broker is from 1 to 65535")
         if topic_refusal(self.template, "x"):
             raise ConfigError(f"route {route.name}: a Kafka topic has 1 to 249 characters of A-Z a-z 0-9 . _ -")
         if unknown := sorted(route.options.keys() - OPTIONS):

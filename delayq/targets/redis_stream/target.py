@@ -9,7 +9,7 @@ from delayq.clock import SystemClock
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.routes import Route
 from delayq.store.commands import Command, plain
-from delayq.store.connect.address import CLUSTER, parse
+from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
@@ -22,14 +22,18 @@ PATIENCE: Final = 30.0
 
 
 def redis_url_of(target: str, redis_url: str) -> str:
-    """The Redis behind a `redis+stream:` URL; without a host it is delayq's own.
+    """The Redis behind a `redis+stream:` URL; without a host it is delayq's own. Raises ConfigError.
 
     Behind the colon may stand any Redis URL, for sentinels and clusters: `redis+stream:redis+cluster://…`.
     """
     rest = target.partition(":")[2]
-    if "://" in rest:
-        return rest
-    return redis_url if not split_url(target).netloc else target.replace("redis+stream", "redis", 1)
+    if rest in ("", "//"):
+        return redis_url
+    if rest.startswith("//") and split_url(target).netloc:
+        return f"redis:{rest}"
+    if "://" not in rest.lstrip("/"):
+        raise ConfigError("it is redis+stream:, redis+stream://host:port/db, or redis+stream: before any Redis URL")
+    return rest
 
 
 def is_local(route: Route, redis_url: str) -> bool:
@@ -47,14 +51,18 @@ def lies_here(route: Route, redis_url: str) -> bool:
     """Whether the route's messages go into streams of delayq's own Redis, by whichever path."""
     if split_url(route.target).scheme != "redis+stream":
         return False
-    return parse(redis_url).same_as(parse(redis_url_of(route.target, redis_url)))
+    try:
+        there = parse(redis_url_of(route.target, redis_url))
+    except ConfigError as error:
+        raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
+    return parse(redis_url).same_as(there)
 
 
 class RedisStreamTarget:
     """Appends each message to the stream of its topic, in a cluster on that stream's own primary.
 
-    At least once: an append whose reply was lost is sent once more by the store, and later again by the worker, with the
-    same `id` in the entry. The store follows a name that leads to another server, and fail-overs of sentinels and clusters.
+    At least once: an append whose reply was lost is sent again, with the same `id` in the entry. Behind sentinels and
+    in a cluster the store sends such an append once more by itself. It follows their fail-overs, and a name that moves.
     """
 
     max_batch = 500
@@ -63,7 +71,9 @@ class RedisStreamTarget:
         self._clock = SystemClock()
         self._route = route
         try:
-            self._store = Store(redis_url_of(url, redis_url), timeout=PATIENCE)
+            where = redis_url_of(url, redis_url)
+            self._once = parse(where).kind == SINGLE
+            self._store = Store(where, timeout=PATIENCE)
         except ConfigError as error:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
@@ -92,7 +102,7 @@ class RedisStreamTarget:
     def _append(self, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
         if self._left(deadline) <= 0:
             return [Result.unavailable("no time was left to send it")] * len(batch)
-        appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK) for one in batch]
+        appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK, once=self._once) for one in batch]
         answers = self._store.end(self._store.begin(appends, within=self._left(deadline)))
         return [answer if isinstance(answer, Result) else _failed(answer) for answer in answers]
 

@@ -207,6 +207,8 @@ def _endpoints(url: str) -> str:
     addresses = parts.netloc.split(",")
     if not all(_ADDRESS.fullmatch(one) for one in addresses) or parts.path or parts.query or parts.fragment:
         raise ValueError("the URL is rocketmq://HOST:PORT of a proxy, or of several, a comma between two")
+    if not all(0 < int(one.rpartition(":")[2]) < 65_536 for one in addresses):
+        raise ValueError("a port is from 1 to 65535")
     if len(addresses) > 1 and not all(_is_ipv4(one.partition(":")[0]) for one in addresses):
         raise ValueError("several proxies are IPv4 addresses; otherwise give one name that has several")
     return ";".join(addresses)
