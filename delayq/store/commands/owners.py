@@ -335,7 +335,7 @@ def ack(
         if index_keys := one.index_keys:
             own = [key for key in index_keys if not key.startswith(RESERVED)]
             if own:
-                keyed += (place + 1, " ".join(own))
+                keyed += (one.ticket[:-8], " ".join(own))
                 args[digests + place] = args[digests + place] or 0  # its id is remembered, too
             if len(own) < len(index_keys):
                 id = b"\0" + one.ticket[:-8]
