@@ -97,6 +97,7 @@ class Pausing(Protocol):
         if before.record.generation == after.record.generation:
             old.forced = after.attempts if let_past else old.forced
             old.was_exposed = old.was_exposed or exposed
+            old.due = old.due if due is None else due  # redriven by a clock that was ahead, it had to wait
             return
         assert due is not None
         touched = bool(old.sent or old.was_exposed or old.failures)
