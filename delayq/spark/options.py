@@ -17,7 +17,6 @@ import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import MAX_WINDOW, check_topic
-from delayq.spark.rows.columns import field_names
 from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
@@ -150,7 +149,7 @@ def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
         if name in ("retryFor", "window"):
             return int(text) if text.isdecimal() else parse_duration(text)
         if name == "idColumns":
-            return tuple(field_names((column for part in text.split(",") if (column := part.strip())), ()))
+            return tuple(column for part in text.split(",") if (column := part.strip()))
         if name == "queues":
             return _numbers(text)
         if get_origin(field.type) is Literal and text not in get_args(field.type):

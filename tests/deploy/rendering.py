@@ -17,7 +17,7 @@ from testbed import tools
 from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST
 
-__all__ = ["CASES", "CHART", "Objects", "helm", "of_kind", "pod_specs", "refused", "render", "values"]
+__all__ = ["CASES", "CHART", "Objects", "empty", "helm", "of_kind", "pod_specs", "refused", "render", "values"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "charts" / "delayq"
@@ -82,6 +82,15 @@ def pod_specs(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
             yield one["metadata"]["name"], one["spec"]["template"]["spec"]
         elif one["kind"] == "Pod":
             yield one["metadata"]["name"], one["spec"]
+
+
+def empty(value: Any, path: str) -> Iterator[str]:
+    """The paths of fields without a value."""
+    if value is None:
+        yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in inside:
+        yield from empty(inner, f"{path}.{key}")
 
 
 def values() -> dict[str, Any]:

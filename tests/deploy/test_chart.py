@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from api.routes.operators import OPERATIONS
 from delayq.config import Settings
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
-from tests.deploy.rendering import CASES, CHART, ROOT, Objects, helm, of_kind, pod_specs, render
+from tests.deploy.rendering import CASES, CHART, ROOT, Objects, empty, helm, of_kind, pod_specs, render
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("chart")]
 
@@ -56,15 +55,6 @@ def deployments(objects: Objects) -> Objects:
 def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = deployment["spec"]["template"]["spec"]
     return found
-
-
-def empty(value: Any, path: str) -> Iterator[str]:
-    """The paths of fields without a value."""
-    if value is None:
-        yield path
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in inside:
-        yield from empty(inner, f"{path}.{key}")
 
 
 def test_the_strict_linter_and_kubernetes_take_every_object(name: str, objects: Objects) -> None:

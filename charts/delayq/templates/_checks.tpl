@@ -17,7 +17,7 @@
 {{- if and $redis.url $redis.existingSecret -}}
 {{- fail "redis: give redis.url or redis.existingSecret, not both" -}}
 {{- end -}}
-{{- if or (regexMatch "://[^/?]*@" $redis.url) (contains "password=" $redis.url) -}}
+{{- if or (contains "@" ($redis.url | default "")) (include "delayq.secretIn" $redis.url) -}}
 {{- fail "redis.url: a password belongs into a secret: put the URL into one, and name it by redis.existingSecret" -}}
 {{- end -}}
 {{- end }}
@@ -73,32 +73,86 @@
 {{- fail "routes: give routes.table or routes.existingSecret, not both" -}}
 {{- end -}}
 {{- range .Values.routes.table -}}
-{{- if regexMatch "://[^/?]*@" (.target | default "") -}}
+{{- $target := .target | default "" -}}
+{{- if or (regexMatch "://[^/?#]*@" $target) (and (contains "@" $target) (not (hasPrefix "http" $target))) (include "delayq.secretIn" $target) -}}
 {{- fail (printf "routes.table: the target of %s has a password in it: put the table into a secret, and name it by routes.existingSecret" .name) -}}
 {{- end -}}
-{{- range $option, $value := .options -}}
-{{- $values := ternary $value (dict $option $value) (kindIs "map" $value) -}}
-{{- range $name, $one := $values -}}
-{{- if regexMatch "(?i)(password|secret|token|authorization|api-?key|key\\.pem)" $name -}}
-{{- range (ternary $one (list $one) (kindIs "slice" $one)) -}}
-{{- if not (regexMatch "^(env|file):" (toString .)) -}}
-{{- fail (printf "routes.table: %s is a secret: write env:NAME, and give NAME by secretSettings; or put the table into a secret, and name it by routes.existingSecret" $name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
+{{- $found := include "delayq.secretOf" (dict "name" "" "value" (omit . "target")) -}}
+{{- if $found -}}
+{{- fail (printf "routes.table: %s is a secret: write env:NAME, and give NAME by secretSettings; or put the table into a secret, and name it by routes.existingSecret" $found) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $_ := .Values.secretSettings -}}
-{{- if hasKey $.Values.settings $name -}}
+{{- if hasKey ($.Values.settings | default dict) $name -}}
 {{- fail (printf "%s: it stands in settings and in secretSettings" $name) -}}
 {{- end -}}
 {{- end -}}
+{{- $found := include "delayq.secretOf" (dict "name" "" "value" .Values.settings) -}}
+{{- if $found -}}
+{{- fail (printf "settings: %s is a secret: give it by secretSettings" $found) -}}
+{{- end -}}
+{{- range $list := list .Values.env .Values.api.env .Values.workers.env .Values.backfill.env -}}
+{{- range $list -}}
+{{- $found := include "delayq.secretOf" (dict "name" .name "value" .value) -}}
+{{- if $found -}}
+{{- fail (printf "env: %s is a secret: give it by secretSettings, or with valueFrom" $found) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $before := "" -}}
+{{- range prepend (.Values.backfill.arguments | default list) (.Values.backfill.source | default "") -}}
+{{- $option := or (eq $before "--option") (eq $before "--conf") (hasPrefix "--option=" .) (hasPrefix "--conf=" .) -}}
+{{- $before = . -}}
+{{- $name := regexReplaceAll "^--(option|conf)=" . "" | regexFind "^[^=]*" -}}
+{{- if or (include "delayq.secretIn" .) (and $option (include "delayq.isSecret" $name)) -}}
+{{- fail "backfill: its source and arguments are in the pod's text, and one has a password in it: put it into a secret, and give it by secretSettings" -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Whether a text has a secret in it: a password before the host of a URL, or one in its query. */}}
+{{- define "delayq.secretIn" -}}
+{{- $text := . | default "" | toString -}}
+{{- if regexMatch "://[^/?#]*:[^/?#]*@" $text -}}yes{{- end -}}
+{{- range regexFindAll "[?&;][^=&;]+=[^&;]" $text -1 -}}
+{{- $name := regexReplaceAll "^.|=.*$" . "" -}}
+{{- if or (include "delayq.isSecret" $name) (regexMatch "(?i)^(key|code|sig)$" $name) -}}yes{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Whether a setting, option or header of this name holds a secret. One that ends in a place says where something is. */}}
+{{- define "delayq.isSecret" -}}
+{{- $words := "passw(or)?d|passphrase|pwd|secret|token|signature|credential|authorization|cookie|(api|access|account|private|shared|subscription|functions)[-_.]?key|key[-_.]?pem|(^|[-_.])auth$" -}}
+{{- $places := "(url|uri|endpoint|location|path|file|name)$" -}}
+{{- $ids := "^access[-_.]?key([-_.]?id)?$" -}}
+{{- $name := toString . -}}
+{{- if and (regexMatch (printf "(?i)(%s)" $words) $name) (not (regexMatch (printf "(?i)(%s|%s)" $places $ids) $name)) -}}yes{{- end -}}
+{{- end }}
+
+{{/* The first name in values of any depth whose value is a secret and not a place of one: (dict "name" "options" "value" …). */}}
+{{- define "delayq.secretOf" -}}
+{{- $name := .name -}}
+{{- $found := "" -}}
+{{- if kindIs "map" .value -}}
+{{- range $inner, $value := .value -}}
+{{- if not $found -}}{{- $found = include "delayq.secretOf" (dict "name" $inner "value" $value) -}}{{- end -}}
+{{- end -}}
+{{- else if kindIs "slice" .value -}}
+{{- range $value := .value -}}
+{{- if not $found -}}{{- $found = include "delayq.secretOf" (dict "name" $name "value" $value) -}}{{- end -}}
+{{- end -}}
+{{- else if and .value (not (regexMatch "^(env|file):" (toString .value))) -}}
+{{- if or (include "delayq.isSecret" $name) (include "delayq.secretIn" .value) -}}{{- $found = $name -}}{{- end -}}
+{{- end -}}
+{{- $found -}}
 {{- end }}
 
 {{/* Kubernetes tells pods of a Service x by the variable X_PORT, which must not be a setting of delayq's clients. */}}
 {{- define "delayq.checks.names" -}}
 {{- $name := include "delayq.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "the Service would be called %s, and Kubernetes takes a-z 0-9 - with a letter first: choose another name of the release, or set fullnameOverride" $name) -}}
+{{- end -}}
 {{- if has $name (list "delayq-api" "delayq-worker") -}}
 {{- fail (printf "the Service would be called %s, and Kubernetes would give %s_PORT to other pods, which is a setting of delayq: choose another name of the release, or set fullnameOverride" $name ($name | upper | replace "-" "_")) -}}
 {{- end -}}

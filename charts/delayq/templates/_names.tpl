@@ -1,17 +1,26 @@
 {{/* Names, labels and images. */}}
 
+{{/* A name of at most so many characters: two long names that begin alike stay two. (dict "name" "…" "most" 40) */}}
+{{- define "delayq.short" -}}
+{{- if gt (len .name) .most -}}
+{{- printf "%s-%s" (.name | trunc (int (sub .most 9)) | trimSuffix "-") (.name | sha256sum | trunc 8) -}}
+{{- else -}}
+{{- .name -}}
+{{- end -}}
+{{- end }}
+
 {{- define "delayq.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- include "delayq.short" (dict "name" (default .Chart.Name .Values.nameOverride) "most" 40) -}}
 {{- end }}
 
 {{- define "delayq.fullname" -}}
 {{- $name := include "delayq.name" . -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- include "delayq.short" (dict "name" .Values.fullnameOverride "most" 40) -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- include "delayq.short" (dict "name" .Release.Name "most" 40) -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- include "delayq.short" (dict "name" (printf "%s-%s" .Release.Name $name) "most" 40) -}}
 {{- end -}}
 {{- end }}
 
@@ -25,8 +34,8 @@
 
 {{/* What selects the pods of a component: (dict "root" $ "component" "api"). */}}
 {{- define "delayq.selector" -}}
-app.kubernetes.io/name: {{ include "delayq.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "delayq.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -41,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* Name, namespace and labels of an object: (dict "root" $ "component" "api" "name" "delayq-api"). */}}
 {{- define "delayq.metadata" -}}
 name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "delayq.labels" . | nindent 2 }}
 {{- end }}
@@ -49,9 +58,9 @@ labels:
 {{/* (dict "root" $ "image" .Values.image) */}}
 {{- define "delayq.image" -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{ printf "%s@%s" .image.repository .image.digest | quote }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) | quote }}
 {{- end -}}
 {{- end }}
 

@@ -7,7 +7,7 @@
   value: {{ .Values.redis.url | quote }}
   {{- else }}
   valueFrom:
-    secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.secretKey }}}
+    secretKeyRef: {name: {{ .Values.redis.existingSecret | quote }}, key: {{ .Values.redis.secretKey | quote }}}
   {{- end }}
 {{- if .Values.zookeeper.hosts }}
 - name: DELAYQ_ZOOKEEPER
@@ -20,16 +20,28 @@
   value: /etc/delayq/routes/{{ .Values.routes.secretKey }}
 {{- end }}
 {{- range $name, $value := .Values.settings }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   value: {{ kindIs "string" $value | ternary $value (int64 $value) | quote }}
 {{- end }}
 {{- range $name, $from := .Values.secretSettings }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   valueFrom:
-    secretKeyRef: {name: {{ $from.secret }}, key: {{ $from.key }}}
+    secretKeyRef: {name: {{ $from.secret | quote }}, key: {{ $from.key | quote }}}
 {{- end }}
 {{- with .Values.env }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* A list that stands in the values for all pods and for those of a component: nothing, if both are empty.
+     (dict "root" $ "of" .Values.api "list" "volumes" "as" "volumes"): `as` is the field's name, "" in a list that is there. */}}
+{{- define "delayq.both" -}}
+{{- $all := concat (get .root.Values .list | default list) (get .of .list | default list) -}}
+{{- if and $all .as }}
+{{ .as }}:
+  {{- toYaml $all | nindent 2 }}
+{{- else if $all }}
+{{ toYaml $all }}
 {{- end }}
 {{- end }}
 
@@ -38,41 +50,65 @@
 {{- if or .Values.routes.table .Values.routes.existingSecret }}
 - {name: routes, mountPath: /etc/delayq/routes, readOnly: true}
 {{- end }}
-{{- with .Values.volumeMounts }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- define "delayq.volumes" -}}
 {{- if .Values.routes.table }}
 - name: routes
-  configMap: {name: {{ include "delayq.fullname" . }}-routes}
+  configMap: {name: {{ printf "%s-routes" (include "delayq.fullname" .) | quote }}}
 {{- else if .Values.routes.existingSecret }}
 - name: routes
-  secret: {secretName: {{ .Values.routes.existingSecret }}}
-{{- end }}
-{{- with .Values.volumes }}
-{{ toYaml . }}
+  secret: {secretName: {{ .Values.routes.existingSecret | quote }}}
 {{- end }}
 {{- end }}
 
 {{/* What every pod's spec begins with. Without links to Services: their variables might be taken for settings. */}}
 {{- define "delayq.pod" -}}
-serviceAccountName: {{ include "delayq.serviceAccount" . }}
+serviceAccountName: {{ include "delayq.serviceAccount" . | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.podSecurityContext }}
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* How a component's container may run, and with how much: (dict "root" $ "of" .Values.api). */}}
+{{- define "delayq.bounds" -}}
+{{- with .root.Values.containerSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* One pod after the other, unless the values say otherwise. What values of several files come to may have a `rollingUpdate`
+     beside `Recreate`, which Kubernetes refuses. (dict "given" .Values.api.strategy "type" "RollingUpdate") */}}
+{{- define "delayq.strategy" -}}
+{{- $given := .given | default dict -}}
+{{- $rolling := $given.rollingUpdate -}}
+{{- $type := $given.type | default (empty $rolling | ternary .type "RollingUpdate") -}}
+type: {{ $type }}
+{{- if eq $type "RollingUpdate" }}
+{{- $both := mustMergeOverwrite (dict "maxSurge" 1 "maxUnavailable" 0) (deepCopy ($rolling | default dict)) }}
+{{- if and (regexMatch "^0%?$" (toString $both.maxSurge)) (regexMatch "^0%?$" (toString $both.maxUnavailable)) }}
+{{- fail "strategy.rollingUpdate: no pod may come and none may go: give maxSurge or maxUnavailable above 0" }}
+{{- end }}
+rollingUpdate: {maxSurge: {{ $both.maxSurge }}, maxUnavailable: {{ $both.maxUnavailable }}}
+{{- end }}
 {{- end }}
 
 {{/* Where a component's pods may run: (dict "root" $ "component" "api" "of" .Values.api). */}}
 {{- define "delayq.placement" -}}
 {{- with .of.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .of.topologySpreadConstraints }}
 topologySpreadConstraints:
@@ -117,17 +153,15 @@ labels:
   {{- end }}
 {{- end }}
 
-{{/* (dict "of" .Values.api "port" "http"): where they look is fixed, how often is not. */}}
+{{/* (dict "of" .Values.api "port" "http"): where they look is fixed, how often is not. One that is null is left out. */}}
 {{- define "delayq.probes" -}}
-startupProbe:
-  httpGet: {path: /livez, port: {{ .port }}}
-  {{- toYaml .of.startupProbe | nindent 2 }}
-livenessProbe:
-  httpGet: {path: /livez, port: {{ .port }}}
-  {{- toYaml .of.livenessProbe | nindent 2 }}
-readinessProbe:
-  httpGet: {path: /readyz, port: {{ .port }}}
-  {{- toYaml .of.readinessProbe | nindent 2 }}
+{{- range $probe, $path := dict "startupProbe" "/livez" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+{{- with get $.of $probe }}
+{{ $probe }}:
+  httpGet: {path: {{ $path }}, port: {{ $.port }}}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "delayq.preStop" -}}

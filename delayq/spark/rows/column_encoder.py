@@ -105,9 +105,10 @@ def _payload(body: pa.Array | None, rows: int) -> pa.Array:
 def _ids(columns: dict[str, pa.Array], options: WriteOptions) -> pa.Array:
     if not options.id_columns:
         return columns["id"].cast(pa.string())
-    rows = len(columns[options.id_columns[0]])
+    names = field_names(options.id_columns)
+    rows = len(columns[names[0]])
     return pa.array(
-        row_ids([columns[name] for name in options.id_columns], _topics(columns, options, rows).to_pylist()),
+        row_ids([columns[name] for name in names], _topics(columns, options, rows).to_pylist()),
         pa.string(),
     )
 

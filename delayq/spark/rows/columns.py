@@ -104,7 +104,7 @@ FIELDS: Final[Mapping[str, Field]] = {
 RARE: Final = tuple(name for name in FIELDS if name not in ("id", "topic", "tags", "body", "expect_date"))
 
 
-def field_names(names: Iterable[str], id_columns: Iterable[str]) -> list[str]:
+def field_names(names: Iterable[str], id_columns: Iterable[str] = ()) -> list[str]:
     """The columns' names as fields and `idColumns` are written: Spark does not tell apart upper and lower case."""
     written = {name.lower(): name for name in (*id_columns, *FIELDS)}
     return [written.get(name.lower(), name) for name in names]
@@ -112,7 +112,7 @@ def field_names(names: Iterable[str], id_columns: Iterable[str]) -> list[str]:
 
 def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) -> None:
     """Raise ConfigError for columns that are unknown, missing, or of a type that cannot be read."""
-    names = field_names(schema.names, id_columns)
+    names, id_columns = field_names(schema.names, id_columns), tuple(field_names(id_columns))
     types = dict(zip(names, schema.types, strict=True))
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

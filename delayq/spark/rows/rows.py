@@ -42,7 +42,7 @@ def messages_of(
     }
     topics = _or(given.get("topic"), options.topic)
     if options.id_columns:
-        given["id"] = row_ids([batch.column(name) for name in options.id_columns], topics)
+        given["id"] = row_ids([batch.column(name) for name in field_names(options.id_columns)], topics)
     if "body_type" in given and "body" in given:
         given["body"] = _typed(given["body"], given["body_type"], errors)
     run = {RUN_PROPERTY: options.run} if options.run else {}

@@ -108,7 +108,7 @@ def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str,
     columns |= {name: there[column.lower()] for name, column in table.columns.items()}
     if table.topic:
         columns = {name: column for name, column in columns.items() if name != "topic" or name in table.columns}
-    others = {name: there[name.lower()] for name in field_names(table.id_columns, ()) if name not in columns}
+    others = {name: there[name.lower()] for name in field_names(table.id_columns) if name not in columns}
     counts = Counter(name.lower() for name in names)
     for column in (*columns.values(), *others.values()):
         if counts[column.lower()] > 1:
