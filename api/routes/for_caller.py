@@ -119,7 +119,7 @@ async def forecast(service: Service, caller: Caller, begin: int, end: int, step:
     """How many messages fall due when that the caller may read; how fast all go out is told to who sees all."""
     caller.need_if_named("read", wanted.topic)
     found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
-    return found if caller.everything("read") else replace(found, drain_rate=None)
+    return found if caller.everything("read") else replace(found, drain_rate=None, capacity=None)
 
 
 #: Does something to messages of these topics.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -11,12 +10,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayq.client.by_policy import indexes_topic
-from delayq.client.operations import count, nodes
+from delayq.client.operations import count
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.client.search import check_filter, has_topic
+from delayq.client.traffic import delivered, was_busy
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State, tag_key, topic_key
-from delayq.nodes import RECENT_STEP
+from delayq.nodes import RECENT_STEP, read_nodes
 from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
@@ -45,6 +45,8 @@ class Forecast(msgspec.Struct, frozen=True):
 
     If that is not exact, `as_of` (Unix ms) is when it was so (see `Counted`), and what was due by then is not among them.
     `drain_rate` is how many messages a second went out in the best 10 s of the last ten minutes, None if no worker tells.
+    `capacity` is the same if messages had to wait for each other in one of these 10 s. Without such a wait it is None: workers
+    did what was asked of them, and nobody knows what they can do.
     """
 
     edges: list[int]
@@ -52,6 +54,7 @@ class Forecast(msgspec.Struct, frozen=True):
     exact: bool
     as_of: int | None
     drain_rate: float | None
+    capacity: float | None = None
 
 
 def check_forecast(begin: int, end: int, step: int) -> None:
@@ -238,21 +241,21 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
     check_filter(wanted)
     check_forecast(begin, end, step)
     edges = [*range(begin, end, step), end]
-    rate = yield from _drain_rate(context)
+    rate, capacity = yield from _rates()
     if not wanted.topic and wanted.among is None:
         asked = partial(commands.counts, place=QUEUE, edges=edges)
         counts = yield from every_queue(context, asked)
-        return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate)
+        return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate, capacity)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
     queues = yield from every_queue(context, commands.stats)
     found = yield from censuses(queues, only.topic)
     if found is None:
-        return Forecast(edges, None, False, None, rate)
+        return Forecast(edges, None, False, None, rate, capacity)
     tallies = [one._replace(tally=_still_to_come(one.tally)) for one in _tallies(only, found)]
     exact, as_of = _certainty(wanted, queues, found)
     parts = [_total(tallies, first, last) for first, last in pairwise(edges)]
     known = [one for one in parts if one is not None]
-    return Forecast(edges, _rounded(known) if len(known) == len(parts) else None, exact, as_of, rate)
+    return Forecast(edges, _rounded(known) if len(known) == len(parts) else None, exact, as_of, rate, capacity)
 
 
 def _still_to_come(tally: Tally) -> Tally:
@@ -270,11 +273,9 @@ def _rounded(parts: Sequence[float]) -> list[int]:
     return found
 
 
-def _drain_rate(context: Context) -> Plan[float | None]:
-    slots: Counter[int] = Counter()
-    for line in (yield from nodes(context)).values():
-        if line.recent is not None:
-            first = line.recent.last - len(line.recent.counts) + 1
-            for number, counts in enumerate(line.recent.counts, first):
-                slots[number] += sum(counts)
-    return max(slots.values()) * 1_000 / RECENT_STEP if slots else None
+def _rates() -> Plan[tuple[float | None, float | None]]:
+    """The rate of the best 10 s of the last ten minutes, and whether that is what workers can do: the same, or None."""
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    slots = delivered(read_nodes(lines, now).values(), now).values()
+    rate = max((sum(one.counts) * 1_000 / RECENT_STEP for one in slots), default=None)
+    return rate, rate if any(map(was_busy, slots)) else None

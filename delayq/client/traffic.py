@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["delivered", "last_slots", "whole"]
+__all__ = ["delivered", "last_slots", "late_of", "was_busy", "whole"]
+
+#: 99 of 100 messages are to be delivered within this time (s). It is one of the bounds of LATENESS.
+IN_TIME: Final = 1.0
+#: A slot shows what workers can do if so many messages went out in it, and such a share of them late: a few late messages
+#: beside others that are in time were retried, or paused.
+BUSY: Final = 100
+BUSY_SHARE: Final = 0.8
 
 
 def last_slots(now: int) -> range:
@@ -33,6 +41,17 @@ def whole(slots: Mapping[int, Histogram]) -> Histogram:
     for one in slots.values():
         _add(total, one.counts)
     return total
+
+
+def was_busy(slot: Histogram) -> bool:
+    """Whether messages had to wait for each other all through a slot, so that its rate is what workers can do."""
+    total = sum(slot.counts)
+    return total >= BUSY and late_of(slot) >= BUSY_SHARE * total
+
+
+def late_of(counted: Histogram) -> int:
+    """How many of these messages were delivered later than IN_TIME."""
+    return sum(counted.counts[LATENESS.index(IN_TIME) + 1 :])
 
 
 def _numbered(recent: Recent) -> Iterable[tuple[int, Sequence[int]]]:

@@ -144,6 +144,12 @@ class ForecastOut(msgspec.Struct, rename="camel"):
     drain_rate: Annotated[
         float | None, Meta(description="messages a second that went out in the best 10 s of the last 10 minutes")
     ]
+    capacity: Annotated[
+        float | None,
+        Meta(
+            description="the same if messages had to wait for each other meanwhile; null: nobody knows how many can go out"
+        ),
+    ]
 
 
 class DeadLetterOut(msgspec.Struct, rename="camel"):
@@ -413,7 +419,7 @@ def forecast_out(found: Forecast) -> ForecastOut:
     buckets = None
     if found.messages is not None:
         buckets = [BucketOut(format_instant(begin), n) for begin, n in zip(found.edges, found.messages, strict=False)]
-    return ForecastOut(buckets, found.exact, instant(found.as_of), found.drain_rate)
+    return ForecastOut(buckets, found.exact, instant(found.as_of), found.drain_rate, found.capacity)
 
 
 def found_out(found: Iterable[Found], looked: int | None = None, next_token: str | None = None) -> FoundOut:

@@ -111,7 +111,7 @@ class ArrivingOut(msgspec.Struct, rename="camel"):
 
 
 class LimitOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """How many messages a second go out at most; how many wait for that, and how long that takes if no other comes."""
+    """How many messages a second go out at most; how many wait for that, and how long that takes at this rate, at least."""
 
     rate: float
     held: int

@@ -109,7 +109,7 @@ async def test_messages_are_counted_and_forecast(api: httpx2.AsyncClient, worker
         assert answer.json() == {"count": count, "exact": True, "asOf": None}
     assert (await api.get("/v1/messages:count?topic=mail")).json() == {"count": None, "exact": False, "asOf": None}
     told = (await api.get("/v1/forecast", params={"from": due, "step": "1m"} | {"to": ms(due) + 150_000})).json()
-    assert (told["exact"], told["asOf"], told["drainRate"]) == (True, None, None)
+    assert (told["exact"], told["asOf"], told["drainRate"], told["capacity"]) == (True, None, None, None)
     assert [(ms(one["from"]) - ms(due), one["messages"]) for one in told["buckets"]] == [
         (0, 1),
         (60_000, 1),

@@ -204,9 +204,11 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
             if name != "topic"
         }
         times = range(asked["from"], asked["to"], asked["step"])
-        bars = [{"from": at, "messages": 0} for at in times]
-        route.fulfill(json={"buckets": bars, "exact": True, "asOf": None, "drainRate": 0.005})
+        bars = [{"from": at, "messages": 7 * (capacity is None and at == times[3])} for at in times]
+        rates = {"drainRate": 0.005, "capacity": capacity}
+        route.fulfill(json={"buckets": bars, "exact": True, "asOf": None} | rates)
 
+    capacity: float | None = 0.005
     page = pages.open(f"{world.url}#/overview")
     page.route("**/v1/forecast?*", forecast)
     page.route("**/v1/messages:count?*", lambda route: route.fulfill(json={"count": 36}))
@@ -216,6 +218,14 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
     expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("2 hr")
     expect(main.get_by_text("Drain rate, messages/s").locator("xpath=..")).to_contain_text("< 0.01")
     expect(main).to_contain_text(re.compile(r"36 at .* would take 2 hr"))
+    capacity = None  # no message had to wait: nobody knows how long anything takes
+    page.get_by_role("button", name="Refresh now").click()
+    expect(main).to_contain_text("how long this takes is not known")
+    expect(main).to_contain_text("More falls due than went out at best, once")
+    expect(main).to_contain_text("7 fall due between")
+    expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("–")
+    expect(main).not_to_contain_text(re.compile(r"would take \d| late\."))
+    capacity = 0.005
     for later in ("range=6h&topic=sms.*", f"from={now() + HOUR}&to={now() + 2 * HOUR}"):
         page.goto(f"{world.url}#/timeline?{later}")
         expect(main).to_contain_text("What is overdue, or due before this time, is not in it.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from delayq.client.counting import _rates
 from delayq.client.dead_groups import reason_class
 from delayq.client.findings import Facts
 from delayq.client.overview import Overview, overview
@@ -114,3 +116,26 @@ def test_a_pause_that_is_over_is_told_no_more() -> None:
     }
     told = overview(facts_of(policies=Policies(pauses=pauses))).pauses
     assert [one.match for one in told] == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "rate", "capacity"),
+    [
+        ([], None, None),
+        ([[0.0] * 500], 50.0, None),  # nothing had to wait: who asks for more may get it
+        ([[5.0] * 99], 9.9, None),  # too few to be more than retries
+        ([[5.0] * 79 + [0.5] * 21], 10.0, None),
+        ([[5.0] * 80 + [0.5] * 20], 10.0, 10.0),
+        ([[5.0] * 100, [0.5] * 300], 30.0, 30.0),  # more than that went out in time
+    ],
+)
+def test_what_workers_can_do_is_known_only_if_messages_had_to_wait(
+    slots: list[list[float]], rate: float | None, capacity: float | None
+) -> None:
+    recent = {"last": LAST, "counts": [counts(*one) for one in slots]}
+    line = msgspec.json.encode({"seen": NOW, "recent": recent if slots else None})
+    plan = _rates()
+    next(plan)
+    with pytest.raises(StopIteration) as ended:
+        plan.send([{"a": line}, NOW])
+    assert ended.value.value == (rate, capacity)

@@ -4,11 +4,10 @@ import { html, useEffect, useRef, useState } from "../vendor/standalone.module.j
 import { Chart } from "../parts/chart.js";
 import { announced } from "../parts/frame.js";
 import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
-import { live, serverNow } from "../parts/live.js";
+import { serverNow } from "../parts/live.js";
 import { Figure, Freshness } from "../parts/notices.js";
 import { compact, count, duration, rate } from "../parts/numbers.js";
 import { filled, go, href, replace } from "../parts/router.js";
-import { useStore } from "../parts/store.js";
 import { t } from "../parts/texts.js";
 import { Age, ms, timeText, TimeField } from "../parts/times.js";
 
@@ -232,6 +231,7 @@ function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
   /** @type {number[]} */
   const values = data.buckets.map((/** @type {any} */ one) => one.messages);
   const drain = data.drainRate || null;
+  const capacity = data.capacity || null; // known only where messages had to wait for each other
   const total = values.reduce((sum, n) => sum + n, 0);
   const peak = values.indexOf(Math.max(...values));
   const line = drain === null ? null : { at: (drain * step) / SECOND, name: t("timeline.level", { rate: rate(drain), count: rate((drain * step) / SECOND) }) };
@@ -253,41 +253,40 @@ function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
       <${Figure} name=${t("timeline.total")} value=${total} asOf=${data.asOf} />
       <${Figure} name=${t("timeline.peak")} value=${values[peak]} link=${total ? listed(times[peak], times[peak] + step) : undefined} asOf=${data.asOf} />
       <${Figure} name=${t("timeline.drain")} value=${data.drainRate} text=${rate(data.drainRate)} />
-      <${Figure} name=${t("timeline.takes")} value=${null} text=${drain === null ? undefined : duration((((overdue ?? 0) + total) / drain) * SECOND)} />
+      <${Figure} name=${t("timeline.takes")} value=${null} text=${capacity === null ? undefined : duration((((overdue ?? 0) + total) / capacity) * SECOND)} />
     </dl>
     ${drain === null && html`<p>${t(data.drainRate === 0 ? "timeline.nothing_went" : "timeline.no_rate")}</p>`}
     ${drain !== null && overdue !== 0 && html`<p>${overdue === null ? t("timeline.without_overdue") : t("timeline.overdue", { count: overdue, n: count(overdue) })}</p>`}
-    ${drain !== null && html`<${Verdict} times=${times} values=${values} step=${step} overdue=${overdue ?? 0} known=${drain} topic=${topic} show=${show} listed=${listed} />`}`;
+    ${drain !== null && html`<${Verdict} times=${times} values=${values} step=${step} overdue=${overdue ?? 0} known=${drain} measured=${capacity !== null} topic=${topic} show=${show} listed=${listed} />`}`;
 }
 
 /**
- * Whether that can be taken, in sentences.
+ * Whether that can be taken, in sentences. `measured`: what went out is what the workers can do, so it tells how long things take.
  * @param {{
- *   times: number[], values: number[], step: number, overdue: number, known: number, topic?: string, show: (from: number, to: number) => void,
- *   listed: (from: number, to: number) => string,
+ *   times: number[], values: number[], step: number, overdue: number, known: number, measured: boolean, topic?: string,
+ *   show: (from: number, to: number) => void, listed: (from: number, to: number) => string,
  * }} props
  */
-function Verdict({ times, values, step, overdue, known, topic, show, listed }) {
-  const jams = jamsOf(times, values, step, known, overdue).filter((one) => one.late >= WORTH_TELLING);
+function Verdict({ times, values, step, overdue, known, measured, topic, show, listed }) {
+  const jams = measured ? jamsOf(times, values, step, known, overdue).filter((one) => one.late >= WORTH_TELLING) : highBars(times, values, step, known);
   const exact = step < SECOND;
   const peak = values.indexOf(Math.max(...values));
-  const idle = useStore(live).data?.due.count === 0;
-  const basis = [t("timeline.basis", { rate: rate(known) }), idle && t("timeline.basis_idle"), topic && t("timeline.basis_all")].filter(Boolean).join(" ");
+  const basis = [t("timeline.basis", { rate: rate(known) }), !measured && t("timeline.not_measured"), topic && t("timeline.basis_all")].filter(Boolean).join(" ");
   if (jams.length === 0) {
     const takes = duration(Math.ceil((values[peak] / known) * SECOND));
-    return html`<p class="well">
-      ${values[peak] > 0 ? t("timeline.enough", { count: count(values[peak]), from: timeText(times[peak], exact), takes }) : t("timeline.none")}${" "}${basis}
+    return html`<p class=${measured ? "well" : "card"}>
+      ${values[peak] > 0 ? t(measured ? "timeline.enough" : "timeline.enough_so_far", { count: count(values[peak]), from: timeText(times[peak], exact), takes }) : t("timeline.none")}${" "}${basis}
       ${values[peak] > 0 && step > 1 && html`${" "}<button type="button" class="link" onClick=${() => show(times[peak], times[peak] + step)}>${t("timeline.look")}</button>`}
     </p>`;
   }
-  // What idle workers did is no measure of what they cannot do: that is no warning.
+  // What idle workers did is no measure of what they cannot do: that is no warning, and tells no time.
   const told = [...jams].sort((a, b) => b.messages - a.messages).slice(0, MOST_TOLD);
   return html`<section>
     <h2>${t("timeline.jams", { count: jams.length })}</h2>
     <ul class="findings">
       ${told.map(
-        (one) => html`<li key=${one.from} class=${idle ? "card" : "finding"}>
-          ${t(one.goesOn ? "timeline.jam_goes_on" : "timeline.jam", {
+        (one) => html`<li key=${one.from} class=${measured ? "finding" : "card"}>
+          ${t(!measured ? "timeline.more" : one.goesOn ? "timeline.jam_goes_on" : "timeline.jam", {
             count: count(one.messages),
             from: timeText(one.from, exact),
             to: timeText(one.to, exact),
@@ -301,6 +300,21 @@ function Verdict({ times, values, step, overdue, known, topic, show, listed }) {
     </ul>
     <p class="age">${jams.length > told.length ? t("timeline.jams_more", { count: jams.length - told.length }) : ""} ${basis}</p>
   </section>`;
+}
+
+/**
+ * Bars that are more than went out at best in such a time: how long they take is not known.
+ * @param {number[]} times
+ * @param {number[]} values
+ * @param {number} step
+ * @param {number} perSecond
+ * @returns {Jam[]}
+ */
+function highBars(times, values, step, perSecond) {
+  const room = (perSecond * step) / SECOND;
+  return values.flatMap((messages, i) =>
+    messages > room ? [{ from: times[i], to: times[i] + step, messages, late: 0, highest: i, goesOn: false }] : [],
+  );
 }
 
 /**

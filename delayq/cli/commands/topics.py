@@ -154,7 +154,7 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
         granted = one.limit.granted_last_second
         yield from (("messages/s at most", one.limit.rate), ("limited by", f"{one.limit.match}{until}"))
         yield "granted in the last second", None if granted is UNSET else granted
-        yield "held for ms", one.limit.wait_ms
+        yield "held for at least ms", one.limit.wait_ms
     if one.counts and one.as_of:
         yield from (*one.counts.items(), ("as of", shown(one.as_of)))
     for node in one.arriving:

@@ -9,7 +9,7 @@ from typing import Final
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
-from delayq.client.traffic import delivered, whole
+from delayq.client.traffic import delivered, late_of, whole
 from delayq.nodes import LATENESS
 from delayq.times import format_instant
 
@@ -25,8 +25,6 @@ __all__ = [
     "check_went_back",
 ]
 
-#: 99 of 100 messages are to be delivered within this time (s). It is one of the bounds of LATENESS.
-IN_TIME: Final = 1.0
 #: The share of late messages above which a month's allowance is used up in two days: DelayqLate.
 TOO_MANY: Final = 0.144
 #: The section of the runbook for a sentence of a worker, by a part of it; DelayqStuckQueue for all others.
@@ -78,7 +76,7 @@ def check_silent(facts: Facts) -> Iterator[Check]:
 def check_lateness(facts: Facts) -> Iterator[Check]:
     """A check if more than one of 100 messages of the last ten minutes was late by more than a second."""
     counted = whole(delivered(facts.nodes.values(), facts.now))
-    total, late = sum(counted.counts), sum(counted.counts[LATENESS.index(IN_TIME) + 1 :])
+    total, late = sum(counted.counts), late_of(counted)
     if late * 100 <= total:
         return
     p99 = counted.quantile(0.99) or 0.0
