@@ -19,7 +19,7 @@ from delayq.client.known_routes import KnownRoutes
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
-from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.search_by_key import search_of
@@ -31,7 +31,7 @@ from delayq.message import Message, given_duration, given_instant
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
-from delayq.store import commands
+from delayq.store import checks, commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import pause
@@ -97,7 +97,8 @@ class AsyncCalls:
         found = self._context or self._reading
         if found is None:
             meta = await self.store.run(commands.meta())
-            if meta is None:
+            if meta is None:  # nobody has used it, as nobody can use one that is too old
+                checks.refuse_old(*await self.store.run_many([checks.server()]))
                 return self._setup.unused()
             found = self._reading = self._setup.context(meta)
         await self._keep_up(found)
@@ -415,6 +416,10 @@ class AsyncCalls:
     async def topic(self, name: str) -> TopicState:
         """How a topic is: its route, its policy, whether it is paused, what is held."""
         return await self._run(policies.topic(await self.reading(), name, self._setup.longest_send))
+
+    async def arriving(self, match: str) -> list[Arriving] | None:
+        """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
+        return await self._run(policies.arriving(await self.reading(), match, self._setup.longest_send))
 
     async def policies(self) -> Policies:
         """All policies, pauses and limits that a resume has left, and their version."""

@@ -20,7 +20,7 @@ from delayq.client.known_routes import KnownRoutes
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
-from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.search_by_key import search_of
@@ -32,7 +32,7 @@ from delayq.message import Message, given_duration, given_instant
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
-from delayq.store import commands
+from delayq.store import checks, commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.exchange import single
 from delayq.store.connect.store import Store
@@ -98,7 +98,8 @@ class Client:
         found = self._context or self._reading
         if found is None:
             meta = self.store.run(commands.meta())
-            if meta is None:
+            if meta is None:  # nobody has used it, as nobody can use one that is too old
+                checks.refuse_old(*self.store.run_many([checks.server()]))
                 return self._setup.unused()
             found = self._reading = self._setup.context(meta)
         self._keep_up(found)
@@ -414,6 +415,10 @@ class Client:
     def topic(self, name: str) -> TopicState:
         """How a topic is: its route, its policy, whether it is paused, what is held."""
         return self._run(policies.topic(self.reading(), name, self._setup.longest_send))
+
+    def arriving(self, match: str) -> list[Arriving] | None:
+        """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
+        return self._run(policies.arriving(self.reading(), match, self._setup.longest_send))
 
     def policies(self) -> Policies:
         """All policies, pauses and limits that a resume has left, and their version."""

@@ -10,6 +10,7 @@ import msgspec
 from delayq.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
 from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
+from delayq.store.connect.exchange import too_old
 from delayq.store.rights import CLIENT, Needs, lacking
 from delayq.store.scripts import stopped_when_full
 
@@ -20,9 +21,11 @@ __all__ = [
     "ServerSettings",
     "complaints",
     "is_missing_right",
+    "is_too_old",
     "questions",
     "refuse",
     "refuse_fsync",
+    "refuse_old",
     "server",
     "told",
     "weakest",
@@ -31,6 +34,8 @@ __all__ = [
 #: What DELAYQ_ACCEPT may name: what a server that somebody else runs does not say.
 PERSISTENCE: Final = "unknown-persistence"
 EVICTION: Final = "unknown-eviction"
+#: The oldest major version of Redis that has scripts with flags.
+OLDEST: Final = 7
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +167,8 @@ def complaints(
 
     `min_replicas`, `fsync` and `accept` are DELAYQ_MIN_REPLICAS, DELAYQ_FSYNC and DELAYQ_ACCEPT.
     """
+    if is_too_old(server):
+        return [too_old(server.version)]
     found = _missing_rights(server, accept)
     found += [text for _, text in untrusted(server, accept)]
     if any(disk.failing for disk in server.disks):
@@ -242,8 +249,8 @@ def _missing_rights(server: ServerSettings, accept: Collection[str] = ()) -> lis
 
 
 def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
-    """Raise ConfigError for a server that would lose messages, for a user who lacks rights, or for scripts that a full server
-    would stop; StoreUnavailable for a server that is not there yet. `accept` is DELAYQ_ACCEPT.
+    """Raise ConfigError for a server that is too old or would lose messages, for a user who lacks rights, or for scripts
+    that a full server would stop; StoreUnavailable for a server that is not there yet. `accept` is DELAYQ_ACCEPT.
 
     API, workers, clients and the command line alike ask this before they change anything.
     """
@@ -252,10 +259,23 @@ def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
             f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
         )
     _wait_for_data(server)
+    refuse_old(server)
     for missing in _missing_rights(server, accept):
         raise ConfigError(missing)
     for _, reason in untrusted(server, accept):
         raise ConfigError(f"this Redis cannot be trusted: {reason}")
+
+
+def is_too_old(server: ServerSettings) -> bool:
+    """Whether it has no scripts as delayq writes them."""
+    major = server.version.partition(".")[0]
+    return server.name != "valkey" and major.isdigit() and int(major) < OLDEST
+
+
+def refuse_old(server: ServerSettings | StoreError) -> None:
+    """Raise ConfigError for a server that is too old; one that says nothing of itself is not."""
+    if isinstance(server, ServerSettings) and is_too_old(server):
+        raise ConfigError(too_old(server.version))
 
 
 def _wait_for_data(server: ServerSettings) -> None:
@@ -276,9 +296,11 @@ def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[
 
 
 def told(answers: list[Any]) -> ServerSettings:
-    """The server of the answers to `questions`; raises StoreError."""
+    """The server of the answers to `questions`; raises StoreError, or ConfigError for one that is too old for scripts."""
     found, good, *more = answers
     rights = more.pop(0) if more else None
+    if isinstance(rights, StoreError) and str(rights).startswith(too_old("")):  # also if it may not say what it is
+        raise ConfigError(str(rights))
     for answer in answers:
         if isinstance(answer, StoreUnavailable):
             raise answer

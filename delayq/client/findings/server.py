@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.store import checks
+from delayq.store.connect.exchange import too_old
 
 __all__ = ["check_server"]
 
-OLDEST: Final = 7
 MEMORY_WARN, MEMORY_FAIL = 0.75, 0.95
 
 
@@ -32,12 +31,11 @@ def _check_version(server: checks.ServerSettings) -> Check:
     text = f"{server.name} {server.version}"
     if server.primaries > 1:
         text += f", {server.primaries} primaries (what follows is said of the worst)"
-    major = server.version.partition(".")[0]
     if server.role not in ("master", "unknown"):
         mend = "point DELAYQ_REDIS_URL at its primary"
         return Check("server", FAIL, f"{text} is a replica, which takes no writes", mend, runbook="delayqalarm")
-    if major.isdigit() and int(major) < OLDEST:
-        return Check("server", FAIL, f"{text} is too old", f"use Redis {OLDEST} or newer, or Valkey")
+    if checks.is_too_old(server):
+        return Check("server", FAIL, too_old(server.version), "use Redis 7.0 or newer, or Valkey")
     return Check("server", OK, text)
 
 

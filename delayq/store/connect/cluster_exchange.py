@@ -32,6 +32,7 @@ from delayq.store.connect.exchange import (
     as_not_done,
     as_unknown,
     broken,
+    instead,
     is_login_refused,
     once,
     pack,
@@ -287,6 +288,8 @@ class Spread:
             if routed.place not in self._late:
                 self._late.add(routed.place)
                 return routed
+        if (other := instead(error)) is not None:
+            return routed._replace(command=other)
         if isinstance(error, redis.exceptions.AskError):  # MOVED, too
             node = (error.host or link.node[0], error.port)
             moved = isinstance(error, redis.exceptions.MovedError)

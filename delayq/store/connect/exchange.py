@@ -16,13 +16,13 @@ import redis
 from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
 from delayq.interrupts import raise_if_interrupt
 from delayq.store import scripts
-from delayq.store.commands import Command
+from delayq.store.commands import Command, plain
 from delayq.store.connect.peer import SLOW, Peer, WrongServer, late_by, packed
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
-    "as_not_done", "as_unknown", "broken", "is_login_refused", "misled", "once", "outdates", "pack", "promises",
-    "read_reply", "reason_of", "single", "translate",
+    "AHEAD", "AHEAD_BYTES", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "WHICH_VERSION", "Exchange", "all_good",
+    "as_not_done", "as_unknown", "broken", "instead", "is_login_refused", "misled", "once", "outdates", "pack", "promises",
+    "read_reply", "reason_of", "single", "too_old", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -122,6 +122,30 @@ def once(command: Command[Any]) -> bool:
     if not command.script:
         return command.once
     return scripts.load(command.script).fenced and "#" in str(command.args[0])
+
+
+#: How a server older than Redis 7.0 refuses the first line of a script.
+_TOO_OLD: Final = re.compile(r"Error compiling script.*near '#'")
+
+
+def too_old(version: str) -> str:
+    """The sentence about a server that is too old for the scripts."""
+    return f"delayq needs Redis 7.0 or Valkey; this is {version}"
+
+
+def _read_version(reply: Any) -> StoreError:
+    info = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
+    found = re.search(r"^redis_version:(\S+)", info, re.MULTILINE)
+    return StoreError(too_old(found.group(1) if found else "an older server"))
+
+
+#: Asked in place of a script that a server is too old for: its answer is the error that names the version.
+WHICH_VERSION: Final = plain("INFO", "server", read=_read_version)
+
+
+def instead(error: Exception) -> Command[Any] | None:
+    """What is asked in place of a script that the server is too old for; None for any other error."""
+    return WHICH_VERSION if _TOO_OLD.search(str(error)) else None
 
 
 def outdates(error: Exception) -> bool:
@@ -271,7 +295,9 @@ class Exchange:
             if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
                 self._late.add(index)
                 return self._sent(index, command)
-        told = translate(error)
+        if (other := instead(error)) is not None:
+            return self._sent(index, other)
+        told = StoreError(too_old("an older server")) if command is WHICH_VERSION else translate(error)
         self._put(index, as_unknown(told) if index in self._unsure else told)
         return None
 

@@ -1,0 +1,64 @@
+"""A server that answers as Redis 6.2 does, as far as delayq comes: its scripts have no flags."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from delayq.embedded.processes import LOCALHOST
+
+__all__ = ["VERSION", "old_redis"]
+
+VERSION = "6.2.14"
+INFO = (
+    f"redis_version:{VERSION}\r\nrole:master\r\nloading:0\r\naof_enabled:1\r\nmaxmemory_policy:noeviction\r\n"
+    "maxmemory:0\r\nused_memory:1000000\r\n"
+)
+REPLIES = {
+    b"INFO": b"$%d\r\n%s\r\n" % (len(INFO), INFO.encode()),
+    b"TIME": b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n",
+    b"ROLE": b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
+    b"HMGET": b"*3\r\n$-1\r\n$-1\r\n$-1\r\n",
+    b"HGETALL": b"*0\r\n",
+    b"CONFIG": b"*2\r\n$11\r\nappendfsync\r\n$8\r\neverysec\r\n",
+    b"EVALSHA": b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
+    b"EVAL": b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n",
+}
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    replies: ClassVar[dict[bytes, bytes]] = REPLIES
+
+    def handle(self) -> None:
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.wfile.write(self.replies.get(words[0].upper(), b"+OK\r\n"))
+
+
+class _Silent(_Handler):
+    replies: ClassVar[dict[bytes, bytes]] = {**REPLIES, b"INFO": b"-NOPERM this user has no permissions to run the 'info' command\r\n"}
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+@contextmanager
+def old_redis(*, silent: bool = False) -> Iterator[str]:
+    """The URL of one; a silent one refuses INFO."""
+    with _Server((LOCALHOST, 0), _Silent if silent else _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"redis://{LOCALHOST}:{server.server_address[1]}/0"
+        finally:
+            server.shutdown()
+            thread.join()
