@@ -43,7 +43,10 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class _Silent(_Handler):
-    replies: ClassVar[dict[bytes, bytes]] = {**REPLIES, b"INFO": b"-NOPERM this user has no permissions to run the 'info' command\r\n"}
+    replies: ClassVar[dict[bytes, bytes]] = {
+        **REPLIES,
+        b"INFO": b"-NOPERM this user may not run the 'info' command\r\n",
+    }
 
 
 class _Server(socketserver.ThreadingTCPServer):
