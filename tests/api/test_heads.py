@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from socket import SO_RCVBUF, SOL_SOCKET, create_connection
 
 import httpx2
 import pytest
@@ -77,6 +78,30 @@ async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2
             await reader.readexactly(len(b'{"status":"alive"}'))
     writer.close()
     await rest_of(reader)
+
+
+@pytest.mark.parametrize("last", [b"", b"connection: close\r\n"])
+async def test_a_caller_that_reads_no_answer_is_cut_off(
+    last: bytes, settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the answers are complete and only wait to be read: closing would wait for the caller, for ever."""
+    lost = asyncio.Event()
+    end = api.server.Protocol.connection_lost
+
+    def lose(protocol: api.server.Protocol, error: Exception | None) -> None:
+        end(protocol, error)
+        lost.set()
+
+    monkeypatch.setattr(api.server.Protocol, "connection_lost", lose)
+    async with socket(settings) as client:
+        with monkeypatch.context() as quick:
+            quick.setattr(api.server, "ANSWER_SECONDS", 0.05)  # short, since nobody reads
+            with create_connection((client.base_url.host, client.base_url.port)) as peer:
+                peer.setsockopt(SOL_SOCKET, SO_RCVBUF, 4_096)
+                request = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n"
+                peer.sendall((request + b"\r\n") * 60 + request + last + b"\r\n")
+                await lost.wait()  # the kernel keeps what it took: the peer cannot see it before it reads
+        assert (await client.get("/livez")).status_code == 200
 
 
 async def test_pipelined_requests_are_answered_in_order(small: httpx2.AsyncClient) -> None:
