@@ -12,7 +12,7 @@ from api.service import Operations, Service
 from api.wire.requests import KEY, LIMIT, MOST, duration_of, instant_of, limit_of
 from delayq import InvalidMessage
 from delayq.client.counting import MOST_BUCKETS
-from delayq.client.search import SEARCHED_STATES, check_filter
+from delayq.client.search import ENDED_STATES, SEARCHED_STATES, check_filter
 from delayq.store.commands import Filter
 from delayq.text.answers import CountOut, ForecastOut, FoundOut, count_out, forecast_out, found_out
 
@@ -34,7 +34,8 @@ _FILTER: Final[dict[str, Any]] = _TOPIC | {
     "tags": {"schema": {"type": "string"}, "description": "RocketMQ's tag"},
     "state": {
         "schema": {"type": "string"},
-        "description": f"one or more, a comma between: {', '.join(SEARCHED_STATES)}",
+        "description": f"one or more, a comma between: {', '.join(SEARCHED_STATES)}; with `key` also "
+        f"{', '.join(ENDED_STATES)}, for as long as the id is remembered",
     },
     **_DUES,
     "property": {

@@ -29,7 +29,7 @@ from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
 __all__ = [
-    "MOST_BYTES", "MOST_LOOKED", "MOST_SECONDS",
+    "ENDED_STATES", "MOST_BYTES", "MOST_LOOKED", "MOST_SECONDS",
     "PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic",
     "is_among", "order_of", "read_token", "takes", "token_of",
 ]  # fmt: skip
@@ -48,6 +48,8 @@ MOST_SECONDS: Final = 1.0
 
 #: What a message may be in that has not ended.
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
+#: And how it may have ended: only an id and its business keys are remembered then, so it is found by a key alone.
+ENDED_STATES: Final = (State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED)
 _PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 
@@ -75,8 +77,12 @@ def check_filter(wanted: Filter) -> None:
     except InvalidMessage as error:
         raise InvalidMessage("tags" if error.field == "tags" else "property", error.reason) from None
     for state in wanted.states:
-        if state not in SEARCHED_STATES:
-            raise InvalidMessage("state", f"{state!r} is none of {', '.join(SEARCHED_STATES)}")
+        if wanted.key is None and state in ENDED_STATES:
+            raise InvalidMessage("state", f"{state!r} is found only together with a business key")
+        if state not in (*SEARCHED_STATES, *ENDED_STATES):
+            raise InvalidMessage(
+                "state", f"{state!r} is none of {', '.join(SEARCHED_STATES)}; with a key also {', '.join(ENDED_STATES)}"
+            )
     for field, due in (("dueFrom", wanted.due_from), ("dueTo", wanted.due_to)):
         if due is not None and not 0 <= due <= MAX_DUE:
             raise InvalidMessage(field, "lies out of the times that a message can be due at")
@@ -90,7 +96,9 @@ def takes(wanted: Filter, found: Found) -> bool:
     if not wanted.wants(found.state) or not found.id.startswith(wanted.prefix):
         return False
     if record is None:
-        return not (wanted.topic or wanted.among is not None or wanted.tags or wanted.property)
+        among = wanted.among is not None and found.state not in ENDED_STATES  # by its id, the API knows whose it was
+        dues = wanted.due_from is not None or wanted.due_to is not None
+        return not (wanted.topic or among or wanted.tags or wanted.property or (dues and found.state in ENDED_STATES))
     due = _due_of(found)
     return (
         has_topic(wanted, record.topic)

@@ -11,6 +11,7 @@ from typing import Final
 from delayq.client import operations
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.client.search import (
+    ENDED_STATES,
     MOST_BYTES,
     MOST_LOOKED,
     SEARCHED_STATES,
@@ -57,6 +58,7 @@ class SearchByKey:
         self._key = wanted.key
         self._limit = limit
         self._behind = read_token(token, timeless(wanted), str) if token is not None else ""
+        self._ended = IDS if set(wanted.states).intersection(ENDED_STATES) else 0
         self._ids: dict[int, deque[str]] = {}  # of each queue, those that come next
         self._unread: dict[int, str] = {}  # queues that have more ids behind this one
         self._found: list[Found] = []
@@ -70,13 +72,15 @@ class SearchByKey:
         self._take((yield from every_queue(self._context, lambda keys: self._ask(keys.number, self._behind))))
 
     def _ask(self, queue: int, behind: str) -> commands.Command[commands.Carriers]:
-        return commands.find_by_key(queue_keys(queue), self._key, IDS, behind)
+        return commands.find_by_key(
+            queue_keys(queue), self._key, IDS, behind, ended=self._ended, retention=self._context.retention
+        )
 
     def _take(self, pages: dict[int, commands.Carriers]) -> None:
         for queue, ids in pages.items():
             self._unread.pop(queue, None)
-            if ids:
-                self._ids[queue] = deque(ids)
+            if every := sorted((*ids, *ids.ended)):
+                self._ids[queue] = deque(every)
             if ids.behind:
                 self._unread[queue] = ids.behind
 
@@ -102,7 +106,7 @@ class SearchByKey:
         for one in (yield from operations.get(self._context, ids)):
             topic = one.record.topic if one is not None and one.record is not None else ""
             self._told += is_among(self._wanted, topic)
-            if one is None or one.state not in SEARCHED_STATES:
+            if one is None or one.state not in (*SEARCHED_STATES, *self._wanted.states):
                 continue
             size = _size(one)
             self._looked_bytes += size

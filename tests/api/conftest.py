@@ -178,9 +178,10 @@ async def schedule(api: httpx2.AsyncClient, **message: Any) -> str:
     return id
 
 
-async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker, queue: int = 0) -> str:
+async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker, queue: int = 0, **fields: Any) -> str:
     """A message in this state, in a queue that has no other."""
-    id = await schedule(api, delayTime=HOUR if state in ("scheduled", "cancelled") else 0, id=f"m.{queue:04x}")
+    delay = HOUR if state in ("scheduled", "cancelled") else 0
+    id = await schedule(api, delayTime=delay, id=f"m.{queue:04x}", **fields)
     if state == "cancelled":
         assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
     if state == "removed_in_flight":

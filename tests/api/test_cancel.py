@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from delayq.api_keys import SCOPES
-from delayq.client import operations
+from delayq.client import operations, search_by_key
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import Carriers, Command
@@ -64,6 +64,51 @@ async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClie
     assert nobody == {"status": 200, "key": "nobody", "messages": []}
     assert (bad["status"], bad["problem"]["field"]) == (400, "keys[3]")
     assert (await api.get("/v1/stats")).json()["depth"] == 1
+
+
+async def test_a_cancel_by_key_tells_the_truth_and_the_same_again(api: httpx2.AsyncClient, worker: Worker) -> None:
+    told: dict[str, tuple[int, str]] = {}
+    for queue, (state, status, result) in enumerate((
+        ("scheduled", 200, "cancelled"), ("due", 202, "in_flight"), ("parked", 202, "in_flight"), ("dead", 409, "dead"),
+        ("delivered", 409, "delivered"), ("cancelled", 200, "cancelled"), ("removed_in_flight", 202, "in_flight"),
+        ("discarded", 409, "discarded"),
+    )):  # fmt: skip
+        id = await bring_into(state, api, worker, queue, keys=["order-42", f"own-{state}"])
+        told[id] = (status, result)
+        (own,) = (await api.post("/v1/messages:cancel", json={"keys": [f"own-{state}"]})).json()["results"]
+        assert own["messages"] == [{"status": status, "id": id, "result": result}], state
+    for _ in range(2):
+        (all_of_them,) = (await api.post("/v1/messages:cancel", json={"keys": ["order-42"]})).json()["results"]
+        assert {one["id"]: (one["status"], one["result"]) for one in all_of_them["messages"]} == told
+    (now,) = (await api.post("/v1/messages:deliverNow", json={"keys": ["own-delivered"]})).json()["results"]
+    assert [one["result"] for one in now["messages"]] == ["delivered"]
+
+
+async def test_a_search_finds_what_has_ended_by_a_key_if_it_asks_for_that(
+    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_by_key, "IDS", 2)
+    for queue in (0, 0x100, 0x200):
+        for number, state in enumerate(("delivered", "cancelled", "scheduled")):
+            await bring_into(state, api, worker, queue + number, keys=["order-42"])
+
+    async def states(**wanted: Any) -> list[str]:
+        found: list[str] = []
+        token: dict[str, str] = {}
+        while True:
+            page = (await api.get("/v1/messages", params={"key": "order-42", "limit": 2, **wanted, **token})).json()
+            found += (one["state"] for one in page["messages"])
+            if page["nextPageToken"] is None:
+                return sorted(found)
+            token = {"pageToken": page["nextPageToken"]}
+
+    assert await states() == ["scheduled"] * 3
+    assert await states(state="delivered") == ["delivered"] * 3
+    assert (
+        await states(state="delivered,cancelled,scheduled") == ["cancelled"] * 3 + ["delivered"] * 3 + ["scheduled"] * 3
+    )
+    assert await states(state="delivered", topic="orders") == []  # of what has ended no topic is known
+    assert (await api.get("/v1/messages", params={"state": "delivered"})).status_code == 400
 
 
 @pytest.mark.parametrize("topics", ["*", "orders*"])

@@ -101,7 +101,9 @@ def test_a_look_is_bounded_whatever_has_ended_and_the_next_one_goes_on(q: Queue)
     first = carriers(q, "k", look=20)
     assert (list(first), first.ended, first.behind) == ([], ids[:20], "m19")
     rest = q.run(commands.find_by_key(q.keys, "k", 100, first.behind, ended=4, look=20, now=q.now))
-    assert (list(rest), rest.ended, rest.behind) == (["m29"], ids[20:24], "")
+    assert (list(rest), rest.ended, rest.behind) == ([], ids[20:24], "m23")
+    rest = q.run(commands.find_by_key(q.keys, "k", 100, rest.behind, look=20, now=q.now))
+    assert (list(rest), rest.ended, rest.behind) == (["m29"], [], "")
     assert carriers(q, "k", limit=1).behind == "m29"
 
 

@@ -333,7 +333,9 @@ def ack(
     reserved: list[Arg] = []
     for place, one in enumerate(done):
         if index_keys := one.index_keys:
-            own = [key for key in index_keys if not key.startswith(RESERVED)]
+            own: Sequence[str] = index_keys
+            if index_keys[-1].startswith(RESERVED):  # they stand last
+                own = [key for key in index_keys if not key.startswith(RESERVED)]
             if own:
                 keyed += (one.ticket[:-8], " ".join(own))
                 args[digests + place] = args[digests + place] or 0  # its id is remembered, too

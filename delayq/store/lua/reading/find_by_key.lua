@@ -1,8 +1,8 @@
 -- The ids of the messages that carry a business key, in order: of those that are there, and of those that have ended and are
 -- remembered.
 -- KEYS: keys state final
--- ARGV: key, most to return, the id behind which to begin ('': with the first), most to return of those that have ended, most
---       to look at, now, window of final
+-- ARGV: key, most to return, the id behind which to begin ('': with the first), most to return of those that have ended (0:
+--       none), most to look at, now, window of final
 -- Returns: {the id behind which to go on ('': that were all), the ids, the ids of those that have ended}
 -- @flags no-writes
 -- @include clock final
@@ -28,6 +28,9 @@ while look > 0 do
       end
     elseif #ended_ids < most_ended and ending(scores[i], by_both, window) then
       ended_ids[#ended_ids + 1] = id
+      if #ended_ids == most_ended then
+        return { id, ids, ended_ids }
+      end
     end
   end
   if #some < page then
