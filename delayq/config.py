@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
+from delayq.networks import parse_networks
 from delayq.routes import Routes, load_routes
 from delayq.secrets import revealed, with_user
 from delayq.times import parse_duration
@@ -111,6 +112,12 @@ def _milliseconds(value: Any) -> Any:
 #: Up to 2^53, which is as far as the scripts in Redis count whole numbers.
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(gt=0, le=2**53)]
 Level = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=2**53)]
+
+
+#: Settings that name a file: its name need not be UTF-8.
+PATHS: Final = ("routes", "api_keys", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key")
+#: What Python makes of a byte of the environment that is not UTF-8.
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Settings(BaseSettings):
@@ -219,6 +226,10 @@ class Settings(BaseSettings):
         default="",
         description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
     )
+    trusted_proxies: str = Field(
+        default="",
+        description="networks of proxies whose X-Forwarded-For names the caller, '10.0.0.0/8, 2001:db8::/32'; unset: none",
+    )
     console: Literal["yes", "read-only", "no"] = Field(
         default="yes",
         description="whether the HTTP API has a console under /console/, and whether that changes anything",
@@ -256,6 +267,9 @@ class Settings(BaseSettings):
     def _whole_url(cls, given: Any) -> Any:
         """The URL of Redis with the user and the password that are given beside it."""
         given = dict(given)
+        for name, value in given.items():
+            if name not in PATHS and isinstance(value, str) and SURROGATE.search(value):
+                raise ValueError(f"{variable(name)}: the value is not UTF-8")
         url = revealed(str(given.get("redis_url", cls.model_fields["redis_url"].default)), variable("redis_url"))
         password = revealed(str(given.pop("redis_password", "")), variable("redis_password"))
         user = str(given.pop("redis_user", ""))
@@ -274,6 +288,12 @@ class Settings(BaseSettings):
             given = json.loads(given) if given.startswith("[") else given.split()
         if not given:
             raise ValueError("give at least one level, such as '1s 5s 10s'")
+        return given
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies(cls, given: str) -> str:
+        parse_networks(given)
         return given
 
     @property

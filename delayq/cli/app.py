@@ -27,6 +27,7 @@ LONGEST_SENTENCE = 1_000
 #: One command of two words: the first alone is a command, too, and takes a word behind it.
 UNDO = "backfill undo"
 VERSION = "--version"
+BODY_FILE = "--body-file"
 
 #: Each command, and the function that it is. Its module is imported when it is given, for all of them together take
 #: longer than most commands do; --help needs all.
@@ -143,14 +144,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     if argv is None:
         _speak_utf8()
+        _open_closed_streams()
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="backslashreplace")  # an answer to a question may have any bytes
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character
     called = None
     try:
         args = list(sys.argv[1:] if argv is None else argv)
-        for arg in args:
-            _check_text(arg)
+        for before, arg in zip(["", *args], args, strict=False):
+            if before != BODY_FILE and not arg.startswith(f"{BODY_FILE}="):  # the name of a file need not be UTF-8
+                _check_text(arg)
         if args[:2] == UNDO.split():
             args[:2] = [UNDO]
         command = get_command(_app(args[0] if args else ""))
@@ -183,6 +188,26 @@ def _speak_utf8() -> None:
     if sys.getfilesystemencoding() != "utf-8":
         command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
         os.execve(sys.executable, command, os.environ | {"PYTHONUTF8": "1"})
+
+
+def _open_closed_streams() -> None:
+    """Give each standard stream that is closed (`>&-`) its descriptor back.
+
+    Otherwise a connection would get the descriptor, and Python has no stream to write to. Output to a closed stdout fails, as it does
+    to a full disk; input is empty, and what is said on a closed stderr is not seen.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # it stays open
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # the same
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # the same
 
 
 def _write_no_more() -> None:

@@ -13,7 +13,7 @@ import typer
 from delayq.cli.moments import BadUse, duration, moment
 from delayq.cli.started_server import noted_url
 from delayq.clock import SystemClock
-from delayq.text.output import say
+from delayq.text.output import say, visible
 
 if TYPE_CHECKING:
     from delayq.client.audit import By
@@ -117,7 +117,7 @@ def who() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # this user has no name here, as in many containers
         user = str(os.getuid())
-    return f"cli:{user}@{socket.gethostname()}"
+    return visible(f"cli:{user}@{socket.gethostname()}")  # the environment may have bytes that are not UTF-8
 
 
 def by_me(reason: str) -> By:

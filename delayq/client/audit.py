@@ -73,7 +73,9 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     patterns: tuple[str, ...] | None = None
 
     def check(self) -> None:
-        """Raise InvalidMessage for a reason that is too long, or more than a line."""
+        """Raise InvalidMessage for a reason that is too long, or for what is not one line."""
+        if not self.actor.isprintable():
+            raise InvalidMessage("actor", "is a line of printable text")
         if len(self.reason) > LONGEST_REASON or not self.reason.isprintable():
             raise InvalidMessage("reason", f"is a line of at most {LONGEST_REASON} characters")
 

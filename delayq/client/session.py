@@ -10,8 +10,8 @@ from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.schedule import Encoded, Outcome, schedule_encoded
 from delayq.clock import Clock, SystemClock
-from delayq.config import Settings, load_settings
-from delayq.errors import InvalidMessage, LayoutMismatch, StoreError
+from delayq.config import SURROGATE, Settings, load_settings
+from delayq.errors import ConfigError, InvalidMessage, LayoutMismatch, StoreError
 from delayq.message import Limits
 from delayq.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
@@ -69,6 +69,8 @@ class Agreement:
         self.settings = settings if settings is not None else load_settings()
         self.clock = clock if clock is not None else SystemClock()
         self.url = url if url is not None else self.settings.redis_url
+        if SURROGATE.search(self.url):
+            raise ConfigError("redis_url: the value is not UTF-8")
         self.limits = self.settings.limits()
         own = routes if routes is not None else self.settings.route_table()
         self.routes = KnownRoutes(own, self.clock, checks=check_routes)

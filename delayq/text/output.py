@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -39,8 +40,10 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def say(text: str) -> None:
-    """A sentence beside the output: to stderr."""
-    sys.stderr.write(f"delayq: {visible(text)}\n")
+    """A sentence beside the output: to stderr. If that takes nothing, nobody reads it, and the command goes on."""
+    with suppress(OSError):
+        sys.stderr.write(f"delayq: {visible(text)}\n")
+        sys.stderr.flush()
 
 
 class Output:

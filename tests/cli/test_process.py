@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from delayq import Client
 from tests.cli.conftest import Given
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
@@ -71,6 +72,27 @@ def test_a_disk_that_is_full_is_one_sentence() -> None:
         ran = run("version", stdout=full.fileno())
     assert ran.returncode == 2
     assert ran.stderr == "delayq: the output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        (">&-", 2, "delayq: the output cannot be written: Bad file descriptor.\n"),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        ("<&-", 0, "delayq: no worker is live"),
+        (">&- 2>&- <&-", 2, ""),
+    ],
+)
+def test_a_stream_that_is_closed_or_takes_nothing_is_no_traceback(
+    valkey: ServerUnderTest, closed: str, status: int, said: str
+) -> None:
+    command = f'exec "$0" -m delayq.cli schedule t x --delay 1h --id a --redis-url {valkey.url} {closed}'
+    ran = subprocess.run(["sh", "-c", command, sys.executable], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr[: len(said)]) == (status, said)
+    assert bool(ran.stderr) == bool(said)
+    with Client(valkey.url) as client:
+        assert client.get("a") is not None
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error(given: Given) -> None:

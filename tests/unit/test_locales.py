@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from delayq import Client, ConfigError, InvalidMessage
+from delayq.client.audit import By
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
 
@@ -55,6 +57,40 @@ def test_the_client_reads_scripts_routes_and_secrets_in_every_locale(
     secret.write_text("größe\n", encoding="utf-8")
     ran = run(["-c", CLIENT, valkey.url, str(routes), str(secret)], locale)
     assert (ran.returncode, ran.stdout) == (0, b"a\n"), ran.stderr.decode()
+
+
+def test_bytes_that_are_not_utf8_are_a_name_of_a_file_or_refused_in_a_sentence(
+    valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    odd = os.fsdecode(b"\xff")
+    file = tmp_path / f"body{odd}"
+    file.write_text("x")
+    words = [
+        "-m",
+        "delayq.cli",
+        "schedule",
+        "t",
+        "--body-file",
+        str(file),
+        "--delay",
+        "1h",
+        "--id",
+        "a",
+        "--no-route-check",
+    ]
+    ran = run(words, {}, DELAYQ_REDIS_URL=valkey.url)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    cancel = ["-m", "delayq.cli", "cancel", "a"]
+    assert run(cancel, {}, DELAYQ_REDIS_URL=valkey.url, USER=odd, LOGNAME=odd).returncode == 0
+    for setting in ("DELAYQ_REDIS_PASSWORD", "DELAYQ_NODE"):
+        ran = run(cancel, {}, DELAYQ_REDIS_URL=valkey.url, **{setting: odd})
+        assert (ran.returncode, ran.stderr.decode()) == (2, f"delayq: {setting}: the value is not UTF-8.\n")
+    with Client(valkey.url) as client:
+        for call in (lambda: client.pause("a", reason=odd), lambda: client.cancel("a", by=By(actor=odd))):
+            with pytest.raises(InvalidMessage):
+                call()
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        Client(f"redis://:{odd}@127.0.0.1")
 
 
 @pytest.mark.parametrize("locale", LOCALES, ids=lambda one: one["LC_ALL"])
