@@ -109,16 +109,19 @@ async def topics(service: Service, request: Request) -> Answer:
     """Look at topics
 
     Those that have messages by the census, of which something is held, or that a pause or a policy names, by name; `total` is how
-    many fit.
+    many fit. With a `match` that is paused by this very pattern, `arriving` has the nodes from which messages may come yet.
     """
     given = request.query("match", "paused", "limit", "pageToken")
     limit = limit_of(given.get("limit"))
     if given.get("paused", "yes") not in ("yes", "no"):
         raise InvalidMessage("paused", "is 'yes' or 'no'")
     paused = given["paused"] == "yes" if "paused" in given else None
-    found = await service.client.topics(match=given.get("match", "*"), paused=paused)
+    match = given.get("match", "*")
+    found = await service.client.topics(match=match, paused=paused)
     seen = [one for one in found if "read" in request.caller.on(one.topic)]
-    return Answer(200, encode(topics_out(seen, limit, given.get("pageToken"))))
+    tells = "match" in given and request.caller.has("read", match)
+    arriving = await service.client.arriving(match) if tells else None
+    return Answer(200, encode(topics_out(seen, limit, given.get("pageToken"), arriving)))
 
 
 @OPERATIONS.add("GET", "/v1/topics/{topic}", gives={200: TopicOut}, problems=(400, 503))

@@ -36,6 +36,7 @@ __all__ = [
     "PolicyChanged",
     "Resumed",
     "TopicState",
+    "arriving",
     "bring",
     "check_wait",
     "delete_policy",
@@ -341,6 +342,16 @@ def read(_context: Context) -> Plan[Policies]:
     return Policies.read(fields)
 
 
+def arriving(_context: Context, match: str, patience: int) -> Plan[list[Arriving] | None]:
+    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause.
+
+    `patience` (ms) is the longest that a send takes.
+    """
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand = Policies.read(fields)
+    return list(_arriving(lines, now, match, stand.version, patience)) if match in stand.pauses else None
+
+
 def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
     """How a topic is."""
     check_topic(name)
@@ -354,8 +365,7 @@ def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
         spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
         state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
     if state.pause is not None:
-        arriving = tuple(_arriving(lines, now, name, stand.version, patience))
-        state = msgspec.structs.replace(state, arriving=arriving)
+        state = msgspec.structs.replace(state, arriving=tuple(_arriving(lines, now, name, stand.version, patience)))
     return state
 
 

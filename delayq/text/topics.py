@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.message import check_topic
 from delayq.policies import Policies, Policy
 from delayq.text.answers import PauseOut, Time, pause_out
@@ -144,6 +144,10 @@ class TopicsOut(msgspec.Struct, rename="camel"):
     topics: list[TopicOut]
     next_page_token: str | None
     total: Annotated[int, Meta(description="how many topics fit, on all pages")]
+    arriving: Annotated[
+        list[ArrivingOut] | UnsetType,
+        Meta(description="if the pattern is paused by itself, where messages of it may come from yet"),
+    ] = UNSET
 
 
 def paused_out(one: Paused) -> PausedOut:
@@ -204,13 +208,23 @@ def topic_out(one: TopicState) -> TopicOut:
         UNSET if one.pause is None else pause_out(one.pause),
         UNSET if one.policy is None else policy_out(one.policy),
         _limit_out(one),
-        [ArrivingOut(here.node, here.in_flight) for here in one.arriving],
+        _arriving_out(one.arriving),
     )
 
 
-def topics_out(found: Sequence[TopicState], limit: int, token: str | None = None) -> TopicsOut:
-    """A page of at most so many of these, which are by name, behind the page that ended with `token`; or InvalidMessage."""
+def _arriving_out(arriving: Iterable[Arriving]) -> list[ArrivingOut]:
+    return [ArrivingOut(here.node, here.in_flight) for here in arriving]
+
+
+def topics_out(
+    found: Sequence[TopicState], limit: int, token: str | None = None, arriving: Iterable[Arriving] | None = None
+) -> TopicsOut:
+    """A page of at most so many of these, which are by name, behind the page that ended with `token`; or InvalidMessage.
+
+    `arriving` is what may come yet of the pattern, None if that is not paused by itself.
+    """
     begin = 0 if token is None else bisect_right(found, check_topic(token, "pageToken"), key=lambda one: one.topic)
     page = found[begin : begin + limit]
     last = page[-1].topic if len(found) > begin + len(page) else None
-    return TopicsOut([topic_out(one) for one in page], last, len(found))
+    coming = UNSET if arriving is None else _arriving_out(arriving)
+    return TopicsOut([topic_out(one) for one in page], last, len(found), coming)

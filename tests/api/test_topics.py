@@ -180,6 +180,27 @@ async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIte
         yield Tenants(api, keys)
 
 
+async def test_what_may_arrive_yet_of_a_paused_pattern_is_read_without_a_pause(
+    tenants: Tenants, worker: Worker
+) -> None:
+    async def arriving(name: str, match: str) -> Any:
+        return (await tenants.ask(name, "GET", f"/v1/topics?match={match}")).json().get("arriving")
+
+    assert await arriving("shop", "orders.*") is None
+    version = (await tenants.ask("shop", "POST", "/v1/topics:pause?wait=0", {"match": "orders.*"})).json()["version"]
+    line = {
+        "node": "a",
+        "seen": worker.store.run(commands.redis_now()),
+        "held": {"orders.a": 2, "orders.b": 1, "sms": 9},
+    }
+    for acts_on, told in ((None, None), (f"{version:010}.9999999999", 3)):
+        worker.store.run(commands.publish_node("a", json.dumps(line | {"policies": acts_on}).encode()))
+        assert await arriving("shop", "orders.*") == [{"node": "a", "inFlight": told}]
+        assert await arriving("boss", "orders.*") == [{"node": "a", "inFlight": told}]
+    for name, match in (("shop", "*"), ("shop", "orders.a"), ("clerk", "orders.*"), ("boss", "sms")):
+        assert await arriving(name, match) is None
+
+
 @pytest.mark.parametrize("what", ["pause", "policy"])
 async def test_a_key_gets_so_many_pauses_and_policies_however_many_come_at_once(
     tenants: Tenants, worker: Worker, what: str

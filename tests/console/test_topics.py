@@ -138,13 +138,35 @@ def test_a_pause_that_ends_while_the_dialog_waits_is_not_made_again(pages: Pages
     page.get_by_role("button", name="Pause").click()
     dialog(page).get_by_role("button", name="Pause").click()
     expect(dialog(page)).to_contain_text("at most 3 messages may arrive yet")
-    with page.expect_response("**/v1/topics/slow.reports"):  # it is looked at
+    with page.expect_response("**/v1/topics?match=slow.reports*"):  # it is looked at
         pass
     world.service.http.post("/v1/topics:resume", json={"match": "slow.reports"}).raise_for_status()
     done(page, "slow.reports was resumed meanwhile")
     expect(page.get_by_role("button", name="Pause")).to_be_focused()
     assert "pause" not in world.get("/v1/topics/slow.reports")
     assert len([one for one in asked if one.startswith("POST")]) == 1
+
+
+def test_what_may_arrive_yet_of_a_pattern_is_looked_at_again_and_again(pages: Pages, world: World) -> None:
+    def looked(route: Route) -> None:
+        told = route.fetch().json()
+        told["arriving"] = [{"node": "w0", "inFlight": one} for one in left]
+        route.fulfill(json=told)
+
+    left: list[int | None] = [2, None]
+    page = pages.open(f"{world.url}#/topics?match=slow.*")
+    page.route("**/v1/topics?match=slow.*", looked)
+    page.get_by_role("button", name="Pause by a pattern").click()
+    dialog(page).get_by_label("Topic, or a pattern").fill("slow.*")
+    dialog(page).get_by_role("button", name="Pause").click()
+    try:
+        expect(dialog(page)).to_contain_text("not every node has told yet")
+        left[1] = 3
+        expect(dialog(page)).to_contain_text("at most 5 messages may arrive yet")
+        left.clear()
+        done(page, "nothing of slow.* is handed out any more, and nothing may arrive")
+    finally:
+        world.service.http.post("/v1/topics:resume", json={"match": "slow.*"}).raise_for_status()
 
 
 def test_a_pause_that_is_replaced_while_the_dialog_waits_is_not_called_resumed(pages: Pages, world: World) -> None:

@@ -6,7 +6,7 @@ import { useAsked } from "./lists.js";
 import { look, may, serverNow } from "./live.js";
 import { Trouble } from "./notices.js";
 import { count, duration } from "./numbers.js";
-import { ask, at, Problem } from "./server.js";
+import { ask, Problem } from "./server.js";
 import { t } from "./texts.js";
 import { Time, TimeField } from "./times.js";
 
@@ -18,9 +18,6 @@ const LENGTHS = [15 * MINUTE, 60 * MINUTE, 4 * 60 * MINUTE, 24 * 60 * MINUTE];
 
 /** ms from one look at a pause to the next, while something may arrive yet. */
 const AGAIN = 1_000;
-
-/** ms for which the pause of a pattern is waited for until nothing may arrive any more. */
-const PATIENCE = 5_000;
 
 /**
  * How many topics that are known here a pattern covers. `confirm` is what has to be typed where that is more than one, `blocked`
@@ -62,8 +59,7 @@ export function Pause({ match: first, open = false, close }) {
   const run = async (/** @type {string} */ reason) => {
     const until = length === "at" ? end : length ? new Date(serverNow() + Number(length)).toISOString() : null;
     const body = { match, reason: reason || null, until };
-    // What may arrive yet of a pattern is told by this answer alone.
-    const told = await ask("POST", "v1/topics:pause", { query: { wait: /[*?]/.test(match) ? PATIENCE : undefined }, body });
+    const told = await ask("POST", "v1/topics:pause", { body });
     void look();
     return html`<${Pausing} first=${{ ...told, asked: body }} />`;
   };
@@ -113,9 +109,8 @@ async function standing(told, signal) {
   if (lasts === undefined) return { ...told, over: "resumed" };
   const same = lasts.since === since && (lasts.reason ?? "") === (asked.reason ?? "") && time(lasts.until) === time(asked.until);
   if (!same) return { ...told, over: "changed" };
-  if (/[*?]/.test(match)) return { ...told };
-  const { pause, arriving = [] } = await ask("GET", at`v1/topics/${match}`, { signal });
-  if (pause === undefined) return { ...told, over: "resumed" };
+  const { arriving } = await ask("GET", "v1/topics", { query: { match, limit: 1 }, signal });
+  if (arriving === undefined) return { ...told, over: "resumed" };
   const counts = arriving.map((/** @type {any} */ one) => one.inFlight);
   const inFlight = counts.includes(null) ? null : counts.reduce((/** @type {number} */ sum, /** @type {number} */ n) => sum + n, 0);
   return { ...told, inFlight, state: inFlight === 0 ? "paused" : "pausing" };
@@ -154,7 +149,7 @@ function Pausing({ first }) {
   if (over) return html`<p>${t(over === "changed" ? "pausing.changed" : "pausing.over", { match })}</p>`;
   const text = state === "paused" ? t("pausing.paused", { match }) : inFlight === null ? t("pausing.not_told", { match }) : t("pausing.pausing", { match, count: inFlight });
   return html`<p><b>${state}</b>: ${text}</p>
-    ${state !== "paused" && (!reads || /[*?]/.test(match)) && html`<p>${t("pausing.told_once")}</p>`}
+    ${state !== "paused" && !reads && html`<p>${t("pausing.told_once")}</p>`}
     ${!told.changed && html`<p>${t("pausing.before")} <${Time} at=${told.since} /></p>`}
     <${Trouble} problem=${problem} />`;
 }
