@@ -19,7 +19,7 @@ from rich.text import Text
 
 from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
-from delayq.embedded.processes import LOCALHOST, free_port, port_is_free
+from delayq.embedded.processes import LOCALHOST, port_is_free
 from delayq.errors import MissingExtra
 from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
@@ -35,6 +35,8 @@ READY_SECONDS = 60.0
 LOAD_SECONDS = 600.0  # a Valkey with a large append-only file
 # The order in which things stop, and what each may take: requests that run, sends that run.
 API_PATIENCE = 10.0
+#: Ports that are looked at when the usual one is in use.
+NEXT_PORTS: Final = 50
 WORKER_PATIENCE = 15.0
 #: What README.md has, too.
 PASTE: Final = ("schedule hello world --delay 2s", "tail hello --from-start")
@@ -92,11 +94,11 @@ class Up(NamedTuple):
 
 
 def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, endpoint: Endpoint | None) -> Up:
-    api_port = _port(options.api_port, API_PORT, "--api-port")
+    api_port = _port(options.api_port, API_PORT, "--api-port", screen)
     redis_url, data = options.redis_url, None
     own_url = redis_url  # of the processes that are started here
     if not redis_url:
-        server = _server(options)
+        server = _server(options, screen)
         redis_url, own_url, data = server.url, server.socket_url, server.data_dir
         supervisor.start(Valkey(server))
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
@@ -165,7 +167,7 @@ def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
     return text.append("\nCtrl-C stops everything in order.\n")
 
 
-def _server(options: argparse.Namespace) -> EmbeddedServer:
+def _server(options: argparse.Namespace, screen: Screen) -> EmbeddedServer:
     data = None if options.ephemeral else Path(options.data or ROOT / "data")
     try:
         server = EmbeddedServer(data_dir=data, port=options.redis_port or REDIS_PORT)
@@ -173,16 +175,24 @@ def _server(options: argparse.Namespace) -> EmbeddedServer:
     except OSError as error:
         raise UsageError(f"the data folder cannot be used: {error}") from None
     try:
-        server.port = _port(options.redis_port, REDIS_PORT, "--redis-port")
+        server.port = _port(options.redis_port, REDIS_PORT, "--redis-port", screen)
     except UsageError:
         server.stop()  # a temporary folder is not left behind
         raise
     return server
 
 
-def _port(asked: int | None, usual: int, option: str) -> int:
+def _port(asked: int | None, usual: int, option: str, screen: Screen) -> int:
+    """The port that was asked for, or the usual one, or the next free one, which is said."""
     if asked is None:
-        return usual if port_is_free(usual) else free_port()
+        found = next((port for port in range(usual, usual + NEXT_PORTS) if port_is_free(port)), None)
+        if found is None:
+            raise UsageError(
+                f"the ports from {usual} to {usual + NEXT_PORTS - 1} are in use; give a free one by {option}"
+            )
+        if found != usual:
+            screen.say(f"port {usual} is in use, so this takes {found}; {option} gives another one")
+        return found
     deadline = time.monotonic() + 3.0  # what an earlier run left behind may be ending now
     while not port_is_free(asked):
         if time.monotonic() > deadline:

@@ -20,6 +20,9 @@ import pytest
 import redis
 
 from delayq.embedded.processes import free_port
+from devtools.commandline import UsageError
+from devtools.screen import Screen
+from devtools.up import NEXT_PORTS, _port
 from testbed.errors import ServerMissing
 from testbed.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, is_running, needs_proc
@@ -272,3 +275,20 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
     }
     for what, look in looks.items():
         eventually(look, f"{what}\n{up.text()}")
+
+
+def test_where_a_usual_port_is_in_use_the_next_free_one_is_taken_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = free_port()
+    screen = Screen()
+    assert _port(None, usual, "--api-port", screen) == usual
+    assert capsys.readouterr().err == ""
+    with socket.create_server(("127.0.0.1", usual)):
+        found = _port(None, usual, "--api-port", screen)
+        assert usual < found < usual + NEXT_PORTS
+        assert f"port {usual} is in use, so this takes {found}; --api-port gives another one" in capsys.readouterr().err
+
+
+def test_where_all_ports_beside_it_are_in_use_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devtools.up.port_is_free", lambda _: False)
+    with pytest.raises(UsageError, match="the ports from 8080 to 8129 are in use; give a free one by --api-port"):
+        _port(None, 8080, "--api-port", Screen())
