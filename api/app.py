@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.asgi import Resource, answer_problem
 from api.auth.keys_file import refuse_open_door
+from api.auth.proxies import TrustedProxies
 from api.routes import OPERATIONS, openapi
 from api.routes.console import SESSION, console_handlers, route_of
 from api.routes.pages import page_handlers
@@ -43,6 +44,7 @@ class Application(FastAPI):
 
     def __init__(self, service: Service) -> None:
         self._direct: dict[str, Resource] = {}
+        self._proxies = TrustedProxies(service.settings.trusted_proxies)
         super().__init__(
             title=openapi.TITLE,
             version=openapi.VERSION,
@@ -80,6 +82,8 @@ class Application(FastAPI):
             self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._proxies and scope["type"] == "http":
+            scope["client"] = self._proxies.caller(scope)  # for the lock-out, the audit and the log alike
         if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
             await resource(scope, receive, send)
         else:
