@@ -27,7 +27,6 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
 from delayq.networks import parse_networks
-from delayq.networks import parse_networks
 from delayq.routes import Routes, load_routes
 from delayq.secrets import revealed, with_user
 from delayq.times import parse_duration
@@ -231,10 +230,6 @@ class Settings(BaseSettings):
         default="",
         description="networks of proxies whose X-Forwarded-For names the caller, '10.0.0.0/8, 2001:db8::/32'; unset: none",
     )
-    trusted_proxies: str = Field(
-        default="",
-        description="networks of proxies whose X-Forwarded-For names the caller, '10.0.0.0/8, 2001:db8::/32'; unset: none",
-    )
     console: Literal["yes", "read-only", "no"] = Field(
         default="yes",
         description="whether the HTTP API has a console under /console/, and whether that changes anything",
@@ -293,12 +288,6 @@ class Settings(BaseSettings):
             given = json.loads(given) if given.startswith("[") else given.split()
         if not given:
             raise ValueError("give at least one level, such as '1s 5s 10s'")
-        return given
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _proxies(cls, given: str) -> str:
-        parse_networks(given)
         return given
 
     @field_validator("trusted_proxies")
