@@ -87,13 +87,13 @@ def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) 
     from coordinator.zookeeper.access import access_of
 
     return ZooKeeperCoordinator(
-        settings.zookeeper,
+        settings.zookeeper_hosts,
         settings.node,
         queues=queues,
         store=store,
         clock=clock,
         read_era=lambda: store.run(commands.era()),
-        root=settings.zookeeper_root,
+        root=settings.zookeeper_path,
         session_timeout=settings.session_timeout,
         address=settings.address,
         access=access_of(settings),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 import socket
@@ -120,6 +121,27 @@ PATHS: Final = ("routes", "api_keys", "zookeeper_ca", "zookeeper_certificate", "
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
+#: The most bytes of a worker's name.
+MOST_NAME: Final = 255
+_SERVER: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+_ZNODE: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
+
+
+def _check_server(text: str) -> None:
+    if not text:
+        raise ValueError("a host is missing: is there a comma too many?")
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        raise ValueError("each server is host or host:port, an IPv6 address in brackets, a comma between two")
+    if not 0 < int(found["port"] or 2181) < 65_536:
+        raise ValueError("a port is from 1 to 65535")
+
+
+def _check_znode(path: str) -> None:
+    if not _ZNODE.fullmatch(path):
+        raise ValueError("a path in ZooKeeper is /name or /name/name; a name has A-Z a-z 0-9 . _ -, and is not . or ..")
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Times are ms, or text like '30s'; sizes are bytes.
 
@@ -186,11 +208,11 @@ class Settings(BaseSettings):
     )
     node: str = Field(default_factory=socket.gethostname, description="this worker's name")
     zookeeper: str = Field(
-        default="", description="ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker"
+        default="",
+        description="ZooKeeper servers, 'host:port,host:port', that spread the queues, and perhaps a chroot, '/path'; "
+        "empty: one worker",
     )
-    zookeeper_root: str = Field(
-        default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper"
-    )
+    zookeeper_root: str = Field(default="/delayq", description="its path in ZooKeeper")
     zookeeper_user: str = Field(default="", description="the user to log in as (SASL, DIGEST-MD5); unset: nobody")
     zookeeper_password: str = Field(
         default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
@@ -276,6 +298,44 @@ class Settings(BaseSettings):
         given["redis_url"] = with_user(url, user, password) if user or password else url
         return given
 
+    @field_validator("node")
+    @classmethod
+    def _node_name(cls, given: str) -> str:
+        if (
+            not given
+            or not given.isprintable()
+            or "/" in given
+            or given in (".", "..")
+            or len(given.encode()) > MOST_NAME
+        ):
+            raise ValueError(f"a name has 1 to {MOST_NAME} bytes that can be printed, no slash, and is not . or ..")
+        return given
+
+    @field_validator("zookeeper")
+    @classmethod
+    def _zookeeper_servers(cls, given: str) -> str:
+        hosts, slash, chroot = given.partition("/")
+        if "://" in given:
+            raise ValueError("it has a scheme; write host:port,host:port")
+        for one in hosts.split(",") if given else ():
+            _check_server(one.strip())
+        if chroot:
+            _check_znode(slash + chroot)
+        return given
+
+    @field_validator("zookeeper_root")
+    @classmethod
+    def _zookeeper_path(cls, given: str) -> str:
+        _check_znode(given)
+        return given
+
+    @field_validator("log_level")
+    @classmethod
+    def _level_name(cls, given: str) -> str:
+        if given.upper() not in logging.getLevelNamesMapping():
+            raise ValueError("it is debug, info, warning or error")
+        return given
+
     @field_validator("accept", mode="before")
     @classmethod
     def _accepted(cls, given: Any) -> Any:
@@ -295,6 +355,17 @@ class Settings(BaseSettings):
     def _proxies(cls, given: str) -> str:
         parse_networks(given)
         return given
+
+    @property
+    def zookeeper_hosts(self) -> str:
+        """The ZooKeeper servers, without the chroot."""
+        return ",".join(one.strip() for one in self.zookeeper.partition("/")[0].split(","))
+
+    @property
+    def zookeeper_path(self) -> str:
+        """The path in ZooKeeper of all that workers keep there: the chroot and the root. Whatever is missing of it is created."""
+        _, slash, chroot = self.zookeeper.partition("/")
+        return f"{slash if chroot else ''}{chroot}{self.zookeeper_root}"
 
     @property
     def address(self) -> str:

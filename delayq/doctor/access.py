@@ -64,7 +64,7 @@ def check_zookeeper(settings: Settings) -> Iterator[Check]:
     """Goes by the settings: nothing at all without a ZooKeeper."""
     if not settings.zookeeper:
         return
-    hosts = [urlsplit(f"//{one.strip()}").hostname or "" for one in settings.zookeeper.split(",")]
+    hosts = [urlsplit(f"//{one.strip()}").hostname or "" for one in settings.zookeeper_hosts.split(",")]
     if settings.zookeeper_user:
         yield Check("zookeeper", OK, f"workers log in as {settings.zookeeper_user}")
     elif all(map(_is_loopback, hosts)):

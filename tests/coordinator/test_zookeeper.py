@@ -11,16 +11,18 @@ import msgspec
 import pytest
 import structlog
 
-from coordinator import CoordinatorError, epoch_text
+from coordinator import CoordinatorError, coordinator_for, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
 from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.session import Session, Watch, Znode
 from delayq.clock import SystemClock
+from delayq.config import load_settings
 from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
+from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import ERA, QUEUES, Player, Team, team
 from tests.support.timeouts import PATIENCE, SESSION_TIMEOUT
 from tests.support.waiting import eventually
@@ -505,3 +507,19 @@ def test_with_the_real_clock_nodes_come_and_go_too(nodes: Team, store: Store) ->
         real.settle(one, other)
         other.coordinator.stop()
         real.until(lambda: one.queues == ALL, "the one that is left has all", one)
+
+
+def test_a_chroot_of_several_levels_that_is_missing_is_created(
+    zookeeper: ZooKeeperServer, zookeeper_root: str, store: Store
+) -> None:
+    chroot = f"{zookeeper_root}/shop/queues"
+    settings = load_settings(
+        zookeeper=f"{zookeeper.hosts}{chroot}", zookeeper_root="/mine", node="one", session_timeout=SESSION_TIMEOUT
+    )
+    coordinator = coordinator_for(settings, store, store.run(commands.layout(QUEUES)), SystemClock())
+    coordinator.start()
+    try:
+        with client(zookeeper.hosts) as admin:
+            assert admin.get_children(f"{chroot}/mine/nodes") == ["one"]
+    finally:
+        coordinator.stop()

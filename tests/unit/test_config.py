@@ -24,13 +24,25 @@ RIGHT = [
     ("redis_url", "redis://elsewhere:7000/1", "redis://elsewhere:7000/1"), ("redis_timeout", "1500", 1_500),
     ("redis_timeout", "2s", 2_000), ("final_window", "PT15M", 900_000), ("horizon", "365d", 31_536_000_000),
     ("queues", "32", 32), ("delay_levels", "1s 5s 1m", (1_000, 5_000, 60_000)),
-    ("delay_levels", "[1000, 2000]", (1_000, 2_000)), ("node", "worker-1", "worker-1"),
+    ("delay_levels", "[1000, 2000]", (1_000, 2_000)), ("node", "worker-1", "worker-1"), ("log_level", "WARN", "WARN"),
+    ("zookeeper", "[::1]:2181, b", "[::1]:2181, b"), ("zookeeper_root", "/a/b.c", "/a/b.c"),
 ]  # fmt: skip
 WRONG = [
     ("redis_timeout", "soon"), ("redis_timeout", "0"), ("redis_timeout", "1.5"), ("redis_timeout", ""), ("queues", "0"),
     ("queues", "16385"), ("queues", "many"), ("delay_levels", ""), ("delay_levels", "1s x"), ("delay_levels", "[]"),
     ("delay_levels", "[-5]"), ("body_limit", "0"), ("body_limit", "99999999999"), ("max_attempts", "true"),
     ("api_port", "70000"), ("window", "9"), ("horizon", "-1"),
+    *(
+        ("zookeeper", text)
+        for text in (
+            "a:2181,", ",a:2181", "a:2181,,b:2181", ",", " ", "a:2181,/delayq", "zookeeper://a:2181", "zk://a", "http://a:2181/x",
+            "a:0", "a:65536", "a:port", "a:", ":2181", "a:2181:2181", "::1:2181", "[::1", "a b:2181", "a@b:2181", "a:2181?x=1",
+            "a:2181#x", "a;b", "a:2181//delayq", "a:2181/x//y", "a:2181/x/", "a:2181/x/..", "a:2181/./x", "a:2181/x y", "/delayq",
+        )
+    ),
+    *(("zookeeper_root", text) for text in ("", "/", "delayq", "/a/", "//a", "/a//b", "/..", "/a/./b", "/a b", "/a\u00e9")),
+    *(("node", text) for text in ("", "a/b", ".", "..", "a\nb", "a\tb", "x" * 256)),
+    ("log_level", "loud"), ("log_level", ""),
 ]  # fmt: skip
 
 
@@ -57,6 +69,18 @@ def test_a_wrong_setting_is_refused_in_one_sentence_with_its_name() -> None:
     with pytest.raises(ConfigError, match="DELAYQ_ZOOKEEPER_PASSWORD: ") as caught:
         load_settings(zookeeper_password=[4711])
     assert "4711" not in str(caught.value)  # a secret is not shown
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "path"),
+    [
+        ("a:2181,b", "a:2181,b", "/mine"), ("a:2181/", "a:2181", "/mine"), ("a, [::1]:2181/x", "a,[::1]:2181", "/x/mine"),
+        ("a/shop/queues", "a", "/shop/queues/mine"),
+    ],
+)  # fmt: skip
+def test_a_chroot_stands_before_the_root(given: str, hosts: str, path: str) -> None:
+    settings = load_settings(zookeeper=given, zookeeper_root="/mine")
+    assert (settings.zookeeper_hosts, settings.zookeeper_path) == (hosts, path)
 
 
 NEAREST = {

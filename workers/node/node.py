@@ -13,8 +13,8 @@ import structlog
 from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused, coordinator_for
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
-from delayq.config import Settings
-from delayq.errors import StoreError
+from delayq.config import Settings, variable
+from delayq.errors import ConfigError, StoreError
 from delayq.nodes import Lately
 from delayq.routes import Routes
 from delayq.store import checks, commands
@@ -23,6 +23,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets import open_target
+from delayq.targets.webhook.egress import Egress
 from delayq.telemetry.histogram import Histogram
 from workers.node.alarms import Alarms
 from workers.node.complaints import own_complaints
@@ -62,6 +63,25 @@ REFUSALS = 2  # of the coordinator, one after the other; a server that was just 
 log = structlog.get_logger()
 
 
+def _check_unused(settings: Settings) -> None:
+    """Raise ConfigError for settings that would do nothing, or be found wrong only when they are used."""
+    own = (
+        "zookeeper_user",
+        "zookeeper_password",
+        "zookeeper_acl",
+        "zookeeper_tls",
+        "zookeeper_ca",
+        "zookeeper_certificate",
+    )
+    for name in (*own, "zookeeper_key", "zookeeper_key_password"):
+        if getattr(settings, name) and not settings.zookeeper:
+            raise ConfigError(f"{variable(name)} does nothing without DELAYQ_ZOOKEEPER: set that, or leave this out")
+    try:
+        Egress(settings.egress_allow.replace(",", " ").split())
+    except ValueError as error:
+        raise ConfigError(f"{variable('egress_allow')}: {error}") from None
+
+
 def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
     if provider is None:
         return None
@@ -98,6 +118,7 @@ class Node:
             from coordinator.zookeeper.access import access_of
 
             access_of(settings)  # what is wrong with it is told before Redis is waited for
+        _check_unused(settings)
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
         self.redis_clock = RedisClock(self.store, self.skew, self._clock, every=GLANCE_EVERY)
