@@ -435,8 +435,8 @@ def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 50
 
     def read(reply: list[Any]) -> LanesPage:
         # Of one that is no text: the message is buried when it comes back.
-        keys = [key.decode(errors="replace") for key in reply[7::5]]
-        entries = [((int(due), ticket), key) for ticket, due, key in zip(reply[5::5], reply[6::5], keys, strict=True)]
+        keys = [key.decode(errors="replace") for key in reply[8::5]]
+        entries = [((int(due), ticket), key) for ticket, due, key in zip(reply[6::5], reply[7::5], keys, strict=True)]
         return LanesPage(entries, (int(reply[2]), reply[3]) if reply[2] else None)
 
     due, ticket = after if after is not None else (0, b"")
