@@ -282,7 +282,7 @@ OF_PAUSES = (
     ),
     Mutant(
         "policies that wake nobody",
-        (("apply_policies", "redis.call('PUBLISH', ARGV[2], 'policies')", ""),),
+        (("apply_policies", "redis.pcall('PUBLISH', ARGV[2], 'policies')", ""),),
         says="sleeps on when the queue has other policies",
         path=(
             ("pause", "g.t"),
