@@ -13,7 +13,7 @@ from api.asgi import Answer, Request, encode
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
-from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError
+from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
 from delayq.care.accounts import Accounts
 from delayq.client import operations
 from delayq.client.findings import Facts, Finding, away, findings
@@ -51,16 +51,19 @@ class Readiness:
 
     async def missing(self) -> list[str]:
         """What this Redis lacks, in words; nothing when all is well."""
-        store = self._client.store
+        store, settings = self._client.store, self._settings
+        lacking: list[str] = []
         try:
-            context = await self._client.reading()
-            known = context.layouts.known
-            meta = await store.run(commands.meta())
-            settings = self._settings
+            # First: if the user lacks a right, the calls behind it may be refused.
             asked = checks.questions(settings.fsync, min_replicas=settings.min_replicas)
             server = checks.told(await store.run_many(asked))
             lacking = checks.complaints(server, settings.min_replicas, settings.fsync, settings.accept)
+            context = await self._client.reading()
+            known = context.layouts.known
+            meta = await store.run(commands.meta())
             lacking += await self._unaccounted()
+        except StoreRefused as error:
+            return lacking or [str(error)]
         except (ConfigError, LayoutMismatch, StoreError) as error:
             return [str(error)]
         if meta is None:  # nobody has used it yet, or all was deleted, which the audit tells

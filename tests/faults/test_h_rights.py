@@ -20,6 +20,7 @@ from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
+from workers.node.complaints import complaints
 
 pytestmark = pytest.mark.long
 PASSWORD = "only-for-delayq"
@@ -51,20 +52,24 @@ def rights() -> list[str]:
     return block.text.replace("secret", PASSWORD).split()[3:]
 
 
+def known_to(admin: Any, words: list[str]) -> list[str]:
+    """Those of the words that a server knows."""
+    if admin.info("server")["redis_version"] < "7.2":
+        return [word for word in words if word not in ("+waitaof", "+client|setinfo")]
+    return words
+
+
 @pytest.fixture(params=["valkey", "redis7"])
 def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
     """The administrator of a server, and the URL for delayq; nobody else gets in."""
     options: dict[str, Any] = {}
-    words = rights()
     if request.param == "redis7":
         if REDIS_SERVER is None:
             pytest.skip(NO_REDIS)
         options["binary"] = Path(REDIS_SERVER)
     with EmbeddedServer(data_dir=tmp_path / "redis", **options) as server:
         admin: Any = redis.Redis.from_url(server.url, protocol=2)
-        if request.param == "redis7" and admin.info("server")["redis_version"] < "7.2":
-            words = [word for word in words if word not in ("+waitaof", "+client|setinfo")]
-        admin.execute_command("ACL", "SETUSER", "delayq", *words)
+        admin.execute_command("ACL", "SETUSER", "delayq", *known_to(admin, rights()))
         admin.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "allkeys", "allchannels", "+@all")
         boss: Any = redis.Redis.from_url(server.url.replace("redis://", "redis://admin:admin@"), protocol=2)
         admin.execute_command("ACL", "SETUSER", "default", "off")
@@ -145,3 +150,42 @@ def test_h11_that_user_can_harm_nothing_else(guarded: tuple[Any, str]) -> None:
             user.execute_command(*words)
     user.close()
     assert admin.get("other") == b"1"
+
+
+#: Rights that a living service loses and gets back, and whether a message is accepted meanwhile.
+LOST = (
+    ("-zadd", "+zadd", False),
+    ("-hdel", "+hdel", True),
+    ("-evalsha -eval", "+eval", False),
+    ("resetchannels", "&delayq:*", True),
+    ("-xadd", "+xadd", True),
+    ("resetkeys ~orders.*", "~delayq:*", False),
+)
+
+
+async def test_h11_a_right_that_is_taken_away_is_named_and_nothing_is_lost_and_no_restart_is_needed(
+    guarded: tuple[Any, str],
+) -> None:
+    admin, url = guarded
+    settings = load_settings(redis_url=url, redis_timeout=REDIS_TIMEOUT, node="n")
+    with RunningNode(settings) as running:
+        async with in_process(settings) as api:
+
+            async def schedule(id: str) -> int:
+                body = {"topic": TOPICS[0], "id": id, "delayTime": 50, "keys": ["k"]}
+                return (await api.post("/v1/messages", json=body)).status_code
+
+            for place, (taken, named, accepted) in enumerate(LOST):
+                assert await schedule(f"{place}-before") == 201
+                admin.execute_command("ACL", "SETUSER", "delayq", *taken.split())
+                assert f"lacks {named}" in str((await api.get("/readyz")).json())
+                eventually(lambda: any(named in text for text in complaints(running.node)), "the worker names it")  # noqa: B023
+                assert await schedule(f"{place}-while") == (201 if accepted else 503)
+                admin.execute_command("ACL", "SETUSER", "delayq", *known_to(admin, rights()))
+                assert await schedule(f"{place}-while") in (200, 201)
+                assert (await api.get("/readyz")).status_code == 200
+                eventually(lambda: complaints(running.node) == [], "the worker is ready again")
+                wanted = 2 * (place + 1)
+                eventually(lambda: arrived(admin)[TOPICS[0]] >= wanted, "all arrive")  # noqa: B023
+    ids = sorted(fields[b"id"].decode() for _, fields in admin.xrange(TOPICS[0]))
+    assert ids == sorted(f"{place}-{when}" for place in range(len(LOST)) for when in ("before", "while"))

@@ -255,6 +255,7 @@ CASES: dict[str, dict[str, Case]] = {
     "forget_silent": {"ok": Case(silent)},
     "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
     "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
+    "lacking": {"ok": Case(lambda _: Command("lacking", (), ("1", "1", "delayq:meta", "delayq:wake", "hset"), list))},
     "layout": {"first": Case(lambda q: commands.layout(16))},
     "keep_census": {
         "ok": Case(after(three, lambda q: commands.keep_census(q.keys, EPOCH, CENSUS))),

@@ -36,6 +36,7 @@ from delayq.client.findings.workers import (
     check_skew,
     check_went_back,
 )
+from delayq.errors import StoreRefused
 
 __all__ = [
     "FAIL", "INFO", "OK", "QUEUES", "SERVER", "WARN", "Check", "Facts", "Finding", "away", "findings", "read_facts",
@@ -69,6 +70,8 @@ def worst_first(checks: Iterable[Check]) -> list[Finding]:
 def away(error: Exception, since: int) -> list[Finding]:
     """What is wrong when nothing can be read."""
     mend = "see whether it runs, and whether this machine reaches it"
+    if isinstance(error, StoreRefused):
+        mend = "look at the password and the rights of its user: docs/operations.md lists all"
     return [
         Finding.of(Check("redis", FAIL, f"Redis tells nothing: {error}", mend, since=since, runbook="delayqredisdown"))
     ]

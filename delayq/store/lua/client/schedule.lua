@@ -12,7 +12,7 @@
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
 --          or {now, version} and nothing is done, if the queue has later policies than those
 -- @promise
--- @first EXISTS HGET HMGET TIME ZMSCORE ZSCORE
+-- @first HGET HMGET HSET TIME ZCARD ZCOUNT ZMSCORE ZRANGE ZSCORE
 -- @include clock deadline offsets generation wake
 local state, queue, pool, index, final, dead, ended_keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
@@ -124,6 +124,7 @@ for i = 1, count do
       m = m + 2
     end
     if ends[i] then
+      -- @guard EXISTS HDEL HSET ZREM
       outlived = outlived or {}
       outlived[#outlived + 1] = id
     end

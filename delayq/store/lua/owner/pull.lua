@@ -176,6 +176,15 @@ end
 local PASSING = ' OOM READONLY MISCONF NOREPLICAS MASTERDOWN CLUSTERDOWN '
 
 local FAR, PAGE = 60000, 2000 -- what is far ahead (ms), and how many are looked at then
+if due_count > FEW then
+  -- @guard ZMSCORE
+end
+if watermark - now > FAR then
+  -- @guard HGET HSETNX ZRANK
+end
+if ARGV[15] == '1' then
+  -- @guard HKEYS
+end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
