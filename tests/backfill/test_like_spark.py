@@ -153,7 +153,13 @@ TYPES: Final[dict[str, list[tuple[pa.DataType, list[Any]]]]] = {
         (pa.string(), ['{"a": 1.50, "b": null}', "[]", ""]),
         (pa.list_(pa.string()), [["a"]]),
     ],
-    "keys": [(pa.list_(pa.string()), [["a"], ["a", None], []]), (pa.string(), ["a  b", ""])],
+    "keys": [
+        (pa.list_(pa.string()), [["a"], ["a", None], []]),
+        (pa.list_(pa.large_string(), 1), [["a"]]),
+        (pa.string(), ["a  b", ""]),
+    ],
+    "tags": [(pa.dictionary(pa.int8(), pa.string()), ["red"]), (pa.large_string(), ["red", ""]), (pa.null(), [None])],
+    "expire_after": [(pa.uint8(), [5]), (pa.uint64(), [5, 2**64 - 1]), (pa.string(), ["30m"])],
     "Max_Attempts": [
         (pa.int32(), [3]),
         (pa.string(), ["3", "x"]),
@@ -193,12 +199,20 @@ def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, 
             "concat('order-', id) as id",
             f"timestamp_millis({FAR} + 1000 * id) as expect_date",
             "named_struct('z', id, 'at', timestamp_millis(1000 * id), 'price', cast(id as decimal(9,2))) as body",
-            "map('a', cast(id as string)) as properties",
+            "map('a', interval '1' minute * id) as properties",
             "array('k') as keys",
+            "interval '90' minute as expire_after",
+            "named_struct('wait', interval '1' day) as ordered",
+            "named_struct('v', parse_json('1')) as odd",
         )
         frame.repartition(3).write.parquet(str(tmp_path / "orders"))
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
-    without, by = both(spark, Table(source=str(tmp_path / "orders"), format="parquet", topic="orders"))
+    source = str(tmp_path / "orders")
+    without, by = both(spark, Table(source=source, format="parquet", topic="orders"))
     assert without == by
+    assert {one.expire_after for one in without} == {5_400_000}
+    for column, found in (("ordered", "'wait': 'P1D'"), ("odd", "body.v is variant, which no message can have")):
+        others, by = both(spark, Table(source=source, format="parquet", topic="orders", columns={"body": column}))
+        assert others == by and found in str(others)
     assert sorted(one.expect_date for one in without) == [FAR + 1000 * number for number in range(50)]

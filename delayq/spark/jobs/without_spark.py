@@ -7,13 +7,14 @@ and without (`json_lines`), and so is what a column means for a message (`column
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -23,7 +24,7 @@ from delayq.errors import ConfigError
 from delayq.spark.jobs.forecast import Forecast, digests, look
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows import json_lines
-from delayq.spark.rows.columns import check_columns
+from delayq.spark.rows.columns import check_columns, no_message
 from delayq.spark.rows.tables import Table, no_json, taken
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
@@ -101,9 +102,9 @@ def _zone_of_this_machine() -> str:
 
 
 def _read(table: Table) -> pa.Table:
-    readers: dict[str, Callable[[Path, Table], pa.Table]] = {"csv": _csv, "parquet": _parquet}
+    readers: dict[str, Callable[[Sequence[Path], Table], pa.Table]] = {"csv": _csv, "json": _json, "parquet": _parquet}
     reader = readers.get(table.format)
-    if (reader is None and table.format != "json") or "://" in table.source:
+    if reader is None or "://" in table.source:
         raise ConfigError(
             "--local reads files of this machine, as csv, json (an object a line) or parquet; without it Spark reads "
             "other tables, too"
@@ -113,15 +114,16 @@ def _read(table: Table) -> pa.Table:
             raise ConfigError(
                 f"--local knows no option {name} of a reader: for csv it knows sep and escape; Spark knows the others"
             )
-    files = _files(Path(table.source).expanduser())
-    if reader is None:
-        return _json(files, table.source)
-    parts = [reader(path, table) for path in files]
+    return reader(_files(Path(table.source).expanduser()), table)
+
+
+def _joined(parts: Sequence[pa.Table], source: str) -> pa.Table:
+    """The files of a folder together: a column that a file lacks is null there."""
     try:
         whole: pa.Table = pa.concat_tables(parts, promote_options="permissive")
         return whole
     except pa.ArrowException as error:
-        raise ConfigError(f"the files of {table.source} have different columns: {error}") from None
+        raise ConfigError(f"the files of {source} have different columns: {error}") from None
 
 
 def _files(path: Path) -> list[Path]:
@@ -138,7 +140,11 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _csv(path: Path, table: Table) -> pa.Table:
+def _csv(paths: Sequence[Path], table: Table) -> pa.Table:
+    return _joined([_csv_file(path, table) for path in paths], table.source)
+
+
+def _csv_file(path: Path, table: Table) -> pa.Table:
     """All texts; nothing between two separators is null, too few values are, and too many are left out."""
     separator = next((table.options[name] for name in _SEPARATORS if name in table.options), ",")
     escape = table.options.get("escape", "\\")
@@ -199,39 +205,85 @@ def _quoted(line: str, at: int, escape: str) -> tuple[str, int]:
     raise ValueError("ends within a quoted value; a value is one line")
 
 
-def _json(paths: Sequence[Path], source: str) -> pa.Table:
+def _json(paths: Sequence[Path], table: Table) -> pa.Table:
     """All files together: what a column is follows from all its values."""
     try:
         lines = [line for path in paths for line in _ENDS.split(path.read_bytes())]
     except OSError as error:
-        raise ConfigError(f"{source} cannot be read as JSON: {error}") from None
+        raise ConfigError(f"{table.source} cannot be read as JSON: {error}") from None
     shape = json_lines.shape_of(lines)
     if shape.kind == "null":
-        raise no_json(source)
+        raise no_json(table.source)
     batch, _ = json_lines.batch_of(lines, shape)
     return pa.Table.from_batches([batch])
 
 
-def _parquet(path: Path, _table: Table) -> pa.Table:
+def _parquet(paths: Sequence[Path], table: Table) -> pa.Table:
+    """The columns that are taken, of the types that Spark gives them."""
+    files = [_opened(path) for path in paths]
+    names = dict.fromkeys(name for file in files for name in file.schema_arrow.names)
+    columns, others = taken([*names], table)
+    wanted = {*columns.values(), *others.values()}
+    parts = [_part(file, path, wanted) for file, path in zip(files, paths, strict=True)]
+    return _joined(parts, table.source)
+
+
+def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
-        file = pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        found = file.read()
-        columns = (file.schema.column(number) for number in range(len(file.schema)))
-        instants = {column.path for column in columns if column.physical_type == "INT96"}
-        return found.cast(pa.schema([pa.field(one.name, _type(one.type, one.name, instants)) for one in found.schema]))
+        return pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
 
 
-def _type(type: pa.DataType, path: str, instants: set[str]) -> pa.DataType:
-    """The type that Spark gives to a column: an INT96 is an instant, and nothing is a dictionary."""
-    if pa.types.is_dictionary(type):
-        return type.value_type
-    if pa.types.is_struct(type):
-        fields = (type.field(number) for number in range(type.num_fields))
-        return pa.struct([pa.field(one.name, _type(one.type, f"{path}.{one.name}", instants)) for one in fields])
-    if pa.types.is_list(type):
-        return pa.list_(_type(type.value_type, f"{path}.list.element", instants))
+def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Collection[str]) -> pa.Table:
+    try:
+        found = file.read(columns=[name for name in file.schema_arrow.names if name in wanted])
+        found = found.select([name for name in found.schema.names if name in wanted])  # a.b is a part of a, too
+        columns = (file.schema.column(number) for number in range(len(file.schema)))
+        instants = {column.path for column in columns if column.physical_type == "INT96"}
+        written = _written_by_spark(file)
+        types = [(one.name, _type(one.type, one.name, instants, written.get(one.name))) for one in found.schema]
+        return found.cast(pa.schema(types))
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
+
+
+def _written_by_spark(file: pyarrow.parquet.ParquetFile) -> Mapping[str, Any]:
+    """The types of a file's columns as Spark knows them. Parquet itself has no intervals, only their numbers."""
+    text = (file.metadata.metadata or {}).get(b"org.apache.spark.sql.parquet.row.metadata", b"{}")
+    return {field["name"]: field["type"] for field in json.loads(text).get("fields", ())}
+
+
+def _type(type: pa.DataType, path: str, instants: Collection[str], spark: Any = None) -> pa.DataType:
+    """The type that Spark gives to a column: an INT96 is an instant, and there is one kind of text, bytes and list.
+
+    `spark` is the type that the file names, if Spark has written it.
+    """
+    types, inner = pa.types, spark if isinstance(spark, dict) else {}
+    if isinstance(spark, str) and (spark == "variant" or spark.startswith("interval")):
+        if spark == "variant" or "year" in spark or "month" in spark:
+            raise no_message(path, spark)
+        return pa.duration("us")
+    if isinstance(type, pa.BaseExtensionType):
+        return _type(type.storage_type, path, instants, spark)
+    if types.is_dictionary(type):
+        return _type(type.value_type, path, instants, spark)
+    if types.is_struct(type):
+        known = {field["name"]: field["type"] for field in inner.get("fields", ())}
+        return pa.struct(
+            [pa.field(one.name, _type(one.type, f"{path}.{one.name}", instants, known.get(one.name))) for one in type]
+        )
+    if types.is_map(type):
+        key = _type(type.key_type, f"{path}.key_value.key", instants, inner.get("keyType"))
+        return pa.map_(key, _type(type.item_type, f"{path}.key_value.value", instants, inner.get("valueType")))
+    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+        return pa.list_(_type(type.value_type, f"{path}.list.element", instants, inner.get("elementType")))
+    if types.is_large_string(type) or types.is_string_view(type):
+        return pa.string()
+    if types.is_large_binary(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type):
+        return pa.binary()
+    if types.is_null(type):
+        return pa.int32()
     return pa.timestamp("us", tz="UTC") if path in instants else type
 
 

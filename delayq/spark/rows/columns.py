@@ -17,7 +17,7 @@ from delayq.spark.rows import values
 from delayq.spark.rows.ids import hashable
 from delayq.spark.rows.json_values import Errors, is_list, is_text, without_json
 
-__all__ = ["DUES", "FIELDS", "RARE", "Field", "check_columns", "field_names", "field_values", "is_bytes"]
+__all__ = ["DUES", "FIELDS", "RARE", "Field", "check_columns", "field_names", "field_values", "is_bytes", "no_message"]
 
 #: Columns of which each row has exactly one.
 DUES: Final = ("delay_time", "expect_date", "delay_level")
@@ -141,6 +141,13 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
         raise ConfigError("give a column topic, or the option topic for all rows")
     if not any(name in names for name in DUES):
         raise ConfigError(f"no column says when: give one of {', '.join(DUES)}")
+
+
+def no_message(path: str, type: str) -> ConfigError:
+    """The error of a type of Spark's that no message can have, wherever in a column it is."""
+    return ConfigError(
+        f"{path} is {type}, which no message can have: cast it to a string (a variant by to_json), or drop the column"
+    )
 
 
 def _check_type(name: str, type: pa.DataType) -> None:

@@ -7,10 +7,9 @@ which is rejected like any other row without an id.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -21,10 +20,8 @@ __all__ = ["NULL", "Shape", "batch_of", "merged", "schema_of", "shape_of"]
 _DEEPEST: Final = 100
 _INT64: Final = range(-(2**63), 2**63)
 _MOST_DIGITS: Final = 38  # of a decimal, in Spark and in Arrow
-_WHOLE: Final = re.compile(rb"-?\d+")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_STRING: Final = msgspec.json.Decoder(str)
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +37,9 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 
 NULL: Final = Shape("null")
 _RAW: Final = Shape("raw")
+_LONG, _DECIMAL, _DOUBLE = Shape("long"), Shape("decimal"), Shape("double")
+#: Integers are `long`, `decimal` or `double` by how large they are.
+_PLAIN: Final = {type(None): NULL, str: Shape("string"), bool: Shape("boolean"), float: _DOUBLE}
 _NUMBERS: Final = ("long", "decimal", "double")
 _ARROW: Final = {
     "null": pa.string(), "string": pa.string(), "raw": pa.string(), "boolean": pa.bool_(), "long": pa.int64(),
@@ -66,9 +66,9 @@ def merged(one: Shape, other: Shape) -> Shape:
 def shape_of(lines: Iterable[bytes]) -> Shape:
     """The shape of the rows of these lines; `null` if no line is JSON."""
     shape = NULL
-    for row, _ in _rows(lines):
-        if row is not None:
-            shape = merged(shape, Shape("object", {name: _shape(bytes(value)) for name, value in row.items()}))
+    for row in _rows(lines):
+        if row.found is not None:
+            shape = merged(shape, _shape(row.found))
     return shape
 
 
@@ -89,84 +89,108 @@ def _arrow_type(shape: Shape) -> pa.DataType:
 
 def batch_of(lines: Iterable[bytes], shape: Shape) -> tuple[pa.RecordBatch, list[int]]:
     """The rows of these lines, with the columns of the shape of all lines; and of each row the number of its line."""
-    found = list(_rows(lines))
-    rows = [row if row is not None else {} for row, _ in found]
+    rows = list(_rows(lines))
     schema = schema_of(shape)
-    columns = [
-        pa.array([_value(row.get(one.name), shape.fields[one.name]) for row in rows], one.type) for one in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema), [number for _, number in found]
+    columns = [pa.array(_column(rows, one.name, shape.fields[one.name]), one.type) for one in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema), [row.line for row in rows]
 
 
-def _rows(lines: Iterable[bytes]) -> Iterator[tuple[Mapping[str, msgspec.Raw] | None, int]]:
-    """The objects of lines, None for what is none, with the lines' numbers. A list of objects is several rows."""
+class _Row(NamedTuple):
+    """An object of a line: as Python has it, as its text, and the number of the line. None of a line that is no JSON."""
+
+    found: dict[str, Any] | None
+    text: bytes
+    line: int
+
+
+def _rows(lines: Iterable[bytes]) -> Iterator[_Row]:
+    """The objects of lines. A list of objects is several rows."""
     for number, line in enumerate(lines):
         text = line.removeprefix(b"\xef\xbb\xbf").strip()
         if not text:
             continue
         try:
-            msgspec.json.decode(text)  # all of it, nested texts too: what follows cannot fail
-            if _depth(text) > _DEEPEST:
+            found = msgspec.json.decode(text)
+            if text.count(b"{") + text.count(b"[") > _DEEPEST and _is_too_deep(found):
                 raise ValueError
         except (ValueError, RecursionError):
-            yield None, number
+            yield _Row(None, b"", number)
             continue
-        for one in [bytes(item) for item in _LIST.decode(text)] if text.startswith(b"[") else [text]:
-            yield _OBJECT.decode(one) if one.startswith(b"{") else None, number
+        several = (
+            zip(found, map(bytes, _LIST.decode(text)), strict=True) if isinstance(found, list) else [(found, text)]
+        )
+        for one, its_text in several:
+            yield _Row(one, its_text, number) if isinstance(one, dict) else _Row(None, b"", number)
 
 
-def _depth(text: bytes) -> int:
-    """At least how deep it is nested: brackets within texts count, too, but nobody has so many."""
-    deepest = depth = 0
-    if text.count(b"{") + text.count(b"[") <= _DEEPEST:
-        return 0
-    for byte in text:
-        if byte in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"}]":
-            depth -= 1
-    return deepest
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    return any(isinstance(one, (dict, list)) for one in level)
 
 
-def _shape(text: bytes) -> Shape:
-    match text[:1]:
-        case b'"':
-            return Shape("string")
-        case b"{":
-            return Shape("object", {name: _shape(bytes(value)) for name, value in _OBJECT.decode(text).items()})
-        case b"[":
-            element = NULL
-            for value in _LIST.decode(text):
-                element = merged(element, _shape(bytes(value)))
-            return Shape("array", element=element)
-        case b"n":
-            return NULL
-        case b"t" | b"f":
-            return Shape("boolean")
-    if not _WHOLE.fullmatch(text):
-        return Shape("double")
-    if len(text.lstrip(b"-")) > _MOST_DIGITS:
-        return Shape("double")
-    return Shape("long") if int(text) in _INT64 else Shape("decimal")
+def _shape(value: Any) -> Shape:
+    plain = _PLAIN.get(type(value))
+    if plain is not None:
+        return plain
+    if isinstance(value, dict):
+        return Shape("object", {name: _shape(one) for name, one in value.items()})
+    if isinstance(value, list):
+        element = NULL
+        for one in value:
+            element = merged(element, _shape(one))
+        return Shape("array", element=element)
+    return _LONG if value in _INT64 else _DECIMAL if abs(value) < 10**_MOST_DIGITS else _DOUBLE
 
 
-def _value(raw: msgspec.Raw | None, shape: Shape) -> Any:
-    text = b"null" if raw is None else bytes(raw)
+def _column(rows: list[_Row], name: str, shape: Shape) -> list[Any]:
+    if _has_raw(shape):  # the text of a value that is none is only in the line
+        texts = (_OBJECT.decode(row.text).get(name) if row.found is not None else None for row in rows)
+        return [None if text is None else _from_text(bytes(text), shape) for text in texts]
+    values = [None if row.found is None else row.found.get(name) for row in rows]
+    return values if _is_as_decoded(shape) else [_from_value(value, shape) for value in values]
+
+
+def _inner(shape: Shape) -> Iterable[Shape]:
+    return shape.fields.values() if shape.element is None else (shape.element,)
+
+
+def _has_raw(shape: Shape) -> bool:
+    return shape.kind == "raw" or any(map(_has_raw, _inner(shape)))
+
+
+def _is_as_decoded(shape: Shape) -> bool:
+    """Whether Arrow takes the values as Python has them."""
+    if shape.kind in ("decimal", "double") or (shape.kind == "object" and not shape.fields):
+        return False
+    return all(map(_is_as_decoded, _inner(shape)))
+
+
+def _from_value(value: Any, shape: Shape) -> Any:
+    if value is None:
+        return None
+    if shape.element is not None:
+        return [_from_value(one, shape.element) for one in value]
+    match shape.kind:
+        case "object":
+            return {name: _from_value(value.get(name), one) for name, one in shape.fields.items()}
+        case "decimal":
+            return Decimal(value)
+        case "double":
+            return float(value)
+    return value
+
+
+def _from_text(text: bytes, shape: Shape) -> Any:
     if text == b"null":
         return None
     if shape.element is not None:
-        return [_value(one, shape.element) for one in _LIST.decode(text)]
-    match shape.kind:
-        case "object":
-            given = _OBJECT.decode(text)
-            return {name: _value(given.get(name), one) for name, one in shape.fields.items()}
-        case "long":
-            return int(text)
-        case "decimal":
-            return Decimal(text.decode())
-        case "double":
-            return float(text)
-        case "boolean":
-            return text == b"true"
-    return _STRING.decode(text) if text.startswith(b'"') else text.decode()
+        return [_from_text(bytes(one), shape.element) for one in _LIST.decode(text)]
+    if shape.kind == "object":
+        given = _OBJECT.decode(text)
+        return {name: _from_text(bytes(given.get(name, b"null")), one) for name, one in shape.fields.items()}
+    if shape.kind == "raw" and not text.startswith(b'"'):
+        return text.decode()
+    return _from_value(msgspec.json.decode(text), shape)

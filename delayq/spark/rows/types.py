@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import types
 
-from delayq.errors import ConfigError
+from delayq.spark.rows.columns import no_message
 
 __all__ = ["arrow_schema"]
 
@@ -44,7 +44,4 @@ def _type(type: types.DataType, path: str) -> pa.DataType:
     for spark, arrow in _PLAIN:
         if isinstance(type, spark):
             return arrow
-    raise ConfigError(
-        f"{path} is {type.simpleString()}, which no message can have: cast it to a string (a variant by to_json), or "
-        "drop the column"
-    )
+    raise no_message(path, type.simpleString())
