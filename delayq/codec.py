@@ -426,7 +426,7 @@ class Record:
 
     @property
     def remembered(self) -> bool:
-        """Whether its id is remembered when it is forwarded."""
+        """Whether its id is remembered when it is forwarded, with a digest; one with business keys is remembered anyhow."""
         return bool(self.mark & 2)
 
     @property

@@ -207,7 +207,11 @@ class AsyncCalls:
         return await self._run(operations.cancel(await self.context(), ids, by=by))
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
+
+        Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
+        each queue: so the same call again gives the same answers.
+        """
         return await self._run(operations.by_key(await self.context(), key, partial(operations.cancel, by=by)))
 
     async def reschedule(
@@ -242,7 +246,10 @@ class AsyncCalls:
     async def deliver_now_by_key(
         self, key: str, *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
-        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown)."""
+        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown).
+
+        Those that have ended are among them, as in `cancel_by_key`, and say how.
+        """
         each = partial(operations.deliver_now, force=force, by=by)
         return await self._run(operations.by_key(await self.context(), key, each))
 

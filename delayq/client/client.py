@@ -208,7 +208,11 @@ class Client:
         return self._run(operations.cancel(self.context(), ids, by=by))
 
     def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
+
+        Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
+        each queue: so the same call again gives the same answers.
+        """
         return self._run(operations.by_key(self.context(), key, partial(operations.cancel, by=by)))
 
     def reschedule(
@@ -241,7 +245,10 @@ class Client:
         return self._run(operations.deliver_now(self.context(), ids, force=force, by=by))
 
     def deliver_now_by_key(self, key: str, *, force: bool = False, by: By | None = None) -> list[Rescheduled | Any]:
-        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown)."""
+        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown).
+
+        Those that have ended are among them, as in `cancel_by_key`, and say how.
+        """
         each = partial(operations.deliver_now, force=force, by=by)
         return self._run(operations.by_key(self.context(), key, each))
 
