@@ -223,7 +223,7 @@ def _parquet(paths: Sequence[Path], table: Table) -> pa.Table:
     files = [_opened(path) for path in paths]
     names = dict.fromkeys(name for file in files for name in file.schema_arrow.names)
     columns, others = taken([*names], table)
-    wanted = {*columns.values(), *others.values()}
+    wanted = {column: name for name, column in (others | columns).items()}
     parts = [_part(file, path, wanted) for file, path in zip(files, paths, strict=True)]
     return _joined(parts, table.source)
 
@@ -235,14 +235,17 @@ def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
         raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
 
 
-def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Collection[str]) -> pa.Table:
+def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, str]) -> pa.Table:
     try:
         found = file.read(columns=[name for name in file.schema_arrow.names if name in wanted])
         found = found.select([name for name in found.schema.names if name in wanted])  # a.b is a part of a, too
         columns = (file.schema.column(number) for number in range(len(file.schema)))
         instants = {column.path for column in columns if column.physical_type == "INT96"}
         written = _written_by_spark(file)
-        types = [(one.name, _type(one.type, one.name, instants, written.get(one.name))) for one in found.schema]
+        types = [
+            (one.name, _type(one.type, one.name, wanted[one.name], instants, written.get(one.name)))
+            for one in found.schema
+        ]
         return found.cast(pa.schema(types))
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
@@ -254,30 +257,33 @@ def _written_by_spark(file: pyarrow.parquet.ParquetFile) -> Mapping[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(text).get("fields", ())}
 
 
-def _type(type: pa.DataType, path: str, instants: Collection[str], spark: Any = None) -> pa.DataType:
+def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], spark: Any = None) -> pa.DataType:
     """The type that Spark gives to a column: an INT96 is an instant, and there is one kind of text, bytes and list.
 
-    `spark` is the type that the file names, if Spark has written it.
+    `path` is where it is in the file, `shown` where it is in a message, `spark` its type if Spark has written the file.
     """
     types, inner = pa.types, spark if isinstance(spark, dict) else {}
     if isinstance(spark, str) and (spark == "variant" or spark.startswith("interval")):
         if spark == "variant" or "year" in spark or "month" in spark:
-            raise no_message(path, spark)
+            raise no_message(shown, spark)
         return pa.duration("us")
     if isinstance(type, pa.BaseExtensionType):
-        return _type(type.storage_type, path, instants, spark)
+        return _type(type.storage_type, path, shown, instants, spark)
     if types.is_dictionary(type):
-        return _type(type.value_type, path, instants, spark)
+        return _type(type.value_type, path, shown, instants, spark)
     if types.is_struct(type):
         known = {field["name"]: field["type"] for field in inner.get("fields", ())}
+        fields = [(one, f"{path}.{one.name}", f"{shown}.{one.name}") for one in type]
         return pa.struct(
-            [pa.field(one.name, _type(one.type, f"{path}.{one.name}", instants, known.get(one.name))) for one in type]
+            [(one.name, _type(one.type, inside, told, instants, known.get(one.name))) for one, inside, told in fields]
         )
     if types.is_map(type):
-        key = _type(type.key_type, f"{path}.key_value.key", instants, inner.get("keyType"))
-        return pa.map_(key, _type(type.item_type, f"{path}.key_value.value", instants, inner.get("valueType")))
+        key = _type(type.key_type, f"{path}.key_value.key", f"the key of {shown}", instants, inner.get("keyType"))
+        item = _type(type.item_type, f"{path}.key_value.value", f"{shown}{{}}", instants, inner.get("valueType"))
+        return pa.map_(key, item)
     if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
-        return pa.list_(_type(type.value_type, f"{path}.list.element", instants, inner.get("elementType")))
+        element = _type(type.value_type, f"{path}.list.element", f"{shown}[]", instants, inner.get("elementType"))
+        return pa.list_(element)
     if types.is_large_string(type) or types.is_string_view(type):
         return pa.string()
     if types.is_large_binary(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type):
