@@ -102,6 +102,7 @@ UNKNOWN: Final = {
     "workers.strategy=Recreate": "/workers/strategy",
     "api.livenessProbe.exec.command=x": "'exec'",
     "extraObjects=x": "/extraObjects",
+    'workers.env=[{"name": "A", "value": 1}]': "/workers/env/0/value",
     "api.sidecars=x": "/api/sidecars",
     "settings.DELAYQ_FINAL_WINDWO=1h": "'DELAYQ_FINAL_WINDWO'",
     "settings.DELAYQ_REDIS_URL=redis://redis": "'DELAYQ_REDIS_URL'",
