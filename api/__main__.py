@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ def main() -> int:
 
     from delayq import ConfigError
     from delayq.config import load_settings
+    from delayq.telemetry.ending import say_last
     from delayq.telemetry.logs import configure
 
     try:
@@ -42,7 +42,7 @@ def main() -> int:
         configure(settings.log_level)
         return uvloop.run(_serve(settings, signals))
     except (ConfigError, ValueError) as error:
-        print(f"delayq api: {error}", file=sys.stderr)  # noqa: T201 - there may be no log yet
+        say_last(f"delayq api: {error}")  # there may be no log yet
         return 2
 
 
@@ -81,4 +81,6 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from delayq.telemetry.ending import run
+
+    run(main)

@@ -20,6 +20,7 @@ from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, DelayqError, StoreError
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.telemetry.ending import flush, write_last
 from delayq.text.output import visible
 
 __all__ = ["main", "watch"]
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             watch(overviews, Printer(clock, json=options.json), once=options.once)
     except _Stop:
-        pass
+        write_last(flush, 0)
     except BrokenPipeError:  # the reader has seen enough, as `head` does; else Python would complain at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DelayqError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 import threading
 from typing import Final
 
@@ -13,6 +12,7 @@ import structlog
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
 from delayq.store.connect.address import without_secrets
+from delayq.telemetry.ending import run, say_last
 from delayq.telemetry.logs import configure
 from workers.node.node import Node
 from workers.telemetry import health
@@ -47,7 +47,7 @@ def main(settings: Settings | None = None) -> int:
             metrics.watch(node)
             health.serve(settings.api_host, settings.worker_port, node, metrics.registry)
     except DelayqError as error:
-        print(f"delayq worker: {error}", file=sys.stderr)
+        say_last(f"delayq worker: {error}")
         return 2
     # The modules stay, and messages make no cycles: looking through both again and again took an eighth of the time.
     gc.collect()
@@ -76,11 +76,11 @@ def main(settings: Settings | None = None) -> int:
     if traces is not None:
         traces.close()
     for reason in failed:
-        print(f"delayq worker: {reason}", file=sys.stderr)
+        say_last(f"delayq worker: {reason}")
         return 2 if isinstance(reason, DelayqError) else 1
     log.info("worker_stopped", node=settings.node)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

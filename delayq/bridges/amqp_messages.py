@@ -141,7 +141,8 @@ def _delay(value: Any) -> int:
         return int(value)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number and value == value and abs(value) < inf:
-        return int(ceil(min(max(value, -LONGEST), LONGEST)))
+        delay: int = ceil(min(max(value, -LONGEST), LONGEST))
+        return delay
     raise InvalidMessage(DELAY, f"is a number of ms, not {value!r}"[:200])
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import queue
-from logging.handlers import QueueHandler, QueueListener
+import threading
+from logging.handlers import QueueHandler
 
 __all__ = ["NonblockingHandler"]
 
@@ -23,17 +23,16 @@ class NonblockingHandler(QueueHandler):
     def __init__(self, descriptor: int, most: int = MOST) -> None:
         self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(most)
         super().__init__(self._waiting)
-        self._writer = _Writer(descriptor)
-        self._full = 0
-        QueueListener(
-            self._waiting, self._writer
-        ).start()  # its thread is a daemon, so a pipe that is full ends with us
-        atexit.register(self.drain)
+        self._descriptor = descriptor
+        self._full = self._failed = 0
+        # Its thread is a daemon, so a pipe that is full ends with us. It writes without any lock that `logging` knows:
+        # `logging.shutdown` takes each handler's lock, and would wait for such a pipe for ever.
+        threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     @property
     def dropped(self) -> int:
         """How many lines nobody will see."""
-        return self._full + self._writer.failed
+        return self._full + self._failed
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Called with the handler's lock held."""
@@ -42,24 +41,25 @@ class NonblockingHandler(QueueHandler):
         except queue.Full:
             self._full += 1
 
-    def drain(self, seconds: float = AT_EXIT) -> None:
+    def drain(self, seconds: float) -> None:
         """Wait until all is written, at most so long."""
         with self._waiting.all_tasks_done:
             self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, seconds)
 
+    def flush(self) -> None:
+        """Called by `logging.shutdown`: the last lines have a moment."""
+        self.drain(AT_EXIT)
 
-class _Writer(logging.Handler):
-    """Writes lines to a descriptor. Not a StreamHandler: a stream keeps what a full disk refused, and tries it again."""
+    def _write_all(self) -> None:
+        while True:
+            record = self._waiting.get()
+            self._write(f"{record.getMessage()}\n".encode(errors="backslashreplace"))
+            self._waiting.task_done()
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self.failed = 0
-        self._descriptor = descriptor
-
-    def emit(self, record: logging.LogRecord) -> None:
-        data = f"{record.getMessage()}\n".encode(errors="backslashreplace")
+    def _write(self, data: bytes) -> None:
+        """Not by a stream, which keeps what a full disk refused, and tries it again."""
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
-            self.failed += 1
+            self._failed += 1

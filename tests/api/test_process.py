@@ -14,9 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq import Client, Message
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
+from tests.support.stuck_output import StuckOutput
 from tests.support.timeouts import HTTP_TIMEOUT, REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
@@ -104,6 +106,33 @@ def test_its_log_is_json_where_nobody_looks_on(valkey: ServerUnderTest, tmp_path
         assert {"event", "level", "timestamp"} <= lines[0].keys()
         assert any("only 0 replicas" in line.get("reason", "") for line in lines)
         assert not any("/v1/stats" in line["event"] for line in lines)  # no access log
+
+
+@pytest.mark.parametrize("module", ["api", "workers"])
+def test_a_log_that_nobody_reads_any_more_does_not_hold_up_the_end(
+    valkey: ServerUnderTest, tmp_path: Path, module: str
+) -> None:
+    """API or worker, of which a sender is stuck in a line for the same output."""
+    with StuckOutput(tmp_path / "output") as output, Client(valkey.url, check_routes=False) as client:
+        routes = '[{"name": "lines", "match": "*", "target": "log:"}]'
+        process = Api(valkey.url, output.path, drain_timeout="2s", routes=routes, worker_port="0")
+        process.command = [sys.executable, "-m", module]
+        process.start()
+        try:
+            said = bytearray()
+
+            def started() -> bool:
+                said.extend(output.said())
+                return b"worker_started" in said if module == "workers" else process.answers()
+
+            eventually(started, "it has started")
+            output.stop_reading()
+            if module == "workers":
+                client.schedule(Message(topic="orders", id="a", delay_time=0))
+                eventually(lambda: not client.stats()[0].scheduled, "the message is on its way")
+            assert process.stop() == 0
+        finally:
+            process.kill()
 
 
 def ends(api: Api) -> tuple[int | None, str]:

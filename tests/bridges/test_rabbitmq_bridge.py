@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
+from tests.support.stuck_output import StuckOutput
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
@@ -164,6 +166,22 @@ def test_a_broker_whose_name_is_not_known_does_not_hide_the_next_one(
     with Client(valkey.url) as client:
         eventually(lambda: client.get("a"), "it is scheduled")
     assert stopped(bridge)["scheduled"] == 1
+
+
+def test_a_log_that_nobody_reads_any_more_holds_up_neither_the_messages_nor_the_end(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges, tmp_path: Path
+) -> None:
+    queue = broker.queue()
+    with StuckOutput(tmp_path / "bridge-0.log") as output:
+        bridge = bridges(rabbitmq, queue, valkey.url)
+        eventually(lambda: b"taking the messages" in output.said(), "it has started")
+        output.stop_reading()
+        for number in range(20):
+            broker.publish(queue, message_id=f"bad-{number}", headers={"x-delay": "soon"})
+        broker.publish(queue, message_id="good", headers={"x-delay": HOUR})
+        with Client(valkey.url) as client:
+            eventually(lambda: client.get("good"), "it is scheduled, whatever is said of the others")
+        assert bridge.stop() == 0
 
 
 def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -13,7 +15,9 @@ import typer
 from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.clock import SystemClock
-from delayq.text.output import Output, say
+from delayq.telemetry.ending import write_last
+from delayq.telemetry.nonblocking_log import NonblockingHandler
+from delayq.text.output import Output, visible
 
 __all__ = ["rabbitmq"]
 
@@ -56,18 +60,26 @@ def rabbitmq(
     from delayq.secrets import revealed
 
     settings = settings_of(redis_url)
+    lines = NonblockingHandler(sys.stderr.fileno())  # nobody who stops reading it holds up the messages, or the end
+    lines.setFormatter(logging.Formatter("delayq: %(message)s"))
+    logging.getLogger("delayq.client").handlers = [lines]
+
+    def tell(text: str) -> None:
+        lines.handle(logging.makeLogRecord({"msg": visible(text)}))
+
     try:
         brokers = parameters_of(
             revealed(url, "--url"), heartbeat=HEARTBEAT, name=f"delayq bridge {queue}", schemes=("amqp", "amqps")
         )
-        reader = Reader(topic, settings.limits(), say, by_timestamp=by_timestamp)
+        reader = Reader(topic, settings.limits(), tell, by_timestamp=by_timestamp)
     except (ValueError, OSError) as error:
         raise BadUse(str(error)) from None
     with Client(settings=settings, check_routes=not no_route_check) as client:
-        bridge = Bridge(client, brokers, queue, reader, say, clock=SystemClock(), prefetch=prefetch)
+        bridge = Bridge(client, brokers, queue, reader, tell, clock=SystemClock(), prefetch=prefetch)
         with _stopped_by_signals(bridge.stop):
             counts = bridge.run()
-    Output().answer(json, counts, msgspec.structs.asdict(counts).items())
+    lines.flush()
+    write_last(lambda: Output().answer(json, counts, msgspec.structs.asdict(counts).items()), 0)
     return 0
 
 
