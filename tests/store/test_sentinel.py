@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from delayq import StoreError, StoreUnavailable
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 from tests.support.queues import AsyncRunner, Runner
-from tests.support.sentinels import SERVICE, GuardedGroup, SentinelsUnderTest, guarded_group
+from tests.support.sentinels import SERVICE, GuardedGroup, Sentinel, SentinelsUnderTest, guarded_group
 from tests.support.servers import REDIS_SERVER
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
@@ -55,9 +56,24 @@ def test_the_primary_is_found_through_the_sentinels(sentinels: SentinelsUnderTes
 def test_after_a_fork_nobody_waits_for_who_was_asking_the_sentinels_before(sentinels: SentinelsUnderTest) -> None:
     with closing(Store(sentinels.url, timeout=PATIENCE)) as store:
         primary: Any = store._primary
-        primary._asking.acquire()  # by a thread that the child does not have
+        held = primary._asking.acquire()  # by a thread that the child does not have
         store._process = 0
         assert works(store)
+        del held
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("names", ["nobody", "a replica"])
+def test_a_sentinel_that_names_another_server_than_the_rest_does_not_hide_them(
+    sentinels: SentinelsUnderTest, make: Any, names: str
+) -> None:
+    """As one that was cut off from the others before a fail-over."""
+    replica = next(one for one in sentinels.members if one is not sentinels.primary)
+    with closing(Sentinel(free_port() if names == "nobody" else replica.port)) as alone:
+        url = sentinels.url.replace("//", f"//{LOCALHOST}:{alone.port},")
+        with closing(make(url, timeout=PATIENCE)) as store:
+            eventually(lambda: works(store), "the next sentinel is asked")
+            assert port_of(store) == sentinels.primary.port
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
