@@ -112,13 +112,15 @@ def _narrowed(caller: Caller, wanted: Filter) -> Filter:
 async def count(service: Service, caller: Caller, wanted: Filter) -> Counted:
     """How many messages there are that fit and that the caller may read."""
     caller.need_if_named("read", wanted.topic)
-    return await service.client.count(_narrowed(caller, wanted))
+    async with service.searching:  # where there are few messages, all of them are looked at
+        return await service.client.count(_narrowed(caller, wanted))
 
 
 async def forecast(service: Service, caller: Caller, begin: int, end: int, step: int, wanted: Filter) -> Forecast:
     """How many messages fall due when that the caller may read; how fast all go out is told to who sees all."""
     caller.need_if_named("read", wanted.topic)
-    found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
+    async with service.searching:
+        found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
     return found if caller.everything("read") else replace(found, drain_rate=None, capacity=None)
 
 

@@ -123,8 +123,9 @@ async def count(service: Service, request: Request) -> Answer:
     """Count messages
 
     Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones; and of one topic, or its
-    `tags`, where its policy has them indexed. Else as of the last census of each queue, which its worker takes; dues are
-    spread evenly then between those that it tells apart. Null is what it does not tell.
+    `tags`, where its policy has them indexed. Exactly, too, if there are 10,000 messages or fewer in all and the key may read all
+    topics. Else as of the last census of each queue, which its worker takes; dues are spread evenly then between those that it
+    tells apart. Null is what it does not tell.
     """
     wanted = _filter_of(request.query(*_COUNTED))
     return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))
@@ -148,8 +149,8 @@ async def count(service: Service, request: Request) -> Answer:
 async def forecast(service: Service, request: Request) -> Answer:
     """Look at how many messages fall due when
 
-    Those that wait in queues, by when they are tried next. Exact without `topic`; with it as of the last census of each queue,
-    without what was due already then.
+    Those that wait in queues, by when they are tried next. Exact without `topic`, and with it if there are 10,000 messages or
+    fewer in all and the key may read all topics. Else as of the last census of each queue, without what was due already then.
     """
     given = request.query("from", "to", "step", "topic")
     wanted = _filter_of({"topic": given["topic"]} if "topic" in given else {})

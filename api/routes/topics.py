@@ -108,8 +108,9 @@ async def resume(service: Service, request: Request) -> Answer:
 async def topics(service: Service, request: Request) -> Answer:
     """Look at topics
 
-    Those that have messages by the census, of which something is held, or that a pause or a policy names, by name; `total` is how
-    many fit. With a `match` that is paused by this very pattern, `arriving` has the nodes from which messages may come yet.
+    Those that have messages, of which something is held, or that a pause or a policy names, by name; `total` is how many fit.
+    Messages are counted at `asOf`: now if there are 10,000 or fewer in all and the key may read all topics, else by a census.
+    With a `match` that is paused by this very pattern, `arriving` has the nodes from which messages may come yet.
     """
     given = request.query("match", "paused", "limit", "pageToken")
     limit = limit_of(given.get("limit"))
@@ -117,7 +118,8 @@ async def topics(service: Service, request: Request) -> Answer:
         raise InvalidMessage("paused", "is 'yes' or 'no'")
     paused = given["paused"] == "yes" if "paused" in given else None
     match = given.get("match", "*")
-    found = await service.client.topics(match=match, paused=paused)
+    async with service.searching:
+        found = await service.client.topics(match=match, paused=paused, live=request.caller.everything("read"))
     seen = [one for one in found if "read" in request.caller.on(one.topic)]
     tells = "match" in given and request.caller.has("read", match)
     arriving = await service.client.arriving(match) if tells else None
@@ -128,12 +130,14 @@ async def topics(service: Service, request: Request) -> Answer:
 async def topic(service: Service, request: Request) -> Answer:
     """Look at a topic
 
-    Its route, its policy, whether it is paused and from which nodes messages may arrive yet, and how much is held.
+    Its route, its policy, whether it is paused and from which nodes messages may arrive yet, how much is held, and its messages
+    by their states as they were at `asOf`.
     """
     request.query()
     name = check_topic(request.path_params["topic"])
     request.caller.need("read", name)
-    found = await service.client.topic(name)
+    async with service.searching:
+        found = await service.client.topic(name, live=request.caller.everything("read"))
     said = found.limit or found.policy
     shared = found.bucket is not None and found.bucket.name != f"t:{name}"  # other topics spend from it, too
     if shared and said is not None and not request.caller.has("read", said.match):

@@ -193,8 +193,8 @@ def _speak_utf8() -> None:
 def _open_closed_streams() -> None:
     """Give each standard stream that is closed (`>&-`) its descriptor back.
 
-    Otherwise a connection would get the descriptor, and Python has no stream to write to. Output to a closed stdout fails, as it does
-    to a full disk; input is empty, and what is said on a closed stderr is not seen.
+    Otherwise a connection would get the descriptor, and Python has no stream to write to. Output to a closed stdout fails, as it
+    does to a full disk; input is empty, and what is said on a closed stderr is not seen.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:

@@ -289,7 +289,10 @@ class AsyncCalls:
         return await self._run(page.end())
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
-        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them."""
+        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them.
+
+        With 10,000 messages or fewer in all queues it is always exact.
+        """
         return await self._run(count_messages(await self.reading(), wanted))
 
     async def forecast(self, begin: Instant, end: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
@@ -413,16 +416,17 @@ class AsyncCalls:
         """
         return await self._run(policies.resume(await self.context(), match, rate, by))
 
-    async def topics(self, *, match: str = "*", paused: bool | None = None) -> list[TopicState]:
-        """The topics that have messages by the census, of which something is held, or that a pause or a policy names, by name.
+    async def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
+        """The topics that have messages, of which something is held, or that a pause or a policy names, by name.
 
-        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either.
+        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either. Messages are counted now if
+        there are 10,000 or fewer in all queues; else, and if not `live`, they are those of the last census.
         """
-        return await self._run(policies.topics(await self.reading(), match, paused))
+        return await self._run(policies.topics(await self.reading(), match, paused, live=live))
 
-    async def topic(self, name: str) -> TopicState:
-        """How a topic is: its route, its policy, whether it is paused, what is held."""
-        return await self._run(policies.topic(await self.reading(), name, self._setup.longest_send))
+    async def topic(self, name: str, *, live: bool = True) -> TopicState:
+        """How a topic is: its route, its policy, whether it is paused, what is held; `live` as in `topics`."""
+        return await self._run(policies.topic(await self.reading(), name, self._setup.longest_send, live=live))
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""

@@ -288,7 +288,10 @@ class Client:
         return self._run(page.end())
 
     def count(self, wanted: Filter = EVERYTHING) -> Counted:
-        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them."""
+        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them.
+
+        With 10,000 messages or fewer in all queues it is always exact.
+        """
         return self._run(count_messages(self.reading(), wanted))
 
     def forecast(self, begin: Instant, end: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
@@ -412,16 +415,17 @@ class Client:
         """
         return self._run(policies.resume(self.context(), match, rate, by))
 
-    def topics(self, *, match: str = "*", paused: bool | None = None) -> list[TopicState]:
-        """The topics that have messages by the census, of which something is held, or that a pause or a policy names, by name.
+    def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
+        """The topics that have messages, of which something is held, or that a pause or a policy names, by name.
 
-        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either.
+        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either. Messages are counted now if
+        there are 10,000 or fewer in all queues; else, and if not `live`, they are those of the last census.
         """
-        return self._run(policies.topics(self.reading(), match, paused))
+        return self._run(policies.topics(self.reading(), match, paused, live=live))
 
-    def topic(self, name: str) -> TopicState:
-        """How a topic is: its route, its policy, whether it is paused, what is held."""
-        return self._run(policies.topic(self.reading(), name, self._setup.longest_send))
+    def topic(self, name: str, *, live: bool = True) -> TopicState:
+        """How a topic is: its route, its policy, whether it is paused, what is held; `live` as in `topics`."""
+        return self._run(policies.topic(self.reading(), name, self._setup.longest_send, live=live))
 
     def arriving(self, match: str) -> list[Arriving] | None:
         """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""

@@ -1,7 +1,11 @@
-"""How many messages there are, and how many fall due when: exactly where sorted sets tell, else by the census of each queue."""
+"""How many messages there are, and how many fall due when: exactly where sorted sets tell, or where there are so few messages
+that they are looked at one by one; else by the census of each queue.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -23,9 +27,22 @@ from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Cen
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["MOST_BUCKETS", "Counted", "Forecast", "censuses", "check_forecast", "count_messages", "forecast"]
+__all__ = [
+    "LIVE",
+    "MOST_BUCKETS",
+    "Counted",
+    "Forecast",
+    "check_forecast",
+    "count_messages",
+    "forecast",
+    "taken_now_or_before",
+]
 
 MOST_BUCKETS: Final = 500
+#: Up to so many messages in all queues are looked at when somebody asks: a census may be minutes old.
+LIVE: Final = 10_000
+#: Messages that one script looks at: it takes about a ms, and then it is the turn of others.
+LOOK: Final = 200
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -81,16 +98,85 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
             raise InvalidMessage(field, "is counted by nobody; search for it")
     queues = yield from every_queue(context, commands.stats)
     indexed = yield from _by_index(context, wanted, queues)
-    if indexed is not None:
+    live = wanted.among is None and _are_few(queues)
+    if indexed is not None and (indexed.exact or not live):
         return indexed
-    if wanted.tags:
+    if wanted.tags and indexed is None:
         raise InvalidMessage("tags", "are counted of one topic, where its policy says so (index); search for them")
     some = {state in wanted.states for state in QUEUE_STATES}
-    if wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1):
-        return (yield from _by_census(wanted, queues))
-    if wanted.due_from is None and wanted.due_to is None and _together(wanted, queues):
+    timed = wanted.due_from is not None or wanted.due_to is not None
+    by_topic = wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1)
+    if not by_topic and not timed and _together(wanted, queues):
         return Counted(sum(_all(wanted, stats) for stats in queues.values()), exact=True)
+    if live:
+        if timed or wanted.tags or not _together(wanted, queues):
+            return Counted(len((yield from _dues_now(wanted, queues))), exact=True)
+        return Counted(_sum(wanted, (yield from _taken_now(queues))), exact=True)
+    if by_topic:
+        return (yield from _by_census(wanted, queues))
     return (yield from _by_dues(wanted, queues))
+
+
+def _are_few(queues: Mapping[int, QueueStats]) -> bool:
+    """Whether there are so few messages that all of them may be looked at.
+
+    Only for who may know of all topics: whether it is so tells how many messages there are in all.
+    """
+    return sum(stats.pool for stats in queues.values()) <= LIVE
+
+
+def _taken_now(queues: Mapping[int, QueueStats]) -> Plan[list[Census]]:
+    """A census of each queue that has messages, taken now."""
+    taken = {queue: Census(0, {}) for queue, stats in queues.items() if stats.pool}
+    cursors = dict.fromkeys(taken, "0")
+    while cursors:
+        asked = [
+            commands.census_slice(queue_keys(queue), cursor, LOOK, taken[queue].began or None)
+            for queue, cursor in cursors.items()
+        ]
+        slices = all_good((yield asked))
+        for queue, one in zip(list(cursors), slices, strict=True):
+            counted = taken[queue] = Census(taken[queue].began or one.now, taken[queue].topics)
+            for topic, state, *counts in one.groups:
+                counted.topics.setdefault(topic, {}).setdefault(state, Tally()).add(*counts)
+            cursors[queue] = one.cursor
+        cursors = {queue: cursor for queue, cursor in cursors.items() if cursor != "0"}
+    return list(taken.values())
+
+
+def _sum(wanted: Filter, taken: Iterable[Census]) -> int:
+    return sum(
+        tally.messages
+        for one in taken
+        for topic, states in one.topics.items()
+        if has_topic(wanted, topic)
+        for state, tally in states.items()
+        if wanted.wants(state)
+    )
+
+
+def _dues_now(wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int]]:
+    """When the messages that fit are due, each of them; dead letters when they died."""
+    behind: dict[tuple[int, str], tuple[int, bytes] | None] = {
+        (queue, place): None
+        for queue, stats in queues.items()
+        for place, wants in (
+            (QUEUE, bool(stats.scheduled) and wanted.wants(*QUEUE_STATES)),
+            (DEAD, bool(stats.dead) and wanted.wants(State.DEAD)),
+            *((name, wanted.wants(commands.aside(name))) for name in stats.parked_sets),
+        )
+        if wants
+    }
+    found: list[int] = []
+    while behind:
+        asked = [
+            commands.page(queue_keys(queue), place, wanted, after=after, look=LOOK, only_sizes=True)
+            for (queue, place), after in behind.items()
+        ]
+        pages = all_good((yield asked))
+        found += (due for page in pages for due, _ in page.places)
+        behind = {place: page.after for place, page in zip(behind, pages, strict=True) if page.after is not None}
+    return found
 
 
 def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted | None]:
@@ -107,7 +193,7 @@ def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -
     policy = policies.policy(topic)
     if policy is None or not ("tags" in policy.index if wanted.tags else indexes_topic(policy)):
         return None
-    found = (yield from censuses(queues, wanted.topic)) or []
+    found = (yield from _censuses(queues, wanted.topic)) or []
     whole = len(found) == sum(stats.pool > 0 for stats in queues.values()) and all(
         one.version == policies.version
         and not any(
@@ -159,7 +245,7 @@ def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
 
 
 def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
-    found = yield from censuses(queues, wanted.topic)
+    found = yield from _censuses(queues, wanted.topic)
     if found is None:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
@@ -178,8 +264,18 @@ def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence
     return True, None
 
 
-def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
-    """The census, of one topic perhaps, of each queue that has messages; None if one has none yet."""
+def taken_now_or_before(
+    queues: Mapping[int, QueueStats], topic: str = "", *, live: bool = True
+) -> Plan[list[Census] | None]:
+    """The census, of one topic perhaps, of each queue that has messages: taken now where these are few, unless not `live`.
+
+    None if a queue has none yet.
+    """
+    return (yield from _taken_now(queues) if live and _are_few(queues) else _censuses(queues, topic))
+
+
+def _censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
+    """The last census, of one topic perhaps, of each queue that has messages; None if one has none yet."""
     if _is_pattern(topic):
         topic = ""
     asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
@@ -248,7 +344,11 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate, capacity)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
     queues = yield from every_queue(context, commands.stats)
-    found = yield from censuses(queues, only.topic)
+    if wanted.among is None and _are_few(queues):
+        dues = yield from _dues_now(msgspec.structs.replace(only, due_from=begin, due_to=end), queues)
+        places = Counter(bisect_right(edges, due) - 1 for due in dues)
+        return Forecast(edges, [places[place] for place in range(len(edges) - 1)], True, None, rate, capacity)
+    found = yield from _censuses(queues, only.topic)
     if found is None:
         return Forecast(edges, None, False, None, rate, capacity)
     tallies = [one._replace(tally=_still_to_come(one.tally)) for one in _tallies(only, found)]

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import Action, By, entry_of
-from delayq.client.counting import censuses
+from delayq.client.counting import taken_now_or_before
 from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable, TooManyPolicies
@@ -117,7 +117,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
 
     `bucket` is what its messages are spent from if its rate is limited; `limit` is why, if that is since a pause, and not the
     policy. `granted_last_second` is how many workers asked for in the last whole second and got: they ask ahead of what goes.
-    `counts` are its messages by their states, as they were at `as_of` (Unix ms) by the census; None: nobody knows yet. While
+    `counts` are its messages by their states, as they were at `as_of` (Unix ms), which is now if there are few messages in all,
+    else when the last census was taken; None: nobody knows yet. While
     it is paused `arriving` are the nodes from which messages of it may come yet.
     """
 
@@ -352,15 +353,15 @@ def arriving(_context: Context, match: str, patience: int) -> Plan[list[Arriving
     return list(_arriving(lines, now, match, stand.version, patience)) if match in stand.pauses else None
 
 
-def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
-    """How a topic is."""
+def topic(context: Context, name: str, patience: int, *, live: bool = True) -> Plan[TopicState]:
+    """How a topic is; `live` as in `taken_now_or_before`."""
     check_topic(name)
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
     stand = Policies.read(fields)
     queues = yield from every_queue(context, commands.stats)
     held = yield from _held(queues.values(), lambda one: one == name)
-    known = yield from censuses(queues, name)
-    state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known)
+    known = yield from taken_now_or_before(queues, name, live=live)
+    state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known, now)
     if state.bucket is not None:
         spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
         state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
@@ -369,7 +370,9 @@ def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
     return state
 
 
-def topics(context: Context, match: str = "*", paused: bool | None = None) -> Plan[list[TopicState]]:
+def topics(
+    context: Context, match: str = "*", paused: bool | None = None, *, live: bool = True
+) -> Plan[list[TopicState]]:
     """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name.
 
     Those that the pattern covers, and that are `paused` or not.
@@ -379,12 +382,12 @@ def topics(context: Context, match: str = "*", paused: bool | None = None) -> Pl
     stand, nodes = Policies.read(fields), read_nodes(lines, now)
     queues = yield from every_queue(context, commands.stats)
     held = yield from _held(queues.values(), fits)
-    known = yield from censuses(queues)
+    known = yield from taken_now_or_before(queues, live=live)
     named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
     names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
     names.update(topic for one in known or () for topic in one.topics if topic != REST)
     return [
-        _state(stand, name, _route_name(context, nodes, name), held, known)
+        _state(stand, name, _route_name(context, nodes, name), held, known, now)
         for name in sorted(names)
         if fits(name) and paused in (None, stand.pause(name) is not None)
     ]
@@ -395,7 +398,7 @@ def _route_name(context: Context, nodes: Mapping[str, NodeLine], topic: str) -> 
 
 
 def _state(
-    stand: Policies, topic: str, route: str | None, held: Mapping[str, int], known: Sequence[Census] | None
+    stand: Policies, topic: str, route: str | None, held: Mapping[str, int], known: Sequence[Census] | None, now: int
 ) -> TopicState:
     counts: Counter[str] = Counter()
     for one in known or ():
@@ -414,7 +417,7 @@ def _state(
         limit=limit if limit is not None and limit.bucket == bucket else None,
         held=held.get(topic, 0),
         counts=None if known is None else dict(sorted(counts.items())),
-        as_of=min((one.began for one in known), default=None) if known else None,
+        as_of=None if known is None else min((one.began for one in known), default=now),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,21 @@ def test_a_valid_command_prints_what_the_api_answers(cli: Cli, given: Given, one
     printed = json.loads(ran.out)
     if one.same:
         expected = answer(given, one.url)
-        assert {name for name in printed if printed[name] != expected[name]} <= {"now", "asOf"}
-        assert printed.keys() == expected.keys()
+        assert timeless(printed) == timeless(expected)
     assert ran.code == (1 if one.words in FINDINGS else 0)
 
 
 #: Their status says what they found.
-FINDINGS = {"count --topic orders.a", "backfill undo r"}
+FINDINGS = {"backfill undo r"}
+
+
+def timeless(answer: Any) -> Any:
+    """An answer without the time at which it was given."""
+    if isinstance(answer, list):
+        return [timeless(one) for one in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {name: None if name in ("now", "asOf") else timeless(value) for name, value in answer.items()}
 
 
 def test_invalid_words_are_one_sentence_and_status_2(cli: Cli, given: Given) -> None:

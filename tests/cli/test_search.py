@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from delayq import parse_instant
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys
@@ -61,7 +64,10 @@ COUNTS = {
 }
 
 
-def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
+def test_count_and_forecast_print_what_the_http_api_answers(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # as if there were more messages
     given.scheduled("a", expect_date=2_000_000_000_000)
     given.dead_letter("b")
 
@@ -87,7 +93,8 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
     check()
     as_of = shown("2033-05-18T03:33:19.000Z")
     assert cli("count", "--topic", "demo").rows[0][1] == f"as of {as_of}"
-    assert cli("forecast", "--topic", "demo").sentence() == f"this is as of {as_of}."
+    rows = cli("forecast", "--topic", "demo").rows
+    assert {row[2] for row in rows} == {f"as of {as_of}"}
     counted("*")  # of topics that it does not name a census tells nothing
     check()
     for command in ("count --topic demo", f"forecast {SPAN} --topic demo"):
@@ -101,3 +108,13 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
         ran = cli(*command.split())
         assert (ran.code, ran.out) == (1, "")
         assert ran.sentence().startswith(f"the census of {as_of} does not tell that")
+
+
+def test_count_forecast_and_topics_know_what_was_scheduled_just_now(cli: Cli, given: Given) -> None:
+    given.scheduled("a", expect_date=2_000_000_000_000)
+    given.scheduled("b", topic="other")
+    assert cli("count", "--topic", "demo").rows == [["1"]]
+    assert [row[1:] for row in cli("forecast", *SPAN.split(), "--topic", "demo").rows] == [["0"], ["1"], ["0"]]
+    rows = cli("topics").rows
+    assert [(row[0], row[5]) for row in rows] == [("demo", "1"), ("other", "1")]
+    assert all(parse_instant(row[6]) for row in rows)

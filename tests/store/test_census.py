@@ -13,13 +13,14 @@ from delayq.store.commands import BUCKETS, Census, Command, Slice, Tally, bucket
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
-from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, taken
 from tests.support.servers import ServerUnderTest
 from workers.queue.census import CensusTaker, Pace
 
 MINUTE = 60_000
 BEGAN = 4_000_000_000_000
 QUEUES = 2
+LATER = 2_000_000_000_000
 
 
 def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:
@@ -27,6 +28,12 @@ def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:
     for queue, census in enumerate(counted):
         valkey.admin.hset(queue_keys(queue).pool, "x", "y")
         client.store.run(commands.keep_census(queue_keys(queue), EPOCH, census))
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were too many messages to look at each of them when somebody asks."""
+    monkeypatch.setattr("delayq.client.counting.LIVE", -1)
 
 
 def walked(q: Queue, look: int, now: int) -> list[Slice]:
@@ -82,6 +89,7 @@ def test_it_is_kept_whole_and_by_no_older_owner(q: Queue) -> None:
     assert q.run(commands.census(q.keys, "t7")) == q.run(commands.census(q.keys)) == Census(20_000, {})
 
 
+@pytest.mark.usefixtures("many")
 def test_counts_and_forecasts_by_topic_are_as_of_the_census(client: Client, valkey: ServerUnderTest) -> None:
     assert client.count(Filter(topic="a*")) == client.count() == Counted(0, exact=True)
     valkey.admin.hset(queue_keys(0).pool, "x", "y")
@@ -109,6 +117,7 @@ def test_counts_and_forecasts_by_topic_are_as_of_the_census(client: Client, valk
     assert (found.messages, found.exact, found.as_of) == ([30, 30, 2, 1], False, BEGAN)
 
 
+@pytest.mark.usefixtures("many")
 def test_what_a_census_has_not_counted_by_its_topic_is_not_known(client: Client, valkey: ServerUnderTest) -> None:
     topics = {
         "aa": {"scheduled": Tally(60, 0, [0, 60]), "due": Tally(5, 0, [5])},
@@ -134,6 +143,7 @@ def test_what_a_census_has_not_counted_by_its_topic_is_not_known(client: Client,
     assert (unknown.messages, unknown.as_of) == (None, BEGAN)
 
 
+@pytest.mark.usefixtures("many")
 def test_since_when_something_is_due_is_not_known_by_a_census(client: Client, valkey: ServerUnderTest) -> None:
     topics = {"a": {"due": Tally(3, 0, [3]), "dead": Tally(5, 0, [5]), "scheduled": Tally(8, 0, [0, 8])}}
     keep(client, valkey, Census(BEGAN, topics))
@@ -154,6 +164,7 @@ def test_since_when_something_is_due_is_not_known_by_a_census(client: Client, va
         assert scheduled is not None
 
 
+@pytest.mark.usefixtures("many")
 def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_nothing_else(
     client: Client, valkey: ServerUnderTest
 ) -> None:
@@ -203,3 +214,49 @@ def test_an_invalid_forecast_or_count_is_refused(client: Client) -> None:
         with pytest.raises(InvalidMessage) as refused:
             client.count(asked) if isinstance(asked, Filter) else client.forecast(*asked)
         assert refused.value.field == field
+
+
+def test_few_messages_are_counted_when_somebody_asks(client: Client, valkey: ServerUnderTest) -> None:
+    put_policy(client, "indexed", match="tagged", index=["tags"])
+    for topic, tags in (("a", ""), ("ab", ""), ("tagged", "x")):
+        some = [
+            Message(topic=topic, tags=tags, expect_date=LATER + n * MINUTE, id=f"{topic}-{n}") for n in range(1_000)
+        ]
+        client.schedule_many(some)
+    client.schedule(Message(topic="a", delay_time=0, id="due"))
+    client.cancel_many([f"a-{n}" for n in range(100)])
+    wanted = {
+        Filter(topic="a"): 901,
+        Filter(topic="a*"): 1_901,
+        Filter(topic="a", states=("due",)): 1,
+        Filter(states=("scheduled",)): 2_900,
+        Filter(topic="a", due_from=LATER + 200 * MINUTE, due_to=LATER + 300 * MINUTE + 1): 101,
+        Filter(topic="tagged", tags="x"): 1_000,
+        Filter(topic="nobody"): 0,
+    }
+    for one, count in wanted.items():
+        assert client.count(one) == Counted(count, exact=True), one
+    found = client.forecast(LATER, LATER + 300 * MINUTE, 100 * MINUTE, Filter(topic="a*"))
+    assert (found.messages, found.exact, found.as_of) == ([100, 200, 200], True, None)
+    topics = {one.topic: one for one in client.topics()}
+    assert {name: one.counts for name, one in topics.items()} == {
+        "a": {"due": 1, "scheduled": 900}, "ab": {"scheduled": 1_000}, "tagged": {"scheduled": 1_000}
+    }  # fmt: skip
+    assert client.topic("a").counts == topics["a"].counts
+    now = client.store.run(commands.redis_now())
+    assert all(one.as_of is not None and abs(now - one.as_of) < 600_000 for one in topics.values())
+    # Whoever may know of some topics only is not told how many messages there are in all.
+    assert client.count(Filter(among=("a",))).exact is False
+    assert [(one.topic, one.counts) for one in client.topics(live=False)] == [("tagged", None)]
+
+
+def test_who_counts_few_messages_knows_held_from_parked_ones(client: Client, valkey: ServerUnderTest) -> None:
+    q = Queue(client.store, valkey, 0)
+    for id in ("h", "p"):
+        client.schedule(Message(topic="a", delay_time=0, id=f"{id}.0000"))
+    pulled = client.store.run(commands.pull(q.keys, EPOCH, offset=0, room=100))
+    for one, name in zip(sorted(taken(pulled), key=lambda one: one.id), ("h:a", "t:x"), strict=True):
+        client.store.run(commands.park(q.keys, EPOCH, name, [one]))
+    for state in ("held", "parked"):
+        assert client.count(Filter(states=(state,))) == Counted(1, exact=True)
+        assert client.count(Filter(topic="a", states=(state,))) == Counted(1, exact=True)

@@ -90,7 +90,7 @@ def count(
 ) -> int:
     """Print how many messages there are.
 
-    Exactly, or as of the last census of each queue; exit 1 if that does not tell.
+    Exactly, or with more than 10,000 in all as of the last census of each queue; exit 1 if that does not tell.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
@@ -116,7 +116,8 @@ def forecast(
 ) -> int:
     """Print how many messages fall due when.
 
-    Those that wait in queues. Exactly, or with --topic as of the last census of each queue; exit 1 if that does not tell.
+    Those that wait in queues. Exactly, or with --topic and more than 10,000 in all as of the last census of each queue; exit 1 if
+    that does not tell.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
@@ -129,11 +130,13 @@ def forecast(
         Output().json(answer)
     elif answer.buckets is not None:
         most = max(one.messages for one in answer.buckets) or 1
-        rows = ((shown(one.begin), one.messages, "█" * (BAR * one.messages // most)) for one in answer.buckets)
         output = Output()
-        output.table(("due from", "messages", ""), rows if output.terminal else (row[:2] for row in rows))
-        if not answer.exact:
-            say(f"this is as of {shown(answer.as_of)}.")
+        counted = () if answer.exact else (f"as of {shown(answer.as_of)}",)
+        rows = ((shown(one.begin), one.messages, *counted) for one in answer.buckets)
+        if output.terminal:
+            rows = ((*row, "█" * (BAR * int(row[1]) // most)) for row in rows)
+        columns = ("due from", "messages", *(("counted",) if counted else ()), *(("",) if output.terminal else ()))
+        output.table(columns, rows)
     return _told(answer.buckets, answer.as_of)
 
 

@@ -106,7 +106,7 @@ def topics(
 ) -> int:
     """Print the topics that have messages, of which something is held, or that a pause or a policy names; or one topic.
 
-    Which have messages is known by a census.
+    With the number of its messages, and when they were counted: now, or with more than 10,000 in all by a census.
     """
     if paused not in (None, "yes", "no"):
         raise BadUse("--paused: yes or no")
@@ -123,8 +123,8 @@ def topics(
         Output().json(page)
         return 0
     if page.topics:
-        rows = ((one.topic, one.route, one.held, _pause(one), _policy(one)) for one in page.topics)
-        Output().table(("topic", "route", "held", "paused by", "policy"), rows)
+        rows = ((one.topic, one.route, one.held, _pause(one), _policy(one), *_messages(one)) for one in page.topics)
+        Output().table(("topic", "route", "held", "paused by", "policy", "messages", "as of"), rows)
     else:
         say("there are no such topics; delayq policies list shows all pauses and policies.")
     if page.next_page_token is not None:
@@ -134,6 +134,11 @@ def topics(
 
 def _pause(one: TopicOut) -> str | None:
     return one.pause.match if isinstance(one.pause, PauseOut) else None
+
+
+def _messages(one: TopicOut) -> tuple[int | None, str | None]:
+    """How many there are, and when they were counted."""
+    return (sum(one.counts.values()), shown(one.as_of)) if one.counts is not UNSET and one.as_of else (None, None)
 
 
 def _policy(one: TopicOut) -> str | None:
