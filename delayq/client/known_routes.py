@@ -13,7 +13,7 @@ from delayq.nodes import NodeLine, RouteLine, route_of
 from delayq.remembered import Remembered
 from delayq.routes import Check, Routes
 
-__all__ = ["EARLY", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
+__all__ = ["EARLY", "LOGGER", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
 
 #: The age (ms) of the tables from which one caller reads them again while the others use what is known, and the age from
 #: which every caller does: a table counts within 5 s after a worker published it.
@@ -25,7 +25,8 @@ NO_WORKER: Final = (
     "no worker is live: its routes are unknown, so every topic is accepted; nothing is delivered until a worker starts"
 )
 
-_log = logging.getLogger("delayq.client")
+#: The logger that warns: for people who use the client in a program of their own.
+LOGGER: Final = "delayq.client"
 
 
 class KnownRoutes:
@@ -89,7 +90,7 @@ class KnownRoutes:
         """Warn once if no worker is live."""
         if self.without_worker and not self._warned:
             self._warned = True
-            _log.warning(NO_WORKER)
+            logging.getLogger(LOGGER).warning(NO_WORKER)
 
     def forget(self) -> None:
         """The lines could not be read: no table decides."""
