@@ -10,13 +10,17 @@ remembers them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from delayq.client.findings.queues import unaccounted
 from delayq.store.commands import QueueStats
 
-__all__ = ["Accounts", "Found"]
+__all__ = ["GONE", "Accounts", "Found"]
+
+#: What it is about if queues are others than before: only a process that remembers them can tell.
+GONE: Final = "gone"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -45,7 +49,7 @@ class Accounts:
                 lost[f"missing {queue}"] = sentence
         if gone:
             which = f"queue {gone[0]} is" if len(gone) == 1 else f"{len(gone)} queues ({gone[0]} and others) are"
-            lost["gone"] = (
+            lost[GONE] = (
                 f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and what was there is "
                 "gone: restore a backup, or start this process again to go on without"
             )

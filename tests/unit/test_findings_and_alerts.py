@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from delayq.care.accounts import Accounts, Found
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.alerts import ALERTS, ONLY_PROMETHEUS
 from delayq.client.findings.check import CRITICAL, INFO, WARNING
@@ -63,10 +64,17 @@ def seen(*lines: NodeLine, stats: QueueStats | None = None, server: dict[str, An
 def complains(**of_the_node: Any) -> Facts:
     """A worker whose line has what it says of itself."""
     well: dict[str, Any] = {
-        "ready": True, "jobs": {}, "skew": SimpleNamespace(far=False, ms=0), "redis_clock": SimpleNamespace(answers=True),
+        "ready": True, "watch": None, "jobs": {}, "skew": SimpleNamespace(far=False, ms=0),
+        "redis_clock": SimpleNamespace(answers=True),
     }  # fmt: skip
     told = SimpleNamespace(**well | of_the_node)
     return seen(node(complaints=tuple(own_complaints(told))))  # type: ignore[arg-type]  # has all that is asked for
+
+
+def alarmed(look: Callable[[list[QueueStats]], Found], *stats: list[QueueStats]) -> Facts:
+    """A worker that remembers other queues than there are."""
+    found = [look(one) for one in stats][-1]
+    return complains(watch=SimpleNamespace(own=list(found.lost.values())))
 
 
 def job(**trouble: Any) -> SimpleNamespace:
@@ -82,6 +90,18 @@ OPEN: Final = RouteState(
     name="hooks", target="https://hooks.example", reason="500", since=NOW - 1, next_probe=None, open_at=("node-1",),
     parked=1,
 )  # fmt: skip
+#: The same as several of these, of which an alert is one.
+MORE: Final[list[tuple[str, Callable[[], Facts]]]] = [
+    ("DelayqRedisDiskFailing", lambda: seen(server={"disk_failing": True})),
+    ("DelayqAlarm", lambda: seen(server={"policy": "allkeys-lru"})),
+    ("DelayqAlarm", lambda: seen(server={"aof": False})),
+    ("DelayqAlarm", lambda: seen(server={"role": "slave"})),
+    ("DelayqAlarm", lambda: alarmed(Accounts().look, [stats_of(born="a")], [stats_of(born="b")])),
+    ("DelayqStuckQueue", lambda: complains(jobs={3: job(alive=False)})),
+    ("DelayqClockSkew", lambda: complains(skew=SimpleNamespace(far=True, ms=-2_500))),
+    ("DelayqRedisDown", lambda: complains(redis_clock=SimpleNamespace(answers=False))),
+    ("DelayqZooKeeperLost", lambda: complains(ready=False)),
+]
 #: What there is when an alert fires, and what `delayq status` reads of it.
 TROUBLES: Final[dict[str, Callable[[], Facts]]] = {
     "DelayqNoWorker": lambda: seen(msgspec.structs.replace(node(), stale=True)),
@@ -93,7 +113,8 @@ TROUBLES: Final[dict[str, Callable[[], Facts]]] = {
     "DelayqDeadLettersGrowing": lambda: seen(stats=stats_of(dead=54), oldest_dead=NOW - 1),
     "DelayqCircuitOpen": lambda: seen(node(routes=(CIRCUIT,)), routes=[OPEN]),
     "DelayqStreamRefuses": lambda: seen(
-        node(routes=(RouteLine("streams", "*", "redis+stream:", local=True),)), stats=stats_of(parked_sets=("t:streams",))
+        node(routes=(RouteLine("streams", "*", "redis+stream:", local=True),)),
+        stats=stats_of(parked_sets=("t:streams",)),
     ),
     "DelayqPullJobFailures": lambda: seen(node(lately=Lately(failures=1))),
     "DelayqOwnersChange": lambda: seen(node(lately=Lately(claims=4))),
@@ -130,6 +151,12 @@ def test_what_an_alert_fires_for_is_found(alert: str) -> None:
     found = {(one.code, one.runbook): one.severity for one in found_at(alert)}
     severity = found[ALERTS[alert], f"docs/runbook.md#{alert.lower()}"]
     assert severity in (CRITICAL, WARNING)
+
+
+@pytest.mark.parametrize(("alert", "facts"), MORE)
+def test_what_else_an_alert_fires_for_is_found(alert: str, facts: Callable[[], Facts]) -> None:
+    found = {one.runbook: one.severity for one in findings(facts())}
+    assert found[f"docs/runbook.md#{alert.lower()}"] in (CRITICAL, WARNING)
 
 
 def test_each_section_of_the_runbook_that_a_finding_names_is_that_of_its_alert() -> None:

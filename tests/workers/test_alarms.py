@@ -104,3 +104,19 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
     admin.hdel(queue_keys(3).pool, second.id)
     assert look(watch, clock) == []
     assert watch.missing == 2
+
+
+def test_only_what_no_other_look_at_redis_tells_is_an_alarm_of_its_own(
+    watch: Alarms, clock: ManualClock, client: Client, valkey: ServerUnderTest
+) -> None:
+    client.schedule(Message(topic="t", delay_time=60_000, id="a.0003"))
+    admin: Any = valkey.admin
+    admin.hset(queue_keys(4).state, "born", "then")
+    look(watch, clock)
+    admin.hdel(queue_keys(3).pool, "a.0003")
+    valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
+    assert (len(look(watch, clock)), watch.own) == (2, [])  # the findings have both
+    admin.hset(queue_keys(4).state, "born", "since")
+    ((_, text),) = look(watch, clock)
+    assert watch.own == [text]
+    assert text.startswith("queue 4 is not what this process has seen before")

@@ -10,7 +10,7 @@ from itertools import islice
 
 import structlog
 
-from delayq.care.accounts import Accounts
+from delayq.care.accounts import GONE, Accounts
 from delayq.client.findings.facts import HELD, MOST_HELD
 from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
@@ -101,6 +101,9 @@ class Alarms:
         self._ask_server_at = self._look_at = clock.monotonic()
         self._lost: dict[str, str] = {}
         self.alarms: dict[str, str] = {}
+        self.own: list[
+            str
+        ] = []  # those of the alarms that only this worker can raise: no other look at Redis tells them
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.ServerSettings | None = None
         self.missing = 0
@@ -117,17 +120,22 @@ class Alarms:
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
         complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
-        if self._rewriting.refused:
-            complaints.append(
+        refused = (
+            [
                 f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
                 "give its user +bgrewriteaof"
-            )
+            ]
+            if self._rewriting.refused
+            else []
+        )
+        complaints += refused
         try:
             if now >= self._look_at:
                 self._look_at = now + EVERY
                 self._look()
         finally:
             self._tell({text: text for text in complaints} | self._lost)
+            self.own = refused + [text for about, text in self._lost.items() if about == GONE]
 
     def _look(self) -> None:
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)

@@ -14,7 +14,8 @@ __all__ = ["complaints", "own_complaints"]
 
 def complaints(node: Node) -> list[str]:
     """All; nothing when all is well."""
-    return own_complaints(node) + (list(node.watch.alarms.values()) if node.watch is not None else [])
+    alarms = node.watch.alarms.values() if node.watch is not None else ()
+    return list(dict.fromkeys([*own_complaints(node), *alarms]))
 
 
 def own_complaints(node: Node) -> list[str]:
@@ -34,4 +35,4 @@ def own_complaints(node: Node) -> list[str]:
             found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
         if job.pulls_fail is not None and node.redis_clock.answers:
             found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
-    return found
+    return found + (node.watch.own if node.watch is not None else [])

@@ -56,6 +56,10 @@ def _check_aof(server: checks.ServerSettings, accept: Collection[str]) -> Check:
         text = "the append-only file could not be written for a while, and might not be loaded again after a restart"
         mend = "do not restart Redis before BGREWRITEAOF has succeeded: a worker asks for it, or you do"
         return Check("aof", FAIL, text, mend, runbook="delayqredisrewriteneeded")
+    if server.disk_failing:
+        text = "the last snapshot could not be written to the disk"
+        mend = "make room on its disk; BGSAVE tries one at once"
+        return Check("aof", WARN, text, mend, runbook="delayqredisdiskfailing")
     return Check("aof", OK, "the append-only file is on")
 
 

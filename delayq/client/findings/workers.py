@@ -33,6 +33,8 @@ SECTIONS: Final = {
     "the clock of this worker": "delayqclockskew",
     "Redis does not answer": "delayqredisdown",
     "ZooKeeper": "delayqzookeeperlost",
+    "ask for the rewrite": "delayqredisrewriteneeded",
+    "not what this process has seen before": "delayqalarm",
 }
 #: From this difference (ms) between the clocks of a node and of Redis on, messages are late by a second or more.
 SKEW: Final = 1_000
