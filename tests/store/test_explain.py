@@ -102,6 +102,14 @@ def test_a_message_goes_when_it_is_due_its_queue_has_an_owner_and_its_turn_has_c
     assert list(world.pull("c.0000", world.now + HOUR)) == [*due, "later.0000"]
 
 
+def test_a_message_that_no_route_of_its_owner_takes_says_so_before_it_is_due(world: World) -> None:
+    id = world.add("a", after=HOUR)
+    world.owned(id, match="news")
+    assert world.explained(id).text.endswith("; no route of node-1 takes its topic now")
+    world.owned(id)
+    assert "no route" not in world.explained(id).text
+
+
 def test_one_that_was_tried_is_tried_again_as_often_as_it_says_or_else_its_worker(world: World) -> None:
     own, other, keyed = world.add("a", max_attempts=3), world.add("b"), world.add("c", ordering_key="k")
     failed = {"at": world.now - 7_000, "reason": "connection refused"}
