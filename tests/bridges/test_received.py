@@ -9,11 +9,13 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.select_connection import IOLoop
 
 from delayq.bridges.amqp_messages import Reader
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 from delayq.targets.rabbitmq.received import ReceivedProperties
+from delayq.targets.rabbitmq.stream import BrokerStream
 from tests.support.amounts import amount
 from tests.support.amqp_wire import encoded, field, long, timestamp
 
@@ -223,7 +225,7 @@ def some_bytes(chance: random.Random) -> bytes:
     return bytes(raw[: chance.randrange(len(raw))] if chance.random() < 0.1 else raw)
 
 
-@pytest.mark.parametrize("seed", range(amount(2, 60)))
+@pytest.mark.parametrize("seed", range(amount(2, 200)))
 def test_no_bytes_raise_anything_but_a_refusal(seed: int) -> None:
     chance = random.Random(seed)
     scheduled = 0
@@ -245,3 +247,52 @@ def test_a_single_is_the_shortest_text_that_means_the_same() -> None:
         text = read(encoded({b"h": b"f" + raw})).properties["h"]
         if number == number:
             assert struct.pack(">f", float(text)) == raw if abs(number) != float("inf") else float(text) == number
+
+
+class Transport:
+    """Where a connection writes: nowhere."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def write(self, data: bytes) -> None:
+        """Nothing."""
+
+
+def some_frames(chance: random.Random) -> bytes:
+    """A few frames, of which some bytes may be wrong."""
+    frames = b""
+    for _ in range(1 + chance.randrange(4)):
+        kind = chance.choice((1, 2, 2, 2, 3, 8, chance.randrange(256)))
+        content = b"\0\x3c\0\0" + struct.pack(">Q", chance.choice((0, 1, 2**40))) + some_bytes(chance)
+        method = struct.pack(">HH", chance.choice((10, 20, 60, 85, 99)), chance.randrange(80))
+        data = content if kind == 2 else method + chance.randbytes(chance.randrange(30))
+        frames += struct.pack(">BHI", kind, chance.randrange(3), len(data)) + data + b"\xce"
+    raw = bytearray(frames)
+    for _ in range(chance.choice((0, 0, 1, 4))):
+        raw[chance.randrange(len(raw))] = chance.randrange(256)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("seed", range(amount(2, 100)))
+def test_no_frames_raise_anything_in_the_thread_that_reads_them(seed: int) -> None:
+    """They lose the connection at most; a header of a message does not even that."""
+    chance = random.Random(seed)
+    lost = 0
+    parameters, loop = pika.ConnectionParameters(), IOLoop()
+    for _ in range(700):
+        connection, transport = (
+            BrokerStream(parameters, custom_ioloop=loop, internal_connection_workflow=False),
+            Transport(),
+        )
+        connection._proto_connection_made(transport)
+        connection._on_data_available(some_frames(chance))
+        lost += transport.aborted
+        header = b"\0\x3c\0\0" + bytes(8) + some_bytes(chance)
+        connection._frame_buffer = struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce"
+        size, frame = connection._read_frame()
+        assert size == len(connection._frame_buffer) and isinstance(frame.properties, ReceivedProperties)
+    loop.close()
+    assert 0 < lost < 700
