@@ -63,6 +63,10 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
 def test_dead_letters_late_deliveries_and_pauses_are_findings(cli: Cli, given: Given) -> None:
     for number in range(3):
         given.dead_letter(f"m{number}")
+    now = given.client.store.run(commands.redis_now())
+    given.owner("node-1", ALL, policies="9999999999.0", recent={"last": now // RECENT_STEP - 1, "counts": [[]]})
+    figures = dict(cli("overview").rows)
+    assert (figures["forwarded a second"], figures["lateness p99 ms"]) == ("0.0", "-")
     counts = [0] * 20 + [97, 0, 0, 3]  # of LATENESS: 97 in 60 s or less, 3 above 600 s
     now = given.client.store.run(commands.redis_now())
     given.owner("node-1", ALL, policies="9999999999.0", recent={"last": now // RECENT_STEP - 1, "counts": [counts]})

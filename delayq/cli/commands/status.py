@@ -45,8 +45,8 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     figures = {name: getattr(answer, name).count for name in ("scheduled", "due", "held", "parked", "dead")} | {
         "late ms": answer.head_lateness,
         "forwarded a second": None if whole is None else whole.forwarded,
-        "lateness p50 ms": None if whole is None else _lateness(whole.p50_ms),
-        "lateness p99 ms": None if whole is None else _lateness(whole.p99_ms),
+        "lateness p50 ms": None if whole is None else _lateness(whole.p50_ms, whole.forwarded),
+        "lateness p99 ms": None if whole is None else _lateness(whole.p99_ms, whole.forwarded),
         "live nodes": answer.live_nodes,
         "stale nodes": answer.stale_nodes,
         "findings": len(answer.findings),
@@ -56,9 +56,9 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     return 0
 
 
-def _lateness(ms: float | None) -> float | str:
-    """A percentile, which is null if it lies above the last bucket."""
-    return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None else ms
+def _lateness(ms: float | None, forwarded: float) -> float | str | None:
+    """A percentile, which is null if nothing was forwarded, and if it lies above the last bucket."""
+    return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None and forwarded else ms
 
 
 def me(json: AsJson = False) -> int:
