@@ -194,7 +194,7 @@ class Settings(BaseSettings):
     final_most: int = Field(default=200_000, gt=0, description="most ended ids remembered in a queue")
 
     audit_window: Milliseconds = Field(default=90 * 86_400_000, description="how long the audit is kept")
-    audit_most: int = Field(default=100_000, gt=0, description="most entries of the audit in a queue, about")
+    audit_most: int = Field(default=100_000, gt=0, le=2**53, description="most entries of the audit in a queue, about")
 
     max_attempts: int = Field(default=16, ge=1, le=1_000, description="how often to try before a message is buried")
     retry_base: Milliseconds = Field(default=1_000, description="back-off after the first failed attempt")

@@ -141,6 +141,8 @@ def problem_of(error: Exception) -> Problem:
         what = _AWAY[isinstance(error, NotDone)] if away else f"Redis answered with an error ({error})"
         if isinstance(error, NotDurable):
             what = str(error)
+        if isinstance(error, StoreRefused):  # what it names is for /readyz, too
+            what = "Redis does not allow this service to do that"
         not_done = isinstance(error, (NotDone, StoreRefused))
         done, done_id = (_NOT_DONE, _NOT_DONE_ID) if not_done else (_REPEAT, _REPEAT_ID)
         if error.id is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 
@@ -14,7 +15,7 @@ from delayq.clock import SystemClock
 from delayq.config import Settings, load_settings
 from delayq.doctor import examine
 from delayq.doctor.access import check_rights
-from delayq.store import checks, rights
+from delayq.store import checks, rights, scripts
 from delayq.store.connect.store import Store
 from delayq.store.rights import Needs
 from tests.support.nodes import RunningNode
@@ -153,3 +154,20 @@ def test_a_managed_redis_that_reports_nothing_serves_once_that_is_accepted(limit
         settings = limited.settings.replace(accept="unknown-persistence, unknown-eviction")
         by_client(settings)
         by_worker(settings)
+
+
+def test_a_server_that_cannot_say_what_its_user_may_do_is_taken_at_its_word(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some servers that speak the protocol of Redis have no `redis.acl_check_cmd`."""
+    with_it = scripts.source
+    monkeypatch.setattr(scripts, "source", lambda name: with_it(name).replace("redis.acl_check_cmd", "redis.nothing"))
+    guard = scripts._guard
+    monkeypatch.setattr(scripts, "_guard", lambda names: guard(names).replace("redis.acl_check_cmd", "redis.nothing"))
+    monkeypatch.setattr(scripts, "load", cache(scripts.load.__wrapped__))
+    assert "acl_check_cmd" not in scripts.load("schedule").text + scripts.load("lacking").text
+    by_client(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT))
+    store = Store(valkey.url, timeout=PATIENCE)
+    assert store.run(rights.lacking(rights.WORKER)) is None
+    assert check_rights(store).text == "the server cannot say what its user may do"
+    store.close()

@@ -24,12 +24,14 @@ RIGHT = [
     ("redis_url", "redis://elsewhere:7000/1", "redis://elsewhere:7000/1"), ("redis_timeout", "1500", 1_500),
     ("redis_timeout", "2s", 2_000), ("final_window", "PT15M", 900_000), ("horizon", "365d", 31_536_000_000),
     ("queues", "32", 32), ("delay_levels", "1s 5s 1m", (1_000, 5_000, 60_000)),
+    ("accept", "unknown-persistence,unknown-eviction", ("unknown-persistence", "unknown-eviction")), ("accept", "", ()),
     ("delay_levels", "[1000, 2000]", (1_000, 2_000)), ("node", "worker-1", "worker-1"), ("log_level", "WARN", "WARN"),
     ("zookeeper", "[::1]:2181, b", "[::1]:2181, b"), ("zookeeper_root", "/a/b.c", "/a/b.c"),
 ]  # fmt: skip
 WRONG = [
     ("redis_timeout", "soon"), ("redis_timeout", "0"), ("redis_timeout", "1.5"), ("redis_timeout", ""), ("queues", "0"),
-    ("queues", "16385"), ("queues", "many"), ("delay_levels", ""), ("delay_levels", "1s x"), ("delay_levels", "[]"),
+    ("queues", "16385"), ("queues", "many"), ("accept", "everything"), ("audit_most", "9007199254740993"),
+    ("delay_levels", ""), ("delay_levels", "1s x"), ("delay_levels", "[]"),
     ("delay_levels", "[-5]"), ("body_limit", "0"), ("body_limit", "99999999999"), ("max_attempts", "true"),
     ("api_port", "70000"), ("window", "9"), ("horizon", "-1"),
     *(

@@ -124,7 +124,6 @@ for i = 1, count do
       m = m + 2
     end
     if ends[i] then
-      -- @guard EXISTS HDEL HSET ZREM
       outlived = outlived or {}
       outlived[#outlived + 1] = id
     end
@@ -143,6 +142,7 @@ end
 
 if generation then
   if outlived then
+    -- @guard EXISTS HDEL HSET ZREM
     -- @include index forget
     forget_ids(final, index, ended_keys, outlived)
   end

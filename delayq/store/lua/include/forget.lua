@@ -32,8 +32,8 @@ local function forget_over(final, index, ended_keys, most)
   forget(final, index, ended_keys, redis.call('ZCARD', final) - most)
 end
 
--- `now` is the earlier of two clocks; `most` is infinite where nothing was added.
-local function forget_old(final, index, ended_keys, now, window, most)
+-- How many are remembered for too long, or too many. `now` is the earlier of two clocks; `most` is infinite where nothing was added.
+local function too_many(final, now, window, most)
   local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
-  forget(final, index, ended_keys, most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most))
+  return most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most)
 end

@@ -14,5 +14,5 @@ for _, field in ipairs(redis.call('HKEYS', state)) do
     return 0
   end
 end
-forget_old(final, index, ended_keys, earlier(state, clock(ARGV[1])), tonumber(ARGV[2]), math.huge)
+forget(final, index, ended_keys, too_many(final, earlier(state, clock(ARGV[1])), tonumber(ARGV[2]), math.huge))
 return redis.call('EXISTS', final) == 0 and 1 or 0

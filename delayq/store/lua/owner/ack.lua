@@ -8,7 +8,7 @@
 -- Returns: {'ok' or 'fenced', how many were removed}
 -- @flags allow-oom
 -- @empties
--- @first HGET TIME ZCOUNT ZMSCORE
+-- @first EXISTS HGET TIME ZCOUNT ZMSCORE ZREM
 -- @include clock record index final forget fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, ended_keys = KEYS[5], KEYS[6], KEYS[7]
@@ -36,13 +36,20 @@ for i = 1, count do
   end
 end
 if n > 0 then
-  redis.call('ZREM', queue, unpack(tickets))
-  redis.call('HDEL', pool, unpack(ids))
-  if redis.call('EXISTS', attempts) == 1 then
-    redis.call('HDEL', attempts, unpack(ids))
-  end
   local keyed = 7 + 3 * count
   local reserved = keyed + 2 * ARGV[keyed - 1]
+  if reserved > keyed then
+    -- @guard HSET
+  end
+  if m > 0 then
+    -- @guard HMGET ZADD ZCARD ZRANGE
+  end
+  local any_attempts = redis.call('EXISTS', attempts) == 1
+  redis.call('ZREM', queue, unpack(tickets))
+  redis.call('HDEL', pool, unpack(ids))
+  if any_attempts then
+    redis.call('HDEL', attempts, unpack(ids))
+  end
   if n == count then -- as it mostly is: then all stands here as it is handed on
     if reserved > keyed then
       redis.call('HSET', ended_keys, unpack(ARGV, keyed, reserved - 1))

@@ -192,7 +192,7 @@ local keyed, plain_end = {}, nil -- ids and business keys of what has ended; how
 local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
-local full = false
+local full, sure = false, false -- sure: the rights to remove something are there
 -- Almost every due lies between these texts, which costs less to ask than what number it is.
 local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
 local records, attempts, chunk = {}, {}, 0
@@ -207,6 +207,10 @@ for i = 1, due_count do
   end
   local id, record = ids[i], records[at]
   if not record or sub(record, 1, GENERATION) ~= sub(entries[i], -7) then
+    if not sure then
+      -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+      sure = true
+    end
     orphans = orphans + 1 -- a ticket without its record
   else
     local topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags = fields(record)
@@ -240,6 +244,10 @@ for i = 1, due_count do
     else
       local expired = false
       if stream then
+        if not sure then
+          -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+          sure = true
+        end
         due = sub(record, ASKED, MARK - 1)
         if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
           local asked = tonumber(due)
@@ -380,7 +388,11 @@ if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
 if #ends > 0 or not more and not fresh then
-  forget_old(final, index, ended_keys, now, window, #ends > 0 and most_final or math.huge)
+  local count = too_many(final, now, window, #ends > 0 and most_final or math.huge)
+  if count > 0 then
+    -- @guard HDEL HSET ZREM
+    forget(final, index, ended_keys, count)
+  end
 end
 local changed = {}
 local function set(field, value)
