@@ -26,7 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.times import Duration, Instant, duration_ms, instant_ms
+from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
 __all__ = ["DELAY_LEVELS", "RUN_PROPERTY", "TRACEPARENT", "Limits", "Message", "State"]
 
@@ -177,7 +177,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             or self.delay_time is not None
             or self.delay_level is not None
             or type(when) is not int
-            or not 0 <= when <= last
+            or not EARLIEST <= when <= last
             or when > MAX_DUE
         ):
             self._check_due(limits, now)
@@ -221,6 +221,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         _check_int("window", window, 1, MAX_WINDOW)
         assert window is not None
         last = limits.horizon
+            try:
+                check_unix_ms(self.expect_date)
+            except ValueError as error:
+                raise InvalidMessage("expectDate", str(error)) from None
         if self.expect_date is not None:
             asked, last = self.expect_date, min(now + limits.horizon, MAX_DUE)
         elif self.delay_time is not None:

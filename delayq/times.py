@@ -7,7 +7,13 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["Duration", "Instant", "duration_ms", "format_instant", "instant_ms", "parse_duration", "parse_instant"]
+__all__ = [
+    "EARLIEST", "Duration", "Instant", "check_unix_ms", "duration_ms", "format_instant", "instant_ms", "parse_duration",
+    "parse_instant", "restore_plus",
+]  # fmt: skip
+
+#: 2001-01-01T00:00:00Z in Unix ms. Nobody means an earlier due time: most often it is in seconds.
+EARLIEST: Final = 978_307_200_000
 
 #: A duration as Python callers may give it: ms, a timedelta, or text such as '30m'.
 Duration = int | timedelta | str
@@ -23,6 +29,8 @@ _ISO = re.compile(
     re.ASCII,
 )
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
+#: A date behind which the zone has lost its plus: in a query that is a blank.
+_PLUS_LOST = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?) (\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -43,6 +51,18 @@ def parse_duration(text: str) -> int:
 
 def _ms_of_fraction(digits: str | None) -> int:
     return -(-int((digits or "").ljust(9, "0")) // 1_000_000)
+
+
+def check_unix_ms(ms: int) -> None:
+    """Raise ValueError with a sentence for a due time before 2001, such as one in seconds."""
+    if ms < EARLIEST:
+        seconds = f" (seconds? {ms * 1000})" if ms * 1000 >= EARLIEST else ""
+        raise ValueError(f"{ms} lies before 2001; write Unix ms, which have 13 digits{seconds}")
+
+
+def restore_plus(text: str) -> str:
+    """The date of a query: where its zone has a blank, a plus was meant. It should be written as %2B."""
+    return _PLUS_LOST.sub(r"\1+\2", text)
 
 
 def parse_instant(text: str) -> int:

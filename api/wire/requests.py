@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message, Policy, parse_duration, parse_instant
 from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_STEPS
+from delayq.times import EARLIEST, check_unix_ms, restore_plus
 
 __all__ = [
     "KEY",
@@ -58,9 +59,9 @@ Duration = Annotated[
 Date = Annotated[
     int | str | None,
     Meta(
-        description="RFC 3339 with its zone, or Unix ms; the past means now",
+        description="RFC 3339 with its zone, or Unix ms; the past means now, and a time before 2001 is refused",
         examples=["2027-01-31T08:00:00Z", 1_801_382_400_000],
-        extra_json_schema={"minimum": 0},
+        extra_json_schema={"minimum": EARLIEST},
     ),
 ]
 Level = Annotated[
@@ -269,6 +270,8 @@ _text = msgspec.json.Decoder(str)
 
 
 def limit_of(text: str | None, otherwise: int = LIMIT) -> int:
+#: A number of a query with at least so many digits may be in seconds. A smaller one means any time.
+SECONDS: Final = 9
     """How much a page has at most, by a query's `limit`; raises InvalidMessage."""
     if text is None:
         return otherwise
@@ -290,9 +293,17 @@ def instant_of(field: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
+        return parse_instant(restore_plus(text))
     except ValueError as error:
-        raise InvalidMessage(field, str(error)) from None
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        ms = int(text)
+        try:
+            if len(text) >= SECONDS:
+                check_unix_ms(ms)
+        except ValueError as error:
+            raise InvalidMessage(field, str(error)) from None
+        return ms
+        raise InvalidMessage(field, f"{error}; in a query, write + as %2B") from None
 
 
 def message_of(given: MessageIn) -> Message:
@@ -390,6 +401,12 @@ _FAR: Final = 65_536  # how far into a request a field's name is looked for: it 
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+#: Text whose escapes are no surrogates, or both halves of a pair.
+_PAIRED = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
+)
+_READ: Final = 1_000_000  # how far into a request half a character is looked for: it costs time, too
     """The JSON text as the decoder's type; raises a Problem that says where and how to mend it.
 
     A `Raw` is a part of a text that was decoded before.
@@ -426,13 +443,18 @@ def _not_json(raw: bytes, message: str) -> NoReturn:
     if at is not None:
         _malformed(raw, int(at.group(1)), _BYTE.sub(f"at byte {at.group(1)}", reason))
     if not raw:
+    # The decoder has other words for half a pair of surrogates, such as 'truncated' or 'unexpected end of hex escape'.
+    start = _before_lone_surrogate(raw)
+    if start is not None and (at is None or start <= int(at.group(1))):
+        _malformed(raw, start, f"a lone surrogate at byte {start}, which is half a character, as of an emoji")
         raise Problem("invalid", "The body is empty; send a JSON object.")
-    # The decoder says 'truncated' also of a lone surrogate just before the end of a string.
-    lone = re.search(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"', raw[-_FAR:])
-    if lone is not None:
-        start = max(0, len(raw) - _FAR) + lone.start()
-        _malformed(raw, start, f"a lone surrogate at byte {start}, which is no Unicode text")
-    _malformed(raw, len(raw), "it ends too early")
+    _malformed(raw, len(raw), "it ends too early" + (", or with half a character" if len(raw) > _READ else ""))
+
+
+def _before_lone_surrogate(raw: bytes) -> int | None:
+    """Where the first escape of a surrogate begins that has no other half, in so much of a text as is cheap to read."""
+    end = _PAIRED.match(raw, 0, _READ).end()  # type: ignore[union-attr] # it matches nothing, too
+    return end if _SURROGATE.match(raw, end) else None
 
 
 def _malformed(raw: bytes, offset: int, reason: str) -> NoReturn:

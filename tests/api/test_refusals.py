@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import httpx2
+import pytest
 
 from delayq.config import Settings
 from tests.api.conftest import Serving, assert_refused
@@ -24,7 +25,7 @@ INVALID = {
     ],
     "expectDate": [
         "-1", "false", "1.5", '"tomorrow"', '"2030-01-01T00:00:00"', '"2030-02-30T00:00:00Z"', '"9999-12-31T23:59:59Z"',
-        "9007199254740993",
+        "9007199254740993", "0", "1795713285", "978307199999", '"1970-01-01T00:00:00Z"',
     ],
     "delayLevel": ["0", '"1"', "true"],
     "id": [
@@ -67,6 +68,19 @@ NO_FIELD = [
     "", " ", "null", "[]", '"text"', "1", "{", "{" + GOOD + "} x", "{" + GOOD + ",}", "\ufeff{" + GOOD + "}",
     "[" * 100_000, '{"a":' * 100_000,
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "half", [r"\ud83d", r"\ud83dx", r"\ud83d\n", r"\ude00", r"\ude00\ud83d", r"\uD83D\ud83d\ude00", r"\ud83d\u0041"]
+)
+@pytest.mark.parametrize("text", ['"%s"', '{"a":["%s",1]}', r'"\\\ud83d\ude00%s"'])
+async def test_half_an_emoji_is_named_as_that_wherever_it_stands(half: str, text: str, api: httpx2.AsyncClient) -> None:
+    body = text.replace("%s", half)
+    for message in (f'{{{GOOD},"body":{body}}}', f'{{"body":{body},{GOOD},"id":"some-long-id-behind-it"}}'):
+        answer = await api.post("/v1/messages", content=message.encode(), headers=JSON)
+        problem = assert_refused(answer)
+        assert "half a character, as of an emoji" in problem["detail"]
+        assert problem["field"].startswith("body")
 
 
 async def test_an_invalid_field_is_refused_by_its_name(untouched: httpx2.AsyncClient) -> None:

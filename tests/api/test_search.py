@@ -27,6 +27,30 @@ async def given(api: httpx2.AsyncClient, worker: Worker) -> None:
     worker.bury("dead", "broken")
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("messages?", "dueFrom"), ("messages?", "dueTo"), ("messages:count?", "dueTo"), ("forecast?", "from"),
+        ("forecast?from=2027-01-31T00:00:00Z&step=1h&", "to"), ("audit?", "from"), ("audit?", "to"),
+        ("dead-letters?", "since"), ("dead-letters?", "until"),
+    ],
+)  # fmt: skip
+async def test_the_dates_of_a_query_have_a_plus_and_an_error_says_how_to_write_one(
+    path: str, name: str, api: httpx2.AsyncClient
+) -> None:
+    for date in ("2027-01-31T08:00:00+02:00", "2027-01-31 08:00:00+02:00", "2027-01-31T08:00:00.5%2B02:00"):
+        answer = await api.get(f"/v1/{path}{name}={date}")
+        assert answer.status_code == 200, answer.text
+    for wrong, hint in (
+        ("2026-11-26 15:30", "%2B"),
+        ("15:30", "%2B"),
+        ("2026-11-26T15:30:00", "%2B"),
+        ("1795713285", "seconds?"),
+    ):
+        problem = assert_refused(await api.get(f"/v1/{path}{name}={wrong}"))
+        assert (problem["field"], hint in problem["detail"]) == (name, True)
+
+
 async def ids(api: httpx2.AsyncClient, **params: Any) -> list[str]:
     """Of all pages."""
     found: list[str] = []

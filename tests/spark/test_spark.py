@@ -228,7 +228,7 @@ def test_a_stream_schedules_each_row_once_across_a_restart(
     source.mkdir()
 
     def arrive(name: str, *numbers: int) -> None:
-        lines = "".join(f'{{"id": "m-{n}", "expect_date": {FAR + n if n % 4 else 1}}}\n' for n in numbers)
+        lines = "".join(f'{{"id": "m-{n}", "expect_date": {FAR + n if n % 4 else 10**12}}}\n' for n in numbers)
         (tmp_path / name).write_text(lines)
         (tmp_path / name).rename(source / name)
 

@@ -99,7 +99,8 @@ def test_each_row_is_rejected_for_its_own_reason_and_the_others_are_scheduled(
         "conflict": ({}, "conflict"),
         "moved": ({}, "conflict"),
         "cancelled": ({}, "cancelled"),
-        "past": ({"expect_date": 1_000}, "past"),
+        "past": ({"expect_date": 10**12}, "past"),
+        "seconds": ({"expect_date": 2_000_000_000}, "due"),
         "none": ({"expect_date": None}, "due"),
         "two": ({"delay_time": 1}, "due"),
         "early": ({"expect_date": -1}, "due"),
@@ -136,7 +137,7 @@ def test_a_bad_text_among_plain_rows_is_rejected_alone(write: Write, client: Cli
 
 
 def test_without_a_folder_the_write_fails_at_its_end_and_says_how_many_and_why(write: Write, client: Client) -> None:
-    rows = [{"id": "a", "expect_date": FAR}, {"id": "b", "expect_date": 5}, {"id": "c d", "expect_date": FAR}]
+    rows = [{"id": "a", "expect_date": FAR}, {"id": "b", "expect_date": 10**12}, {"id": "c d", "expect_date": FAR}]
     with pytest.raises(Exception, match=r"3 rows read: 1 scheduled, 0 already there, 2 rejected \(id 1, past 1\)"):
         write(rows, commit=True)
     assert client.get("a") is not None
@@ -232,7 +233,7 @@ def test_the_report_tells_what_was_committed_of_the_last_write_under_its_name(wr
     write(rows, report="nightly", run="r")
     report = read_report(client, "nightly")
     assert report.total is None and report.running.scheduled == 10
-    write([*rows, {"id": "past", "expect_date": 1}], report="nightly", run="r", past="skip", commit=True)
+    write([*rows, {"id": "past", "expect_date": 10**12}], report="nightly", run="r", past="skip", commit=True)
     report = read_report(client, "nightly")
     assert report.total is not None
     assert (report.total.read, report.total.scheduled, report.total.present, report.total.skipped) == (11, 0, 10, 1)

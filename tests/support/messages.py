@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Outcome, encode_all, schedule_encoded
 from delayq.message import RESERVED, Message
+from delayq.times import EARLIEST
 
 ID_ALPHABET = string.ascii_letters + string.digits + "._:-"
 # Text that UTF-8 can carry, without control characters, line breaks and lone surrogates.
@@ -42,7 +43,7 @@ json_values = st.recursive(
 bodies = st.text(st.characters(codec="utf-8")) | st.binary() | json_values
 dues = st.one_of(
     st.fixed_dictionaries({"delay_time": st.integers(0, 10 * 365 * 86_400_000)}),
-    st.fixed_dictionaries({"expect_date": st.integers(0, 2_000_000_000_000)}),
+    st.fixed_dictionaries({"expect_date": st.integers(EARLIEST, 2_000_000_000_000)}),
     st.fixed_dictionaries({"delay_level": st.integers(1, 40)}),
 )
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from delayq.errors import InvalidMessage
 from delayq.message import DELAY_LEVELS, MAX_DUE, Limits, Message, check_id, check_key, check_topic
+from delayq.times import EARLIEST
 from tests.support.messages import messages
 
 LIMITS = Limits()
@@ -175,12 +176,19 @@ def test_exactly_one_due_is_given() -> None:
 
 
 def test_a_date_may_lie_in_the_past_and_as_far_ahead_as_the_horizon() -> None:
-    for date in (0, NOW - 1, NOW + LIMITS.horizon):
+    for date in (EARLIEST, NOW - 1, NOW + LIMITS.horizon):
         Message(topic="t", expect_date=date).validate(LIMITS, NOW)
     assert complaint(expect_date=NOW + LIMITS.horizon + 1).field == "expectDate"
     far = Limits(horizon=10**15)  # no horizon reaches beyond what a record can hold
     Message(topic="t", expect_date=MAX_DUE).validate(far, NOW)
     assert complaint(far, expect_date=MAX_DUE + 1).field == "expectDate"
+
+
+@pytest.mark.parametrize("date", [0, 1, 999_999_999, NOW // 1000, EARLIEST - 1, "1970-01-01T00:00:00Z"])
+def test_a_date_before_2001_is_refused_since_it_is_in_seconds_most_likely(date: Any) -> None:
+    error = complaint(expect_date=date)
+    assert (error.field, "lies before 2001" in error.reason) == ("expectDate", True)
+    assert (f"(seconds? {NOW})" in error.reason) is (date == NOW // 1000)
 
 
 def test_the_levels_are_those_of_rocketmq() -> None:

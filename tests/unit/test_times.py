@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.times import format_instant, parse_duration, parse_instant
+from delayq.times import EARLIEST, format_instant, parse_duration, parse_instant, restore_plus
 
 zones = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(
@@ -63,6 +63,14 @@ def test_another_text_is_refused_in_one_sentence(parse: Callable[[str], int], te
         with pytest.raises(ValueError, match=says) as caught:
             parse(text)
         assert "\n" not in str(caught.value), text
+
+
+def test_a_query_may_have_a_blank_for_the_plus_of_a_zone() -> None:
+    for text in ("2027-01-31T10:00:00+02:00", "2027-01-31 10:00:00+02:00", "2027-01-31T10:00:00.123456789+02:00"):
+        assert restore_plus(text.replace("+", " ")) == restore_plus(text) == text
+    for text in ("2027-01-31 10:00", "2027-01-31 10:00:00", "2027-01-31T10:00:00Z", "10:00:00 02:00", "a 02:00", ""):
+        assert restore_plus(text) == text
+    assert format_instant(EARLIEST) == "2001-01-01T00:00:00.000Z"
 
 
 @given(st.text(max_size=30))
