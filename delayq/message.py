@@ -213,6 +213,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("delayTime", self.delay_time, 0, limits.horizon)
         elif self.expect_date is not None:
             _check_int("expectDate", self.expect_date, 0, min(now + limits.horizon, MAX_DUE))
+            try:
+                check_unix_ms(self.expect_date)
+            except ValueError as error:
+                raise InvalidMessage("expectDate", str(error)) from None
         else:
             _check_int("delayLevel", self.delay_level, 1, 2**31)
 
@@ -221,10 +225,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         _check_int("window", window, 1, MAX_WINDOW)
         assert window is not None
         last = limits.horizon
-            try:
-                check_unix_ms(self.expect_date)
-            except ValueError as error:
-                raise InvalidMessage("expectDate", str(error)) from None
         if self.expect_date is not None:
             asked, last = self.expect_date, min(now + limits.horizon, MAX_DUE)
         elif self.delay_time is not None:

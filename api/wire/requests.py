@@ -267,11 +267,11 @@ class SessionIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _text = msgspec.json.Decoder(str)
+#: A number of a query with at least so many digits may be in seconds. A smaller one means any time.
+SECONDS: Final = 9
 
 
 def limit_of(text: str | None, otherwise: int = LIMIT) -> int:
-#: A number of a query with at least so many digits may be in seconds. A smaller one means any time.
-SECONDS: Final = 9
     """How much a page has at most, by a query's `limit`; raises InvalidMessage."""
     if text is None:
         return otherwise
@@ -292,9 +292,6 @@ def instant_of(field: str, text: str | None) -> int | None:
     """Unix ms of a query's parameter; raises InvalidMessage."""
     if text is None:
         return None
-    try:
-        return parse_instant(restore_plus(text))
-    except ValueError as error:
     if text.isascii() and text.isdigit() and len(text) < 16:
         ms = int(text)
         try:
@@ -303,6 +300,9 @@ def instant_of(field: str, text: str | None) -> int | None:
         except ValueError as error:
             raise InvalidMessage(field, str(error)) from None
         return ms
+    try:
+        return parse_instant(restore_plus(text))
+    except ValueError as error:
         raise InvalidMessage(field, f"{error}; in a query, write + as %2B") from None
 
 
@@ -397,16 +397,16 @@ _AT = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"(unknown|required) field `(.*)`", re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
-_FAR: Final = 65_536  # how far into a request a field's name is looked for: it costs time on the event loop
-
-
-def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 #: Text whose escapes are no surrogates, or both halves of a pair.
 _PAIRED = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
 )
 _READ: Final = 1_000_000  # how far into a request half a character is looked for: it costs time, too
+_FAR: Final = 65_536  # how far into a request a field's name is looked for: it costs time on the event loop
+
+
+def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     """The JSON text as the decoder's type; raises a Problem that says where and how to mend it.
 
     A `Raw` is a part of a text that was decoded before.
@@ -439,14 +439,14 @@ def _wrong_type(message: str) -> NoReturn:
 
 def _not_json(raw: bytes, message: str) -> NoReturn:
     at = _BYTE.search(message)
-    reason = message.removeprefix("JSON is malformed: ")
-    if at is not None:
-        _malformed(raw, int(at.group(1)), _BYTE.sub(f"at byte {at.group(1)}", reason))
-    if not raw:
     # The decoder has other words for half a pair of surrogates, such as 'truncated' or 'unexpected end of hex escape'.
     start = _before_lone_surrogate(raw)
     if start is not None and (at is None or start <= int(at.group(1))):
         _malformed(raw, start, f"a lone surrogate at byte {start}, which is half a character, as of an emoji")
+    reason = message.removeprefix("JSON is malformed: ")
+    if at is not None:
+        _malformed(raw, int(at.group(1)), _BYTE.sub(f"at byte {at.group(1)}", reason))
+    if not raw:
         raise Problem("invalid", "The body is empty; send a JSON object.")
     _malformed(raw, len(raw), "it ends too early" + (", or with half a character" if len(raw) > _READ else ""))
 
