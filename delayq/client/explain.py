@@ -27,7 +27,8 @@ OF_ROUTE: Final = "t:"
 NO_ROUTE: Final = "*"
 #: Tickets of its own that one that was delivered now may have left in a set: so many are looked for.
 OWN: Final = 100
-WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
+#: Also true of a circuit that opened a moment ago, of which the owner's line does not tell yet.
+WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,6 @@ Topics = Mapping[str, str]
 READ_STEP: Final = 25
 #: States of ids that somebody ended.
 ENDED_BY_HAND: Final = ("cancelled", "removed_in_flight", "discarded")
-WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
 
 
 class Cancelled(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ async def test_a_parked_message_tells_what_it_waits_for_and_when_its_target_is_t
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS | {"circuit": OPEN}, STREAMS]})
     reason = "the circuit of route hooks is open: hooks.example answered 500"
     assert await told(id) == (reason, "2027-01-31T08:00:30.000Z")
-    assert await told(waits) == ("its target has no room for it yet, or messages of its ordering key go first", None)
+    assert await told(waits) == ("its target takes no more for now, or messages of its ordering key go first", None)
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS]})
     assert await told(waits) == ("no route of owner takes its topic", None)
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH)})  # an older worker

@@ -30,6 +30,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
+from workers.node import node
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
@@ -180,3 +181,17 @@ def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: S
         )
         assert parked.reason == "the circuit of route memory is open: closed for today"
         assert parked.next_probe is not None
+
+
+def test_a_circuit_that_opens_is_told_in_a_round_of_its_own(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So whoever asks for a message that it parked is told why."""
+    target = MemoryTarget()
+    target.answer("unavailable", reason="closed for today")
+    settings = settings_for(valkey.url, target)
+    with RunningNode(settings), Client(settings=settings) as client:
+        monkeypatch.setattr(node, "ROUND", 3_600_000)
+        monkeypatch.setattr(node, "SHORT_ROUND", 3_600_000)
+        client.schedule(Message(topic="m.t", id="m", delay_time=0))
+        eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told")

@@ -186,6 +186,7 @@ class Node:
                     threads=self.settings.forwarders,
                     timeout=self.settings.send_timeout,
                     observer=self._observer,
+                    on_circuit=self._look_now,  # so that the node's line says so at once
                     pulse=self._pulse,
                     spans=self._spans,
                 )

@@ -68,6 +68,7 @@ class Forwarder:
         threads: int,
         timeout: int,
         observer: Observer | None = None,
+        on_circuit: Callable[[], None] = lambda: None,
         pulse: PauseDetector | None = None,
         spans: Spans | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class Forwarder:
         self.circuit = Circuit(clock)
         self._clock = clock
         self._observer = observer
+        self._on_circuit = on_circuit  # called when the circuit opens or closes
         self._pulse = pulse
         self._spans = spans
         self._threads = threads
@@ -248,6 +250,7 @@ class Forwarder:
                 log.warning("circuit_open", route=self.route.name, reason=reason)
             else:
                 log.warning("circuit_closed", route=self.route.name)
+            self._on_circuit()
             if self._observer is not None:
                 self._observer.circuit(self.route.name, self.circuit.open)
         if self._observer is not None:
