@@ -108,6 +108,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     alone, so that many messages are spread evenly, and each has the same due again. A duration may be given as a `timedelta` or
     as text such as '30m', and a date as an aware `datetime` or as RFC 3339; the fields are ms then.
 
+    With `again` a message that has an id of your own is scheduled even if one of this id was cancelled before it could be
+    delivered, for as long as that is remembered. Any other end of the id refuses it as ever. A repeated call schedules no second
+    one, but it also lifts a cancel that came after the first.
+
     `body` is a string, bytes, or any JSON value. `reserved` are keys by which delayq itself counts: they are no part of the
     call, and nobody is handed them. Change one by `msgspec.structs.replace`.
     """
@@ -125,6 +129,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_attempts: int | None = None
     expire_after: int | None = None
     window: int | None = None
+    again: bool = False
     reserved: tuple[str, ...] = ()
 
     if TYPE_CHECKING:  # what may be given is more than what the fields are then
@@ -145,6 +150,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             max_attempts: int | None = None,
             expire_after: Duration | None = None,
             window: Duration | None = None,
+            again: bool = False,
             reserved: tuple[str, ...] = (),
         ) -> None: ...
 
@@ -171,6 +177,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 _good_topics.add(self.topic)
         if self.id is not None:
             check_id(self.id)
+        if self.again is not False and (type(self.again) is not bool or self.id is None):
+            raise InvalidMessage("again", "is True only for a message with an id of your own")
         when, last = self.expect_date, now + limits.horizon
         if (
             when is None

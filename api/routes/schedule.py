@@ -44,7 +44,8 @@ async def schedule(service: Service, request: Request) -> Answer:
     """Schedule a message
 
     201 when it was scheduled; 200 when this very message was before, or has been delivered (`state` says which);
-    409 when the id belongs to other content, or was cancelled. After 503 repeat with the id in the problem.
+    409 when the id belongs to other content, or was cancelled. With `again` it is scheduled all the same if its id was cancelled
+    before it could be delivered. After 503 repeat with the id in the problem.
     """
     raw = await request.json_text(service.settings.request_limit)
     caller = request.caller

@@ -119,6 +119,9 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=F
             extra_json_schema={"minimum": 1, "maximum": 86_400_000},
         ),
     ] = None
+    again: Annotated[
+        bool | None, Meta(description="schedule it even if its id was cancelled before it could be delivered")
+    ] = None
 
 
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -330,6 +333,7 @@ def message_of(given: MessageIn) -> Message:
         max_attempts=given.max_attempts,
         expire_after=None if expire_after is None else duration("expireAfter", expire_after),
         window=None if given.window is None else duration("window", given.window),
+        again=bool(given.again),
     )
 
 

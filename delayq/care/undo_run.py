@@ -49,7 +49,10 @@ class UndoProgress(msgspec.Struct, frozen=True):
 
 
 def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iterator[UndoProgress]:
-    """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError."""
+    """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError.
+
+    What was cancelled for certain may be scheduled again at once: the corrected run needs nothing for that.
+    """
     entry = entry_of(by, "undo_backfill", context.retention)
     undone = Undone()
     left = _queues(store, context, -1)
@@ -86,7 +89,7 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str
 
 
 def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str) -> Undone:
-    results: list[Any] = store.run(commands.cancel(keys, ids, entry=entry, retention=context.retention))
+    results: list[Any] = store.run(commands.cancel(keys, ids, free=True, entry=entry, retention=context.retention))
     # One that was forwarded or cancelled since it was found is delivered, or not there: too late as well.
     cancelled, dead = results.count("cancelled"), results.count("dead")
     return Undone(cancelled, len(results) - cancelled - dead, dead)

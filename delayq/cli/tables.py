@@ -59,6 +59,7 @@ Rate = Annotated[
 Window = Annotated[
     str | None, option("--window", metavar="DURATION", help="Spread the rows by their ids: due up to so much later.")
 ]
+Again = Annotated[bool, option("--again", help="Also ids that were cancelled before they could be delivered.")]
 Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Where rejected rows are put, as Parquet.")]
 Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
 
@@ -123,7 +124,15 @@ def conf_of(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def write_options(
-    table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str, window: str | None
+    table: Table,
+    settings: Settings,
+    *,
+    past: str,
+    rate: int,
+    rejects: str,
+    run: str,
+    window: str | None,
+    again: bool = False,
 ) -> dict[str, str]:
     """What the data source is told; raises BadUse."""
     spread = duration("--window", window)
@@ -131,6 +140,7 @@ def write_options(
         "redisUrl": settings.redis_url, "topic": table.topic, "tags": table.tags,
         "idColumns": ",".join(table.id_columns), "past": past, "run": run, "rejects": rejects,
         "rate": str(rate) if rate else "", "window": "" if spread is None else str(spread),
+        "again": "true" if again else "",
     }  # fmt: skip
     return {name: text for name, text in options.items() if text}
 

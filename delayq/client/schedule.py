@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
+#: The kinds of messages that are scheduled again though they were cancelled for certain.
+_AGAIN: Final = {"a": "B", "p": "Q", "r": "S"}
 
 
 class Scheduled(msgspec.Struct, frozen=True, gc=False):
@@ -227,7 +229,7 @@ def encode_all(
                 if when is None:
                     when = level_delay(limits.delay_levels, message.delay_level)
             if id is not None:
-                kind, id = kind.upper(), whole_id(id, message.ordering_key)
+                kind, id = (_AGAIN[kind] if message.again else kind.upper()), whole_id(id, message.ordering_key)
             elif message.ordering_key:
                 id = whole_id(None, message.ordering_key)
             window = message.window
@@ -258,12 +260,20 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
     return outcomes
 
 
-def schedule_ready(context: Context, given: Iterable[Ready], *, refuse_past: bool = False) -> Plan[dict[int, Outcome]]:
-    """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so."""
+def schedule_ready(
+    context: Context, given: Iterable[Ready], *, refuse_past: bool = False, again: bool = False
+) -> Plan[dict[int, Outcome]]:
+    """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so.
+
+    With `again` also what was cancelled for certain.
+    """
+    at = "p" if refuse_past else "a"
     outcomes: dict[int, Outcome] = {}
     batches: list[_Batch] = []
     call = _Call(context, outcomes)
-    answers = yield _commands(_ready_batches(call, given, "P" if refuse_past else "A"), batches, context.retention)
+    answers = yield _commands(
+        _ready_batches(call, given, _AGAIN[at] if again else at.upper()), batches, context.retention
+    )
     moved, again = _place(call, batches, answers, others_only=True)
     yield from _schedule_left(call, moved, again)
     return outcomes
@@ -428,7 +438,7 @@ def _place(
         if not others_only:
             now = answer.now
             for kind, id, (index, when, window) in zip(batch.kinds, batch.ids, batch.places, strict=True):
-                due = (when if when > now else now) if kind in "aApP" else now + when
+                due = (when if when > now else now) if kind in "aApPBQ" else now + when
                 outcomes[index] = Scheduled(id, queue, due, window=window)
         for position, (status, due) in answer.others.items():
             (index, _, window), id = batch.places[position], batch.ids[position]

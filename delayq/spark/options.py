@@ -48,6 +48,9 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: What becomes of a row whose `expect_date` has passed and whose id is not there: 'reject' it, 'skip' it (counted,
     #: not rejected), or schedule it for 'now'.
     past: Literal["reject", "skip", "now"] = "reject"
+    #: Whether rows are scheduled whose id was cancelled before its message could be delivered. What `backfill undo` cancelled is
+    #: scheduled without it.
+    again: bool = False
     #: The id of the run: messages get it as their property `backfill`, unless a row has one.
     run: str = ""
     #: A folder for the rejected rows, as Parquet, with the columns `reject_reason` and `reject_detail`. Every executor

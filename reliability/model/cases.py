@@ -192,6 +192,7 @@ MEMORY = Model(
             "a call that was repeated is delivered twice",
             again_if_certain="a cancel that is lifted though the message was in flight",
             again_asks="a repeated call that lifts any end",
+            undo_if_certain="an undo that frees the id of a message that was in flight",
         ),
     ),
 )
@@ -280,6 +281,11 @@ RESHARD = Model(
             "drop_forgotten",
             "dropping a layout that remembers ids",
             "an id that has ended within the window is scheduled again",
+        ),
+        _reshard(
+            "lifted_forgotten",
+            "a closed queue that keeps a cancel which was lifted",
+            "says that a message has ended which is there",
         ),
         _reshard("drop_closed", "dropping a layout that is open", _NOWHERE),
         _reshard("keep_closed", "dropped queues that look open", _NOWHERE),

@@ -3,9 +3,10 @@
     .venv/bin/python -m reliability.model memory
 
 One id and two calls that schedule it. The first gives it the key a. The second, which may come again and again as its replies are
-lost, gives it the key b and says `again`: it may lift a cancel. A step is one Redis script, one send, or the end of the window.
-Between the end of the window and the script that forgets the id, Redis still has what nobody may be told any more. Not modelled:
-what `protocol_model.py` checks of due times and owners; a message here is pulled at any time, and stays exposed then.
+lost, gives it the key b and says `again`: it may lift a cancel. The undo of a run lifts its own cancels for everybody. A step is
+one Redis script, one send, or the end of the window. Between the end of the window and the script that forgets the id, Redis
+still has what nobody may be told any more. Not modelled: what `protocol_model.py` checks of due times and owners; a message is
+pulled here at any time, and stays exposed then.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Rules(Struct, frozen=True):
     made_forgets: bool = True  # an id that is scheduled anew is forgotten first, with its keys
     again_if_certain: bool = True  # `again` lifts a certain cancel only; False: also one that was in flight
     again_asks: bool = True  # ... and looks at how the id ended; False: it makes what does not live
+    undo_if_certain: bool = True  # an undo frees the ids that it cancelled for certain only; False: also others
 
 
 class Message(Struct, frozen=True, cache_hash=True, gc=False):
@@ -40,9 +42,10 @@ class Message(Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class Ending(Struct, frozen=True, cache_hash=True, gc=False):
-    """What `final` has of the id; `over`: the window has passed, and nothing has forgotten it yet."""
+    """How the id ended. `over`: the window has passed, and nothing has forgotten it yet; `free`: anybody may have it."""
 
     how: How
+    free: bool = False
     over: bool = False
 
 
@@ -75,7 +78,10 @@ def steps(s: State, rules: Rules) -> Iterator[Step]:
         generation = s.message.generation
         yield "it is pulled", replace(s, pulled=s.pulled | {generation}, exposed=s.exposed | {generation})
         certain = generation not in s.exposed
-        yield "it is cancelled", _end(s, "cancelled" if certain else "removed_in_flight", rules)
+        how: How = "cancelled" if certain else "removed_in_flight"
+        yield "it is cancelled", _end(s, how, rules)
+        undone = _end(s, how, rules)
+        yield "it is undone", replace(undone, final=Ending(how, free=certain or not rules.undo_if_certain))
     for generation in s.pulled:
         sent = replace(s, delivered=s.delivered | {generation})
         yield f"{generation} is sent, and its owner dies", replace(sent, pulled=s.pulled - {generation})
@@ -90,7 +96,7 @@ def steps(s: State, rules: Rules) -> Iterator[Step]:
 
 
 def _may_be_made(s: State, call: str, rules: Rules) -> bool:
-    if s.final is None or s.final.over:
+    if s.final is None or s.final.over or s.final.free:
         return True
     if call == "first":
         return False

@@ -19,7 +19,7 @@ from reliability.model.search import Broken, search
 
 T = TypeVar("T")
 Step = tuple[str, "State"]
-Place = Literal["nothing", "live", "ended"]  # ended: remembered in `final`
+Place = Literal["nothing", "live", "ended", "cancelled"]  # ended or cancelled: remembered in `final`
 
 LAYOUTS = (0, 1, 2)  # two reshards
 CLIENTS = (0, 1)
@@ -36,6 +36,9 @@ class Rules:
     drop_closed: bool = True  # ... and is closed
     keep_closed: bool = True  # a dropped queue says MOVED for ever; False: its keys are gone, and it looks open
     skip_only_shut: bool = True  # an id just made may pass over queues that said MOVED to this client; False: over all
+    lifted_forgotten: bool = (
+        True  # a closed queue forgets a cancel that `again` lifts; False: it says MOVED and keeps it
+    )
     policies_before_close: bool = (
         True  # what is listed has the policies, read behind that, before an old queue is closed
     )
@@ -45,7 +48,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Call:
-    kind: Literal["schedule", "look", "cancel"]
+    kind: Literal["schedule", "again", "look", "cancel"]
     place: int  # the layout to ask next
     live: bool  # whether the message was there when the call began
     back: bool = False  # on the way back from the newest (only without oldest_first)
@@ -144,11 +147,11 @@ def worker_steps(s: State, rules: Rules) -> Iterator[Step]:
     if s.remembered:
         forgotten = s.places
         for k in LAYOUTS:
-            forgotten = put(forgotten, k, "nothing") if s.places[k] == "ended" else forgotten
+            forgotten = put(forgotten, k, "nothing") if s.places[k] in ("ended", "cancelled") else forgotten
         yield "the window passes", replace(s, places=forgotten, remembered=False)
     for k in s.listed[:-1]:
         empty = s.places[k] != "live" or not rules.drop_empty
-        forgotten_all = s.places[k] != "ended" or not rules.drop_forgotten
+        forgotten_all = s.places[k] not in ("ended", "cancelled") or not rules.drop_forgotten
         if empty and forgotten_all and (s.closed[k] or not rules.drop_closed):
             kept = s.closed[k] if rules.keep_closed else False
             place: Place = "live" if s.places[k] == "live" else "nothing"
@@ -179,7 +182,7 @@ def client_steps(s: State, c: int, rules: Rules) -> Iterator[Step]:
     if client.call is None:
         if client.known != s.listed:
             yield f"{c} reads the list", having(s, known=s.listed)
-        for kind in ("schedule", "look", "cancel") if s.made else ("schedule",):
+        for kind in ("schedule", "again", "look", "cancel") if s.made else ("schedule",):
             place = first_place(client, rules, fresh=not s.made)
             yield (
                 f"{c} begins to {kind}",
@@ -205,10 +208,19 @@ def asked(s: State, c: int, call: Call, rules: Rules) -> Iterator[Step]:
         return replace(state, clients=put(state.clients, c, replace(client, **change)))  # type: ignore[arg-type]
 
     label = f"{c} asks {k} to {call.kind}"
-    if s.places[k] != "nothing":
+    if call.kind == "again" and s.places[k] == "cancelled":
+        if not s.closed[k]:
+            yield f"{label}: scheduled", then(replace(s, places=put(s.places, k, "live"), remembered=False), call=None)
+            return
+        s = replace(s, remembered=False)
+        if rules.lifted_forgotten:
+            s = replace(s, places=put(s.places, k, "nothing"))
+    elif s.places[k] != "nothing":
+        if s.places[k] != "live" and call.live and s.live:
+            raise Broken(f"{call.kind} says that a message has ended which is there")
         state = s
         if call.kind == "cancel" and s.places[k] == "live":
-            state = replace(s, places=put(s.places, k, "ended"), remembered=True)
+            state = replace(s, places=put(s.places, k, "cancelled"), remembered=True)
         yield f"{label}: {s.places[k]}", then(state, call=None)
         return
     if not rules.oldest_first:
@@ -217,7 +229,7 @@ def asked(s: State, c: int, call: Call, rules: Rules) -> Iterator[Step]:
             yield f"{label}: not there", then(s, call=replace(call, place=older[-1], back=True))
             return
         k = client.known[-1] if call.back else k  # nowhere: write the newest
-    if s.closed[k] and (call.kind == "schedule" or rules.lookups_move):
+    if s.closed[k] and (call.kind in ("schedule", "again") or rules.lookups_move):
         following = [one for one in client.known if one > k]
         change = (
             then(s, shut=client.shut | {k}, call=replace(call, place=following[0], back=False))
@@ -225,7 +237,7 @@ def asked(s: State, c: int, call: Call, rules: Rules) -> Iterator[Step]:
             else then(s, shut=client.shut | {k}, call=replace(call, place=k, back=False), reload=True)
         )
         yield f"{label}: moved", change
-    elif call.kind != "schedule":
+    elif call.kind not in ("schedule", "again"):
         if call.live and s.live:
             raise Broken(f"{call.kind} says not_found of a message that is there")
         yield f"{label}: not_found", then(s, call=None)

@@ -129,3 +129,19 @@ async def test_a_message_is_refused_while_too_much_waits(
     assert answer.headers["retry-after"] == "1"
     monkeypatch.undo()
     assert (await api.get("/v1/messages/a")).status_code == 404
+
+
+async def test_what_was_cancelled_before_it_could_be_delivered_is_scheduled_again_if_that_is_asked_for(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    for queue, (state, status) in enumerate((
+        ("cancelled", 201), ("removed_in_flight", 409), ("delivered", 409), ("discarded", 409), ("scheduled", 409),
+    )):  # fmt: skip
+        id = await bring_into(state, api, worker, queue)
+        new = {"topic": "orders", "delayTime": HOUR, "id": id, "body": "new"}
+        assert (await api.post("/v1/messages", json=new)).status_code == 409
+        answer = await api.post("/v1/messages", json=new | {"again": True})
+        assert answer.status_code == status, state
+        (result,) = (await api.post("/v1/messages:batch", json={"messages": [new | {"again": True}]})).json()["results"]
+        assert result["status"] == (200 if status == 201 else 409), state  # repeated, it makes no second one
+    assert_refused(await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR, "again": True}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,40 @@ def test_it_finds_them_in_every_layout(cli: Cli, given: Given) -> None:
         )
     ran = cli("backfill", "undo", "r1", "--json")
     assert (ran.code, json.loads(ran.out)["cancelled"]) == (0, 200)
+
+
+def test_the_corrected_file_of_a_run_that_was_undone_is_scheduled_at_once(
+    cli: Cli, given: Given, tmp_path: Path
+) -> None:
+    def backfill(body: str, *more: str) -> dict[str, Any]:
+        rows = [{"id": f"order-{number}", "expect_date": 2_000_000_000_000, "body": body} for number in range(20)]
+        file = tmp_path / "orders.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        ran = cli(
+            "backfill", str(file), "--format", "json", "--topic", "demo", "--local", "--run", "r1", "--json", *more
+        )
+        found: dict[str, Any] = json.loads(ran.out)
+        return found
+
+    assert backfill("wrong")["scheduled"] == 20
+    assert cli("backfill", "undo", "r1").code == 0
+    assert backfill("right")["scheduled"] == 20
+    assert backfill("right")["alreadyThere"] == 20
+    given.client.cancel_many([f"order-{number}" for number in range(5)])
+    refused = backfill("right")
+    assert (refused["scheduled"], refused["rejected"]) == (0, 5)
+    assert backfill("right", "--again")["scheduled"] == 5
+    found = given.client.get("order-1")
+    assert found is not None and found.record is not None and found.record.body == "right"
+
+
+def test_an_order_that_is_opened_again_is_scheduled_under_its_id(cli: Cli, given: Given) -> None:
+    given.scheduled("order-1", keys=("k",))
+    call = ("schedule", "demo", "anew", "--delay", "1h", "--id", "order-1")
+    assert cli("cancel", "order-1").code == 0
+    assert "with again" in cli(*call).refused()
+    assert [cli(*call, "--again").rows[0][2] for _ in range(2)] == ["scheduled", "already scheduled"]
+    assert "again" in cli("schedule", "demo", "anew", "--delay", "1h", "--again").refused()
 
 
 @pytest.mark.long

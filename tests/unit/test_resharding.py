@@ -87,9 +87,11 @@ class Reshards(RuleBasedStateMachine):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    @rule(client=CLIENTS, id=IDS, body=st.sampled_from("ab"))
-    def schedule(self, client: int, id: str, body: str) -> None:
-        message = Message(topic="t", body=body, expect_date=FAR, id=id, keys=("all",))
+    @rule(client=CLIENTS, id=IDS, body=st.sampled_from("ab"), again=st.booleans())
+    def schedule(self, client: int, id: str, body: str, again: bool) -> None:
+        message = Message(topic="t", body=body, expect_date=FAR, id=id, keys=("all",), again=again)
+        if again and id in self.ended and self.ended[id][0] == "cancelled":
+            del self.ended[id]  # in whichever layout it was cancelled
         (outcome,) = self.ask(schedule_messages(self.clients[client], [message], FAR - HOUR))
         if id in self.live or id in self.dead:
             kept, queue = self.live.get(id) or self.dead[id]

@@ -48,6 +48,7 @@ def backfill(
     dry_run: Annotated[
         bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
     ] = False,
+    again: tables.Again = False,
     run: tables.Run = "",
     local: Annotated[
         bool, option("--local", help="Without Spark, in this process: for files of some thousand rows.")
@@ -83,7 +84,9 @@ def backfill(
     )
     settings = settings_of(redis_url)
     run = run or tables.new_run()
-    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
+    options = tables.write_options(
+        table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window, again=again
+    )
     WriteOptions.parse(options)
     if no_route_check:
         options["checkRoutes"] = "false"

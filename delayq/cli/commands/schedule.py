@@ -58,6 +58,9 @@ def schedule(
         str | None, option("--expire-after", metavar="DURATION", help="Give up when it is so late: 10m.")
     ] = None,
     window: Window = None,
+    again: Annotated[
+        bool, option("--again", help="Also if this id was cancelled before it could be delivered.")
+    ] = False,
     no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
@@ -78,6 +81,7 @@ def schedule(
             max_attempts=max_attempts,
             expire_after=expires,
             window=duration("--window", window),
+            again=again,
         )
         client.known_routes.be_quiet()  # a refusal is one sentence: the warning comes behind what was done
         scheduled = client.schedule(msgspec.structs.replace(message, **due))

@@ -86,6 +86,7 @@ def messages_of(
                 max_attempts=attempts,
                 expire_after=expire,
                 window=window,
+                again=options.again,
             )
 
 

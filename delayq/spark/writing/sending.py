@@ -72,7 +72,9 @@ class Sender:
         if plain is None:
             return 0, dict.fromkeys(range(batch.num_rows))
         outcomes = self._client.run(
-            lambda context: schedule_ready(context, plain.batches, refuse_past=self._refuse_past)
+            lambda context: schedule_ready(
+                context, plain.batches, refuse_past=self._refuse_past, again=self._options.again
+            )
         )
         others: dict[int, Outcome | None] = dict.fromkeys(plain.others)
         return plain.rows - len(outcomes), others | outcomes

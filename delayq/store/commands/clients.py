@@ -64,8 +64,9 @@ def schedule(
 ) -> Command[Answers]:
     """Schedule up to 500 messages of one queue, which follow the `policies` of this version.
 
-    Each has a kind, 'a' (at) or 'r' (after), in upper case if the caller gave the id; an id; and a body, its content
-    with `codec.due_head` of its due or delay (ms) before it.
+    Each has a kind, 'a' (at) or 'r' (after), in upper case if the caller gave the id, and the next letter if it is to be
+    scheduled again though it was cancelled for certain; an id; and a body, its content with `codec.due_head` of its due or delay
+    (ms) before it.
     """
     args: list[Arg] = [now, keys.wake, retention.window, retention.short, policies, kinds, *ids, *bodies]
     names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead, keys.ended)
@@ -92,6 +93,7 @@ def cancel(
     ids: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
+    free: bool = False,
     entry: str = "",
     changed: list[str] | None = None,
     now: Now = "",
@@ -99,6 +101,7 @@ def cancel(
 ) -> Command[list[str]]:
     """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`.
 
+    With `free` anybody may schedule an id again whose message was cancelled for certain.
     `entry` is for the audit; the ids of what is written down there are put into `changed`.
     """
     return Command(
@@ -114,7 +117,7 @@ def cancel(
             keys.audit,
             keys.ended,
         ),
-        (now, retention.window, retention.most, entry, *allowed(ids, topics)),
+        (now, retention.window, retention.most, "1" if free else "", entry, *allowed(ids, topics)),
         _noting(entry, changed, texts),
     )
 

@@ -1,8 +1,8 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet, or held by a pause since before
 -- it was due. Anything else that was pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead audit ended
--- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline
---       (see include/deadline)
+-- ARGV: now, window of final, most in final, '1' if anybody may schedule an id again whose message was cancelled for certain, entry
+--       (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout; with an entry, behind these, what of it is written down (see include/note)
 -- @flags allow-oom
@@ -12,7 +12,7 @@
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, audit, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local now = clock(ARGV[1])
-local window, most_final, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local window, most_final, freed, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1' and FREE, ARGV[5]
 local noted = entry ~= '' and {}
 local floor, paused, _, by_both = floor_of_certainty(state, now)
 
@@ -40,7 +40,7 @@ local function cancel(id)
   if keys ~= '' then
     redis.call('HSET', ended_keys, id, keys)
   end
-  redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
+  redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT, certain and freed), id)
   if noted then
     -- @include note
   end
@@ -49,7 +49,7 @@ local function cancel(id)
 end
 
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 5)) do
+for i, id in ipairs(allowed_ids(pool, 6)) do
   answer[i] = cancel(id)
 end
 forget_over(final, index, ended_keys, most_final)

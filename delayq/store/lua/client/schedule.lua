@@ -2,13 +2,15 @@
 -- KEYS: state queue pool keys final dead ended
 -- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), the version of the policies that
 --       the messages follow ('' = none), kinds: a letter for each
---       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
+--       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id, and then 'B',
+--       'Q' or 'S' in place of these to schedule again what was cancelled for certain),
 --       then all ids, then all bodies:
 --       the due or delay (13 digits), '0', content; or, with a version, the due, '1', content, and the due that was asked for,
 --       which a policy has spread; the deadline (see include/deadline)
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
---          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
+--          'conflict' (by another call; without a due if that one's was delivered), 'cancelled' (and not scheduled again),
+--          'removed_in_flight' or
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
 --          or {now, version} and nothing is done, if the queue has later policies than those
 -- @promise
@@ -40,7 +42,12 @@ for i = 1, count do
   local id, body, kind = ARGV[6 + i], ARGV[6 + count + i], byte(kinds, i)
   local text = sub(body, 1, DUE_DIGITS)
   local due = tonumber(text)
-  local given, relative = kind < 97, kind == 114 or kind == 82
+  local given = kind < 97
+  local again = given and (kind == 66 or kind == 81 or kind == 83)
+  if again then
+    kind = kind - 1
+  end
+  local relative = kind == 114 or kind == 82
   local as_it_is = kind == 97 and due and due >= soon -- then the body is what is stored
   if not as_it_is then
     due = find(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d$') and (relative and now + due or due)
@@ -65,7 +72,7 @@ for i = 1, count do
       end
 
       -- Status and due of what is not made; or nil, and what stands behind the body if it is moved to now.
-      weigh = function(id, kind, due, body, record, score)
+      weigh = function(id, kind, again, due, body, record, score)
         local content, asked = first_call(string.rep('0', GENERATION) .. body)
         if not due or due >= 1e13 then
           return 'invalid', ''
@@ -78,6 +85,13 @@ for i = 1, count do
           return status, sub(record, ASKED, MARK - 1)
         end
         local how, _, digest = ending(score, by_both, window)
+        if how == CANCELLED and (again or digest == FREE) then
+          how = nil -- it was never handed out, so no other message of this id can have been delivered
+          if known[1] then
+            outlived = outlived or {}
+            outlived[#outlived + 1] = id -- or a look at this queue would say that the new message is cancelled
+          end
+        end
         if how == FORWARDED and digest ~= digest_of(content, asked) then
           return 'conflict', ''
         elseif how then
@@ -92,7 +106,7 @@ for i = 1, count do
         end
       end
     end
-    status, told, behind = weigh(id, kind, due, body, stored[i] or made[id], ends[i])
+    status, told, behind = weigh(id, kind, again, due, body, stored[i] or made[id], ends[i])
   end
   if status then
     local last = #answer
@@ -140,12 +154,12 @@ for i = 1, count do
   end
 end
 
+if outlived then
+  -- @guard EXISTS HDEL HSET ZREM
+  -- @include index forget
+  forget_ids(final, index, ended_keys, outlived)
+end
 if generation then
-  if outlived then
-    -- @guard EXISTS HDEL HSET ZREM
-    -- @include index forget
-    forget_ids(final, index, ended_keys, outlived)
-  end
   redis.call('HSET', pool, unpack(records))
   redis.call('ZADD', queue, unpack(tickets))
   for first = 1, m, 2000 do

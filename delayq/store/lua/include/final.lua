@@ -5,6 +5,9 @@ local FORWARDED, CANCELLED, CANCELLED_IN_FLIGHT, DISCARDED = 0, 1, 2, 3
 local ENDS = { [FORWARDED] = 'delivered', [CANCELLED] = 'cancelled', [CANCELLED_IN_FLIGHT] = 'removed_in_flight',
   [DISCARDED] = 'discarded' }
 
+-- In place of a digest, of an id whose message was cancelled for certain: anybody may schedule it again.
+local FREE = 1
+
 local function ended(now, how, digest)
   local fraction = now % 2147483648 * 2097152 + (digest or 0) * 4 + how
   return string.format('%.17g', math.ldexp(4503599627370496 + fraction, math.floor(now / 2147483648) - 752))
