@@ -32,10 +32,7 @@ def check_pauses(facts: Facts) -> Iterator[Check]:
         named = ", ".join(f"{one.match}{_why(one)}" for one in young[:NAMED]) + (", …" if len(young) > NAMED else "")
         text = f"{len(young)} {'pause holds' if len(young) == 1 else 'pauses hold'} messages back: {named}"
         topic = _topic(young[0]) if len(young) == 1 else None
-        yield Check(
-            "paused", INFO, text, "resume when the reason is gone", since=young[0].since, topic=topic,
-            runbook="delayqpausedlong",
-        )  # fmt: skip
+        yield Check("paused", INFO, text, "resume when the reason is gone", since=young[0].since, topic=topic)
 
 
 def _why(pause: Pause) -> str:
