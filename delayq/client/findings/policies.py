@@ -13,20 +13,22 @@ from delayq.times import format_instant
 __all__ = ["check_pauses", "check_versions"]
 
 LONG: Final = 86_400_000
+MOST_OLD: Final = 20  # pauses that have a check each
 NAMED: Final = 3  # pauses that one sentence names
 LAG: Final = 10_000  # ms that a node has to act on what was set
 
 
 def check_pauses(facts: Facts) -> Iterator[Check]:
-    """A check for each pause that is old: it may be forgotten. One check for all others: somebody wants them."""
+    """A check for each of the oldest pauses: they may be forgotten. One check for all of today: somebody wants them."""
     pauses = [one for one in facts.policies.by_age if one.until is None or one.until > facts.now]
-    for pause in pauses:
-        if facts.now - pause.since > LONG:
-            text = f"{pause.match} is paused since {format_instant(pause.since)}{_why(pause)}"
-            mend = "resume it, or give it an end if it is to last; delayq audit says who did it"
-            yield Check(
-                "paused", WARN, text, mend, since=pause.since, topic=_topic(pause), runbook="delayqpausedlong"
-            )  # fmt: skip
+    old = [one for one in pauses if facts.now - one.since > LONG]
+    mend = "resume it, or give it an end if it is to last; delayq audit says who did it"
+    for pause in old[:MOST_OLD]:
+        text = f"{pause.match} is paused since {format_instant(pause.since)}{_why(pause)}"
+        yield Check("paused", WARN, text, mend, since=pause.since, topic=_topic(pause), runbook="delayqpausedlong")
+    if more := old[MOST_OLD:]:
+        text = f"{len(more)} more patterns are paused for longer than a day"
+        yield Check("paused", WARN, text, mend, since=more[0].since, runbook="delayqpausedlong")
     young = [one for one in pauses if facts.now - one.since <= LONG]
     if young:
         named = ", ".join(f"{one.match}{_why(one)}" for one in young[:NAMED]) + (", …" if len(young) > NAMED else "")
