@@ -70,7 +70,7 @@ def test_columns_that_ids_are_made_of_stay(spark: Any) -> None:
         (Table(source="", format="table", id_columns=("x",)), "--id-columns: there is no column x"),
         (
             Table(source="", format="table", columns={"body": "id"}),
-            "have one name, but for upper and lower case: id, ID",
+            "columns differ only in upper and lower case: id, ID",
         ),
     ],
 )

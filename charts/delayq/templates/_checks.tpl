@@ -105,7 +105,7 @@
 {{- $before = . -}}
 {{- $name := regexReplaceAll "^--(option|conf)=" . "" | regexFind "^[^=]*" -}}
 {{- if or (include "delayq.secretIn" .) (and $option (include "delayq.isSecret" $name)) -}}
-{{- fail "backfill: its source and arguments are in the pod's text, and one has a password in it: put it into a secret, and give it by secretSettings" -}}
+{{- fail "backfill: its source and arguments can be read in the pod, and one of them has a password in it: give it by secretSettings" -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -151,7 +151,7 @@
 {{- define "delayq.checks.names" -}}
 {{- $name := include "delayq.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "the Service would be called %s, and Kubernetes takes a-z 0-9 - with a letter first: choose another name of the release, or set fullnameOverride" $name) -}}
+{{- fail (printf "the Service would be called %s, which Kubernetes refuses: a name has a-z 0-9 -, and a letter first. Choose another name for the release, or set fullnameOverride" $name) -}}
 {{- end -}}
 {{- if has $name (list "delayq-api" "delayq-worker") -}}
 {{- fail (printf "the Service would be called %s, and Kubernetes would give %s_PORT to other pods, which is a setting of delayq: choose another name of the release, or set fullnameOverride" $name ($name | upper | replace "-" "_")) -}}

@@ -99,7 +99,7 @@ type: {{ $type }}
 {{- if eq $type "RollingUpdate" }}
 {{- $both := mustMergeOverwrite (dict "maxSurge" 1 "maxUnavailable" 0) (deepCopy ($rolling | default dict)) }}
 {{- if and (regexMatch "^0%?$" (toString $both.maxSurge)) (regexMatch "^0%?$" (toString $both.maxUnavailable)) }}
-{{- fail "strategy.rollingUpdate: no pod may come and none may go: give maxSurge or maxUnavailable above 0" }}
+{{- fail "strategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so no pod could be replaced: raise one of them" }}
 {{- end }}
 rollingUpdate: {maxSurge: {{ $both.maxSurge }}, maxUnavailable: {{ $both.maxUnavailable }}}
 {{- end }}

@@ -34,6 +34,8 @@ __all__ = ["LocalTable"]
 
 #: Options of Spark's reader that are known here.
 _SEPARATORS: Final = ("sep", "delimiter")
+#: What a line of CSV may have and still be no row, as Java's trim has it.
+_BLANK: Final = "".join(map(chr, range(33)))
 #: The ends of lines, as Spark's reader of texts has them.
 _ENDS: Final = re.compile(rb"\r\n|\r|\n")
 
@@ -154,7 +156,7 @@ def _csv_file(path: Path, table: Table) -> pa.Table:
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
-                if line := line.removesuffix("\n"):
+                if (line := line.removesuffix("\n")).strip(_BLANK):
                     try:
                         rows.append(_cells(line, separator, escape))
                     except ValueError as error:
@@ -257,6 +259,13 @@ def _written_by_spark(file: pyarrow.parquet.ParquetFile) -> Mapping[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(text).get("fields", ())}
 
 
+#: Spark has no numbers without a sign; and a column of nothing but null is one of numbers in Parquet.
+_OF_NUMBERS: Final = {
+    pa.null(): pa.int32(), pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}  # fmt: skip
+
+
 def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], spark: Any = None) -> pa.DataType:
     """The type that Spark gives to a column: an INT96 is an instant, and there is one kind of text, bytes and list.
 
@@ -288,9 +297,11 @@ def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], s
         return pa.string()
     if types.is_large_binary(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type):
         return pa.binary()
-    if types.is_null(type):
-        return pa.int32()
-    return pa.timestamp("us", tz="UTC") if path in instants else type
+    if types.is_timestamp(type) and type.unit != "ns" and path not in instants:
+        return pa.timestamp("us", tz=None if type.tz is None else "UTC")
+    if types.is_time(type):
+        return pa.time64("ns")
+    return pa.timestamp("us", tz="UTC") if path in instants else _OF_NUMBERS.get(type, type)
 
 
 # -- columns -------------------------------------------------------------------------------------------------------------

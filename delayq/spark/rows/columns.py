@@ -144,7 +144,7 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
 
 
 def no_message(path: str, type: str) -> ConfigError:
-    """The error of a type of Spark's that no message can have, wherever in a column it is."""
+    """The error for a type of Spark that no message can have; `path` is where in a column it is."""
     return ConfigError(
         f"{path} is {type}, which no message can have: cast it to a string (a variant by to_json), or drop the column"
     )
@@ -155,7 +155,7 @@ def _check_type(name: str, type: pa.DataType) -> None:
     if not pa.types.is_null(type) and not field.accepts(type):
         raise ConfigError(f"the column {name} is {type}; it has to be {field.wanted}")
     if wrong := without_json(type, name):
-        raise ConfigError(f"the column {name} has no JSON: {wrong}; cast it to a string, or leave it out")
+        raise ConfigError(f"the column {name} has no JSON: {wrong}; cast it to a string, or drop it")
 
 
 def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors: Errors) -> list[Any]:

@@ -113,7 +113,7 @@ def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str,
     for column in (*columns.values(), *others.values()):
         if counts[column.lower()] > 1:
             alike = [name for name in names if name.lower() == column.lower()]
-            raise ConfigError(f"several columns have one name, but for upper and lower case: {', '.join(alike)}")
+            raise ConfigError(f"columns differ only in upper and lower case: {', '.join(alike)}; rename all but one")
     return columns, others
 
 
@@ -164,8 +164,8 @@ def _read_json_lines(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def no_json(source: str) -> ConfigError:
-    """The error of a source in which no line is JSON."""
-    return ConfigError(f"{source} cannot be read as JSON, an object a line: no line of it is a JSON object")
+    """The error for a source in which no line is JSON."""
+    return ConfigError(f"{source} cannot be read as JSON: each line must be an object, and none is")
 
 
 def _shapes_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,10 +14,13 @@ __all__ = ["arrow_schema"]
 _PLAIN: Final = (
     ((types.StringType, types.CharType, types.VarcharType), pa.string()),
     (types.BinaryType, pa.binary()),
-    (types.IntegralType, pa.int64()),
+    (types.ByteType, pa.int8()),
+    (types.ShortType, pa.int16()),
+    (types.IntegerType, pa.int32()),
+    (types.LongType, pa.int64()),
     (types.BooleanType, pa.bool_()),
-    (types.DecimalType, pa.decimal128(38, 18)),
-    (types.FractionalType, pa.float64()),
+    (types.FloatType, pa.float32()),
+    (types.DoubleType, pa.float64()),
     (types.TimestampType, pa.timestamp("us", tz="UTC")),
     (types.TimestampNTZType, pa.timestamp("us")),
     (types.DateType, pa.date32()),
@@ -41,6 +44,8 @@ def _type(type: types.DataType, path: str) -> pa.DataType:
         return pa.struct([pa.field(field.name, _type(field.dataType, f"{path}.{field.name}")) for field in type.fields])
     if isinstance(type, types.UserDefinedType):
         return _type(type.sqlType(), path)
+    if isinstance(type, types.DecimalType):
+        return pa.decimal128(type.precision, type.scale)
     for spark, arrow in _PLAIN:
         if isinstance(type, spark):
             return arrow

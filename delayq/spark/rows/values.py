@@ -90,7 +90,7 @@ def wholes(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
 
 
 def _refuse_text(_text: str) -> int:
-    raise ValueError("is a whole number")
+    raise ValueError("must be a whole number")
 
 
 def _milliseconds(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
@@ -123,7 +123,7 @@ def _whole_decimals(column: pa.Array, field: str, errors: Errors) -> list[int | 
         values[row] = int(number)
         if values[row] != number:
             values[row] = None
-            errors.setdefault(row, InvalidMessage(field, f"is a whole number, not {_shown(number)}"))
+            errors.setdefault(row, InvalidMessage(field, f"must be a whole number, not {_shown(number)}"))
     return values
 
 
@@ -171,7 +171,7 @@ def _of_json(text: str) -> dict[str, str]:
         # The digits of a number stay as they are.
         return {name: _decoded(value) if value.startswith(b'"') else value.decode() for name, value in given.items()}
     except (msgspec.MsgspecError, RecursionError):
-        raise ValueError("are names with their values; of a text, a JSON object") from None
+        raise ValueError("as text must be a JSON object") from None
 
 
 def _of_nested(column: pa.Array) -> list[dict[str, str] | None]:
