@@ -50,6 +50,16 @@ _SOURCE = (
         ("tests/faults/test_f_input.py::test_f12_what_is_too_large_is_refused_before_it_is_read",),
     ),
     Planted(
+        "a record with any number of properties",
+        "delayq/store/lua/include/sound.lua",
+        " and texts <= MOST_TEXTS",
+        "",
+        (
+            "tests/workers/test_damaged.py::test_a_record_with_more_properties_than_a_script_can_append_does_not_stop_its_neighbors",
+        ),
+        (),
+    ),
+    Planted(
         "pauses without a bound",
         "delayq/store/lua/meta/set_policies.lua",
         "all[kind] + added[kind] > tonumber(ARGV[6])",
@@ -92,8 +102,8 @@ _SOURCE = (
     Planted(
         "a client that stays at a server that became a replica",
         "delayq/store/connect/peer.py",
-        "return WrongServer(text) if _WRONG_SERVER.search(text) else error",
-        "return error",
+        "if _WRONG_SERVER.search(text):",
+        "if False:",
         ("tests/store/test_wrong_server.py::test_a_call_follows_the_name_at_once",),
         ("tests/store/test_wrong_server.py", "tests/faults/test_a_failover.py"),
     ),

@@ -52,6 +52,22 @@ def test_no_other_error_is_taken_for_one(text: str) -> None:
     assert not isinstance(read_error(text), WrongServer)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("MOVED 42 127.0.0.1:7000", redis.exceptions.MovedError), ("ASK 42 127.0.0.1:7000", redis.exceptions.AskError),
+        ("TRYAGAIN Multiple keys", redis.exceptions.TryAgainError), ("CLUSTERDOWN Hash slot", redis.exceptions.ClusterDownError),
+        ("LOADING Redis is loading", redis.exceptions.BusyLoadingError), ("NOSCRIPT No", redis.exceptions.NoScriptError),
+        ("NOAUTH Authentication", redis.exceptions.AuthenticationError), ("OOM command", redis.exceptions.OutOfMemoryError),
+    ],
+)  # fmt: skip
+def test_the_errors_of_a_cluster_are_known_whatever_version_redis_py_has(text: str, kind: type[Exception]) -> None:
+    error = read_error(text)
+    assert type(error) is kind
+    if isinstance(error, redis.exceptions.AskError):
+        assert (error.slot_id, error.host, error.port) == (42, "127.0.0.1", 7000)
+
+
 # -- a name that moves ---------------------------------------------------------------------------------------------------
 
 

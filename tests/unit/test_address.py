@@ -177,6 +177,14 @@ def test_no_sentence_about_a_url_shows_its_password() -> None:
         assert "cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "checked"),
+    [("", True), ("?ssl_cert_reqs=optional", True), ("?ssl_cert_reqs=none", False), ("?ssl_check_hostname=no", False)],
+)
+def test_a_certificate_has_to_be_for_the_host_whatever_redis_py_thinks(options: str, checked: bool) -> None:
+    assert connection_options(f"rediss://h{options}", 1.0)["ssl_check_hostname"] is checked
+
+
 def test_what_is_accepted_is_handed_to_each_connection() -> None:
     url = "rediss://me:p%40ss@h:1/2?client_name=shop&socket_connect_timeout=0.5&socket_keepalive=no&ssl_cert_reqs=none&ssl_ciphers=a%2520b"
     found = connection_options(url, 2.0)

@@ -12,6 +12,7 @@ answer does not show it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import hiredis
@@ -87,6 +88,16 @@ def fault_of(error: Exception) -> Fault:
     return Fault(error)
 
 
+#: redis-py before 7 knows these codes only in its own client of clusters.
+_OF_CLUSTERS: Final[Mapping[str, Callable[[str], Exception]]] = {
+    "ASK": redis.exceptions.AskError,
+    "CLUSTERDOWN": redis.exceptions.ClusterDownError,
+    "CROSSSLOT": redis.exceptions.ClusterCrossSlotError,
+    "MOVED": redis.exceptions.MovedError,
+    "TRYAGAIN": redis.exceptions.TryAgainError,
+}
+
+
 class WrongServer(redis.exceptions.ReadOnlyError):
     """A server answers that it is not the primary, or one that lost its replicas. The command did not run.
 
@@ -100,7 +111,9 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
     Raises ValueError.
     """
     given = arguments(url)
-    tcp = {} if "path" in given else {"socket_keepalive": True}
+    tcp: dict[str, Any] = {} if "path" in given else {"socket_keepalive": True}
+    if url.startswith("rediss:"):  # redis-py before 6 accepts a certificate for any host
+        tcp["ssl_check_hostname"] = given.get("ssl_cert_reqs") != "none"
     named = {name: value for name, value in given.items() if "path" not in given or name not in ("host", "port")}
     return {
         "socket_connect_timeout": min(timeout, 1.0),
@@ -144,9 +157,14 @@ def reader() -> Any:
 
 def read_error(text: str) -> Exception:
     """The exception for the text of an error reply."""
+    if _WRONG_SERVER.search(text):
+        return WrongServer(text)
+    code, _, rest = text.partition(" ")
+    if (kind := _OF_CLUSTERS.get(code)) is not None:
+        return kind(rest)
     parse: Any = redis.connection.DefaultParser.parse_error
     error: Exception = parse(text)
-    return WrongServer(text) if _WRONG_SERVER.search(text) else error
+    return error
 
 
 def usable(reply: Any) -> Any:
