@@ -12,6 +12,7 @@ import redis
 
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
+from delayq.store.rights import CLI, CLIENT, WORKER, Needs
 from tests.api.conftest import in_process
 from tests.docs.blocks import blocks_of
 from tests.faults.flow import delayq
@@ -80,6 +81,16 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[An
         boss.close()
 
 
+def user_for(admin: Any, url: str, name: str, needs: Needs) -> str:
+    """The URL of a user who has the rights of one kind of process, and no others."""
+    streams, channels = "~orders.*", "&delayq:*"
+    words = known_to(admin, [f"+{one}" for one in (*needs.commands, "ping", "client|setinfo", "bgrewriteaof")])
+    admin.execute_command(
+        "ACL", "SETUSER", name, "on", f">{PASSWORD}", "~delayq:*", streams, "resetchannels", channels, "-@all", *words
+    )
+    return url.replace("//delayq:", f"//{name}:")
+
+
 def denied(admin: Any) -> list[tuple[bytes, bytes]]:
     """What the server refused: why, and what."""
     found = []
@@ -101,15 +112,16 @@ def arrived(admin: Any) -> Counter[str]:
 async def test_h11_a_user_with_the_least_rights_is_enough_for_everything(
     guarded: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an API, a node and the command line in this process."""
+    """By an API, a node and the command line in this process, each of which logs in as a user of its own."""
     admin, url = guarded
+    urls = [user_for(admin, url, *one) for one in (("api", CLIENT), ("worker", WORKER), ("cli", CLI))]
     routes = (
         '[{"name": "general", "match": "orders.general", "path": "general"},'
         ' {"name": "own", "match": "own.*", "perQueue": true}, {"name": "rest"}]'
     )
     monkeypatch.setenv("DELAYQ_ROUTES", routes)
-    settings = load_settings(redis_url=url, redis_timeout=REDIS_TIMEOUT, node="n")
-    with RunningNode(settings):
+    settings = load_settings(redis_url=urls[0], redis_timeout=REDIS_TIMEOUT, node="n")
+    with RunningNode(load_settings(redis_url=urls[1], redis_timeout=REDIS_TIMEOUT, node="n")):
         async with in_process(settings) as api:
             messages = [
                 {"id": f"{topic}-{n}", "topic": topic, "delayTime": 10, "keys": ["k"], "orderingKey": "o" * (n % 2)}
@@ -127,10 +139,11 @@ async def test_h11_a_user_with_the_least_rights_is_enough_for_everything(
             )
             assert (await api.delete("/v1/messages/later")).json()["result"] == "cancelled"
             for command in COMMANDS:
-                status, text = delayq(url, *command.split())
+                status, text = delayq(urls[2], *command.split())
                 assert status in (0, 1), (command, text)
                 assert "NOPERM" not in text
-            assert "lets in nobody" in delayq(url, "doctor")[1]
+            assert "lets in nobody" in delayq(urls[2], "doctor")[1]
+            assert "this user lacks +subscribe (worker)" in delayq(urls[2], "doctor")[1]
             assert (
                 await api.post("/v1/messages", json={"topic": "orders.streams", "delayTime": 10})
             ).status_code == 201

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from delayq.clock import SystemClock
 from delayq.store.connect.store import Store
@@ -219,3 +220,26 @@ def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(store: Store,
     finally:
         listener.stop()
         listener.join(JOIN)
+
+
+def test_a_listener_that_may_not_listen_says_so_once_and_hears_as_soon_as_it_may(valkey: ServerUnderTest) -> None:
+    rights = ("ACL", "SETUSER", "deaf", "reset", "on", ">deaf", "+@all", "allkeys")
+    valkey.admin.execute_command(*rights)
+    heard: list[int | None] = []
+    store = Store(valkey.url.replace("redis://", "redis://deaf:deaf@"), timeout=PATIENCE)
+    listener = WakeListener(store, [0], lambda queue, due: heard.append(due))
+    with capture_logs() as logs:
+        listener.start()
+        try:
+            eventually(lambda: len(heard) > 2, "it tries again, and has the queue looked at meanwhile")
+            assert [one["event"] for one in logs] == ["wakes_lost"]
+            assert "refused" in logs[0]["error"]
+            valkey.admin.execute_command(*rights, "allchannels")
+            eventually(lambda: valkey.admin.pubsub_numsub("delayq:{0}:wake")[0][1] == 1, "it listens")
+            valkey.publish("delayq:{0}:wake", "2")
+            eventually(lambda: heard[-1] == 2, "it is woken")
+        finally:
+            listener.stop()
+            listener.join(JOIN)
+            store.close()
+            valkey.admin.execute_command("ACL", "DELUSER", "deaf")
