@@ -69,6 +69,8 @@ _KEYS_LENGTH: Final = 26
 _BODY_LENGTH: Final = 31
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
+#: Properties that one message may have at most, whatever a client allows: the scripts cannot append more at once.
+MOST_PROPERTIES: Final = 1_000
 
 _LENGTHS = Struct(">BBBBBHBHI")
 #: Where the fields begin in what is sent of a message.
@@ -245,7 +247,7 @@ def _properties_fit(raw: bytes, at: int, end: int) -> bool:
         at = start + (raw[at] << 8) + raw[at + 1]
         raw[start:at].decode()
         texts += 1
-    return at == end and texts % 2 == 0
+    return at == end and texts % 2 == 0 and texts <= 2 * MOST_PROPERTIES
 
 
 def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:

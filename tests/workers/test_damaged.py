@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.codec import CorruptRecord, Record, due_head, encode
+from delayq.codec import MOST_PROPERTIES, CorruptRecord, Record, due_head, encode
 from delayq.message import Message
 from delayq.routes import Route
 from delayq.store import commands
@@ -106,6 +106,26 @@ def test_whatever_byte_it_is_that_message_alone_becomes_a_dead_letter(
         else:
             assert dead[id].reason.startswith("corrupt record: "), (place, raw)
             assert id not in delivered
+    assert not world.tickets()
+
+
+@pytest.mark.parametrize("topic", ["s.t", "g.t"])
+@pytest.mark.parametrize("count", [MOST_PROPERTIES, MOST_PROPERTIES + 1, 5_000, 16_000])
+def test_a_record_with_more_properties_than_a_script_can_append_does_not_stop_its_neighbors(
+    worlds: Worlds, topic: str, count: int
+) -> None:
+    """As another client may write it."""
+    world = worlds(table=TABLE, bounds=BOUNDS)
+    for at, id in enumerate(("before", "many", "behind")):
+        world.add(id, topic, at, properties={f"{n:x}": "" for n in range(count)} if id == "many" else {})
+    hand = world.take_over()
+    hand.run(1_000, lambda held: OK)
+    delivered = [*hand.sent, *(id for stream in streams(world) for id in world.stream(stream))]
+    if count <= MOST_PROPERTIES:
+        assert sorted(delivered) == ["before", "behind", "many"]
+    else:
+        assert sorted(delivered) == ["before", "behind"]
+        assert world.dead()["many"].reason == "corrupt record: its properties are damaged"
     assert not world.tickets()
 
 

@@ -46,6 +46,10 @@ local function is_topic(topic)
   return topic ~= '' and not find(topic, '[^A-Za-z0-9._:-]') and sub(topic, 1, 7) ~= 'delayq:'
 end
 
+-- Names and values of the properties of one message: with more, the call that appends it has more arguments than a script can
+-- pass, and fails after others were appended.
+local MOST_TEXTS = 2000
+
 -- Whether the properties are names and values to the last byte.
 local function properties_fit(record, keys_end, properties_end)
   local at, texts = keys_end + 1, 0
@@ -57,7 +61,7 @@ local function properties_fit(record, keys_end, properties_end)
     at = behind
     texts = texts + 1
   end
-  return at == properties_end + 1 and texts % 2 == 0
+  return at == properties_end + 1 and texts % 2 == 0 and texts <= MOST_TEXTS
 end
 
 -- Whether the rest of a record is sound, whose topic is.
