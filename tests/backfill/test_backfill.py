@@ -70,7 +70,9 @@ def test_the_same_again_schedules_nothing_and_a_run_can_be_undone(cli: Cli, give
 
 def test_strict_schedules_nothing_if_one_row_is_rejected(cli: Cli, given: Given, table: Table) -> None:
     due = soon()
-    for number, bad in enumerate((("past", "t", "x", 10**12), ("good", "t", "y", due))):  # the second has the id of another
+    for number, bad in enumerate(
+        (("past", "t", "x", 10**12), ("good", "t", "y", due))
+    ):  # the second has the id of another
         ran = cli("backfill", table([("good", "t", "x", due), bad], name=f"rows-{number}"), "--strict", "--json")
         shape = json.loads(ran.out)
         assert (ran.code, shape["scheduled"], shape["rejected"]) == (1, 0, 1)

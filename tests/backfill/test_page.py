@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,17 @@ FILES = ("orders.csv", "rejected", "differences", "pending")
 NOTE = "run by tests/backfill/test_page.py"
 
 
+@pytest.fixture
+def utc(spark: Any) -> Iterator[None]:
+    """The page's times are in UTC, and the machine of Spark's tests is somewhere else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("utc")
 def test_the_page_is_a_story_that_works(cli: Cli, given: Given, spark: Any, tmp_path: Path) -> None:
     printed, ran = "", 0
     for block in blocks_of(ROOT / "docs" / "spark.md"):
