@@ -78,6 +78,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
     disks: tuple[Disk, ...] = ()  # of each primary
     appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
+    may_waitaof: bool = True
     lacking: tuple[str, ...] = ()  # rights that the user does not have and this process needs: '+zadd', '~delayq:*'
 
 
@@ -291,7 +292,8 @@ def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[
 
     `fsync` and `min_replicas` are DELAYQ_FSYNC and DELAYQ_MIN_REPLICAS, `needs` are the rights of this process.
     """
-    asked: list[Command[Any]] = [server(), rewritten(), lacking(needs, *(("wait",) if min_replicas else ()))]
+    more = [name for name, wanted in (("wait", min_replicas > 0), ("waitaof", fsync == "always")) if wanted]
+    asked: list[Command[Any]] = [server(), rewritten(), lacking(needs, *more)]
     return [*asked, _appendfsync()] if fsync == "always" else asked
 
 
@@ -315,7 +317,10 @@ def told(answers: list[Any]) -> ServerSettings:
         good = {}
     policy = more[0] if more and isinstance(more[0], str) else None
     disks = tuple(msgspec.structs.replace(disk, good=good.get(disk.run_id, 0)) for disk in found.disks)
-    server: ServerSettings = msgspec.structs.replace(found, appendfsync=policy, disks=disks, lacking=missing)
+    needed = tuple(right for right in missing if right != "+waitaof")  # only where DELAYQ_FSYNC goes by it
+    server: ServerSettings = msgspec.structs.replace(
+        found, appendfsync=policy, disks=disks, lacking=needed, may_waitaof=needed == missing
+    )
     return server
 
 
@@ -338,6 +343,8 @@ def refuse_fsync(server: ServerSettings) -> None:
     """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always."""
     if server.aof is not True:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, but {_file(server)}")
+    if believable(server.name, server.version) and not server.may_waitaof:
+        raise ConfigError(f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis lacks +waitaof{_where(server)}")
     if not believable(server.name, server.version) and server.appendfsync != "always":
         known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
         raise ConfigError(

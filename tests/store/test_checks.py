@@ -158,3 +158,16 @@ def test_a_server_that_loads_its_append_only_file_is_away_and_not_without_one() 
     for ask in (lambda: checks.told([loading, {}]), lambda: checks.refuse(loading)):
         with pytest.raises(StoreUnavailable, match="loading"):
             ask()
+
+
+@pytest.mark.parametrize(("name", "version", "refused"), [("redis", "8.0.1", True), ("valkey", "9.1.2", False)])
+def test_waitaof_is_a_right_that_is_needed_only_where_it_can_be_believed(
+    name: str, version: str, refused: bool
+) -> None:
+    server = msgspec.structs.replace(GOOD, name=name, version=version)
+    found = checks.told([server, {}, ("+waitaof",), "always"])
+    assert found.lacking == ()
+    checks.refuse(found)
+    with pytest.raises(ConfigError, match=r"lacks \+waitaof") if refused else nullcontext():
+        checks.refuse_fsync(found)
+    checks.refuse_fsync(checks.told([server, {}, (), "always"]))

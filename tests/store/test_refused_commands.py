@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from api.wire.problems import problem_of
-from delayq.errors import StoreRefused, StoreUnavailable
+from delayq.embedded.processes import LOCALHOST
+from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Census, Change, Command, Known, Retention
 from delayq.store.connect.exchange import Exchange
@@ -347,6 +348,35 @@ def test_without_one_right_a_script_does_everything_or_nothing_and_says_so(name:
 
 #: Scripts whose case changes nothing that `data` shows.
 UNCHANGED = {"claim", "takes"}
+
+
+# -- a server that refuses writes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["full", "full soon", "a replica"])
+def test_a_server_that_takes_no_writes_refuses_a_script_whole(state: str, refusing: Refusing) -> None:
+    """Redis looks at both before a script begins, and not again at its second write."""
+    admin, refused = refusing.admin, 0
+    for name in CASES:
+        refusing.prepared(name)
+        before = refusing.data()
+        answer = str(refusing.user.run(refusing.prepared(name)))
+        after = refusing.data()
+        command = refusing.prepared(name)
+        if state == "a replica":
+            admin.execute_command("REPLICAOF", LOCALHOST, 1)
+        else:
+            room = 0 if state == "full" else 1_000
+            admin.config_set("maxmemory", admin.info("memory")["used_memory"] + room if room else 1)
+        (told,) = refusing.user.run_many([command])
+        admin.execute_command("REPLICAOF", "NO", "ONE")
+        admin.config_set("maxmemory", 0)
+        if isinstance(told, StoreFull | NotDone):
+            refused += 1
+            assert refusing.data() == before, name
+        else:
+            assert (refusing.data(), str(told)) == (after, answer), name
+    assert refused or state == "full soon"
 
 
 # -- a login that Redis refuses ------------------------------------------------------------------------------------------
