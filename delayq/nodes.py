@@ -18,6 +18,7 @@ __all__ = [
     "LONGEST_REASON",
     "RECENT_SLOTS",
     "RECENT_STEP",
+    "SAME_NAME",
     "FailedSend",
     "Lately",
     "NodeLine",
@@ -32,6 +33,8 @@ __all__ = [
     "route_of",
 ]
 
+#: How a worker's complaint begins when another one writes its line, too.
+SAME_NAME: Final = "another worker has the name"
 #: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
 LINE_AGE: Final = 15_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.nodes import LINE_AGE
+from delayq.nodes import LINE_AGE, SAME_NAME
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
@@ -103,6 +103,15 @@ def test_a_node_that_claims_less_than_redis_has_owns_nothing(
     assert cause in text
     assert mend.startswith(advice)
     assert ("delayq era bump" in mend) == ("zookeeper" in cause.lower())
+
+
+def test_workers_with_one_name_are_named_as_the_cause(given: Given, cli: Cli) -> None:
+    given.client.context()
+    given.stored(NEW_EPOCH, ALL)
+    given.owner("a", ALL, **LOCAL, epoch=OLD_EPOCH, complaints=[f"{SAME_NAME} a, too"])
+    ((text, mend),) = [(text, mend) for _, name, text, mend in cli("doctor").rows if name == "owners"]
+    assert text.endswith("though a is live (a is fenced off): several workers have the name a")
+    assert mend == "give each worker a DELAYQ_NODE of its own"
 
 
 def test_what_has_only_just_changed_is_no_cause_for_alarm_yet(given: Given, owners: Owners) -> None:

@@ -150,3 +150,24 @@ def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether(
     assert complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
     node.redis_clock.answers = False
     assert complaints(node) == ["Redis does not answer"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (2_500, "is 2500 ms behind that of Redis, and 2000 is too much: synchronise both clocks (NTP)"),
+        (-2_000, "is 2000 ms ahead of that of Redis, and 2000 is too much: synchronise both clocks (NTP)"),
+        (
+            0,
+            "was 2000 ms or more from that of Redis, and is 0 ms from it now: this ends 30 s after it came below 1000 ms",
+        ),
+        (
+            -1_500,
+            "was 2000 ms or more from that of Redis, and is 1500 ms from it now: this ends 30 s after it came below 1000 ms",
+        ),
+    ],
+)
+def test_a_clock_that_was_corrected_is_not_called_wrong_any_more(ms: int, said: str) -> None:
+    skew = Mock(far=True, ms=ms)
+    node = Mock(spec=Node, ready=True, jobs={}, watch=None, skew=skew, redis_clock=Mock(answers=True))
+    assert complaints(node) == [f"the clock of this worker {said}"]

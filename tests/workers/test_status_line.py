@@ -12,8 +12,10 @@ from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.nodes import (
     LATENESS,
+    LINE_AGE,
     LONGEST_REASON,
     RECENT_STEP,
+    SAME_NAME,
     FailedSend,
     OpenCircuit,
     Recent,
@@ -62,6 +64,32 @@ def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None
 def names(store: Store) -> set[str]:
     lines = store.run(commands.nodes())
     return set(lines)
+
+
+def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: Store, clock: ManualClock) -> None:
+    one = line(store, clock, "same")
+    clock.advance(1)
+    other = line(store, clock, "same")
+
+    def complaints() -> list[str]:
+        lines = store.run(commands.nodes())
+        found = read_nodes(lines, clock.now())["same"].complaints
+        return [text for text in found if text.startswith(SAME_NAME)]
+
+    def publish(*lines: StatusLine) -> None:
+        for each in lines:
+            each.publish(NOTHING, changed=True)
+        clock.advance(EVERY)
+
+    publish(one)
+    publish(other)  # what is there may be the line of a process that has ended
+    assert complaints() == []
+    publish(one, other)
+    publish(one, other)
+    assert complaints() == ["another worker has the name same, too: give each worker a DELAYQ_NODE of its own"]
+    for _ in range(LINE_AGE // EVERY + 2):
+        publish(other)
+    assert complaints() == []
 
 
 def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_ago(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.node.redis_clock import FAR
+from workers.node.redis_clock import FAR, NEAR, STEADY
 
 if TYPE_CHECKING:
     from workers.node.node import Node
@@ -18,6 +18,15 @@ def complaints(node: Node) -> list[str]:
     return list(dict.fromkeys([*own_complaints(node), *alarms]))
 
 
+def _of_clock(behind: int) -> str:
+    """What is wrong with the clock; `behind` is the clock of Redis minus this worker's (ms)."""
+    if abs(behind) < FAR:  # it was corrected
+        since = f"this ends {STEADY // 1_000} s after it came below {NEAR} ms"
+        return f"the clock of this worker was {FAR} ms or more from that of Redis, and is {abs(behind)} ms from it now: {since}"
+    off = f"{abs(behind)} ms {'behind' if behind > 0 else 'ahead of'} that of Redis"
+    return f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)"
+
+
 def own_complaints(node: Node) -> list[str]:
     """What is its own: the rest anybody sees who asks Redis."""
     found = []
@@ -26,8 +35,7 @@ def own_complaints(node: Node) -> list[str]:
     if not node.redis_clock.answers:
         found.append("Redis does not answer")
     if node.skew.far:
-        off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"
-        found.append(f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)")
+        found.append(_of_clock(node.skew.ms))
     for queue, job in sorted(node.jobs.items()):
         if not job.alive and not job.finished:
             found.append(f"queue {queue}: the thread that pulls it has ended")

@@ -16,7 +16,7 @@ from delayq.store import commands
 from delayq.store.commands import Glance
 from delayq.store.connect.store import Store
 
-__all__ = ["FAR", "RedisClock", "Skew"]
+__all__ = ["FAR", "NEAR", "STEADY", "RedisClock", "Skew"]
 
 #: A difference of so many ms counts; below NEAR for all of STEADY it does not any more.
 FAR = 2_000

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
+from typing import Any
 
 import msgspec
+import structlog
 
 from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.nodes import LONGEST_REASON, FailedSend, OpenCircuit, RouteLine
+from delayq.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, FailedSend, OpenCircuit, RouteLine
 from delayq.routes import Route, Routes
 from delayq.store import commands
+from delayq.store.commands import Command
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here
 from workers.node.lately import LatelyCounts
@@ -28,7 +31,12 @@ EVERY = 5_000  # ms
 SILENT = 3_600_000  # ms after which the line of another node is removed
 MOST_COMPLAINTS = 20
 MOST_TOPICS = 100  # of which a line tells what is held
+log = structlog.get_logger()
 TIDY = 60_000  # ms between two looks for such lines, at a page of them
+
+
+class _Since(msgspec.Struct):
+    since: int | None = None
 
 
 class StatusLine:
@@ -68,6 +76,8 @@ class StatusLine:
         self._connected = connected
         self._started = clock.now()
         self._published_at: int | None = None
+        self._wrote = False
+        self._twin_at: int | None = None  # when another one was seen to write the line
         self._tidy_at = clock.monotonic()
         self._cursor = "0"
 
@@ -107,18 +117,41 @@ class StatusLine:
                 "policies": version,
                 "held": held,
                 "routes": [self._route(route) for route in self._routes.table],
-                "complaints": [text[:LONGEST_REASON] for text in self._complaints()[:MOST_COMPLAINTS]],
+                "complaints": [
+                    text[:LONGEST_REASON] for text in (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
+                ],
                 "recent": self._recent.told() if self._recent is not None else None,
                 "lately": self._lately.sum() if self._lately is not None else None,
                 "skew": self._skew.ms,
                 "connected": self._connected(),
             }
         )
-        self._store.run(commands.publish_node(settings.node, line))
+        wanted: list[Command[Any]] = [commands.node_line(settings.node), commands.publish_node(settings.node, line)]
+        before, _ = self._store.run_all(wanted)
+        self._look_for_twin(before, now)
         self._said = version, held, broken
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY
             self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+
+    def _look_for_twin(self, before: bytes | None, now: int) -> None:
+        """See whether somebody else has written the line since this node did: two workers with one name."""
+        try:
+            since = msgspec.json.decode(before or b"{}", type=_Since).since
+        except msgspec.MsgspecError:
+            since = None
+        if self._wrote and since is not None and since != self._started:
+            if self._twin_at is None:
+                log.error("same_name", node=self._settings.node)
+            self._twin_at = now
+        elif self._twin_at is not None and now - self._twin_at > LINE_AGE:
+            self._twin_at = None
+        self._wrote = True
+
+    def _of_twin(self) -> Sequence[str]:
+        if self._twin_at is None:
+            return ()
+        return (f"{SAME_NAME} {self._settings.node}, too: give each worker a DELAYQ_NODE of its own",)
 
     def _given_up(self, forwarder: Forwarder) -> Mapping[str, int]:
         """What of paused topics it may send yet, in threads that hang."""

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
-from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of
+from delayq.nodes import LINE_AGE, SAME_NAME, NodeLine, era_of, owners_of
 from delayq.store.commands import QueueStats
 
 __all__ = ["check_owners"]
@@ -73,6 +73,8 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
 
 def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
     """Why live nodes may not own queues, and what mends it."""
+    if twins := [line.node for line in seen.live if any(one.startswith(SAME_NAME) for one in line.complaints)]:
+        return f"several workers have the name {', '.join(twins)}", "give each worker a DELAYQ_NODE of its own"
     kinds = sorted({line.coordinator for line in seen.live} - {""})
     if len(kinds) > 1:
         mend = f"start all workers with the same coordinator, then {_BUMP}"

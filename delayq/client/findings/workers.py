@@ -1,4 +1,4 @@
-"""What workers write in their lines: open circuits, what keeps them from their work, how late they delivered, silence."""
+"""What the lines of workers show: open circuits, what keeps workers from their work, how late they delivered, silence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
 from delayq.client.traffic import delivered, late_of, whole
-from delayq.nodes import LATENESS
+from delayq.nodes import LATENESS, SAME_NAME
 from delayq.times import format_instant
 
 __all__ = [
@@ -33,6 +33,7 @@ SECTIONS: Final = {
     "the clock of this worker": "delayqclockskew",
     "Redis does not answer": "delayqredisdown",
     "ZooKeeper": "delayqzookeeperlost",
+    SAME_NAME: "delayqownerschange",
     "ask for the rewrite": "delayqredisrewriteneeded",
     "not what this process has seen before": "delayqalarm",
 }
@@ -87,7 +88,9 @@ def check_lateness(facts: Facts) -> Iterator[Check]:
         f"{late} of the {total} messages of the last 10 minutes were delivered more than 1 s after their due time, "
         f"the p99 is {longest}"
     )
-    mend = "see what else is told here, and whether a target is slow; what was paused, limited or retried counts, too"
+    mend = (
+        "see the other findings, and whether a target is slow; messages that were paused, limited or retried count, too"
+    )
     yield Check(
         "lateness", WARN if p99 > LATE / 1_000 or late > TOO_MANY * total else INFO, text, mend, runbook="delayqlate"
     )

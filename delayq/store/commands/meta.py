@@ -24,6 +24,7 @@ __all__ = [
     "layout",
     "layouts",
     "meta",
+    "node_line",
     "nodes",
     "publish_node",
     "redis_now",
@@ -128,6 +129,11 @@ def bump_era(latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
 def redis_now() -> Command[int]:
     """The time of Redis, Unix ms."""
     return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+
+
+def node_line(name: str) -> Command[bytes | None]:
+    """A node's line as it is in Redis."""
+    return plain("HGET", NODES, name, read=lambda reply: reply)
 
 
 def publish_node(name: str, line: bytes) -> Command[None]:
