@@ -45,7 +45,7 @@ MOST: Final = 10**12
 LONGEST_REASON: Final = 200
 MOST_STEPS: Final = 64
 MOST_PATHS: Final = 100
-#: Bytes of a policy, as it stands in Redis: everybody reads all of them.
+#: Bytes of a policy, as it stands in Redis: all workers and clients read all of them.
 LONGEST_TEXT: Final = 4_096
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

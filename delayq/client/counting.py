@@ -257,7 +257,7 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
 def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence[Census]) -> tuple[bool, int | None]:
     """Whether what a census tells is exact, and when it was so.
 
-    It is exact if there are no messages at all. Who may know of some topics only is not told whether there are others.
+    It is exact if there are no messages at all. A key that may read some topics only does not learn that.
     """
     if found or wanted.among is not None:
         return False, min((one.began for one in found), default=max(stats.now for stats in queues.values()))

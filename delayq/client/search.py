@@ -57,7 +57,7 @@ _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 class SearchPage(msgspec.Struct, frozen=True):
     """Messages by due, how many were looked at for them, and the token of the next page (None: this is the last).
 
-    With `among` in the filter `looked` counts messages of these topics only: whoever may not know of others is not told of them.
+    With `among` in the filter, `looked` counts messages of these topics only, so that it reveals nothing about others.
     """
 
     messages: list[Found]

@@ -1,4 +1,4 @@
-"""The alerts of Prometheus, and the finding that each of them has: what is alarming there must not be quiet here.
+"""The alerts of Prometheus, and the finding that each of them has, so that nothing looks well while an alert fires.
 
 observability/alerts.yaml has the rules. A test compares both lists and makes each finding.
 """
@@ -38,8 +38,8 @@ ALERTS: Final[Mapping[str, str]] = {
 
 #: The alerts without a finding, and why.
 ONLY_PROMETHEUS: Final[Mapping[str, str]] = {
-    "DelayqNoApi": "processes of the API write nothing into Redis, so only who scrapes them knows that none is there",
-    "DelayqApiErrors": "each process of the API counts its own answers, and only who scrapes all of them has the share",
+    "DelayqNoApi": "processes of the API write nothing into Redis, so only Prometheus, which scrapes them, knows that none runs",
+    "DelayqApiErrors": "each process of the API counts its own answers, and only Prometheus, which scrapes all of them, has the share",
     "DelayqDueBacklogGrowing": "a trend of 15 minutes, and Redis has no history; messages are `late` then",
     "DelayqHeldGrows": "a trend of 10 minutes, and Redis has no history; held messages are a figure of the overview",
 }

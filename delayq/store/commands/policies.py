@@ -23,7 +23,8 @@ __all__ = [
     "set_policies",
 ]
 
-#: Everybody reads all of them: so many pauses may stand there, limits that resumes have left among them, and so many policies.
+#: All workers and clients read all of them: so many pauses may stand there, with the limits that resumes have left, and so many
+#: policies.
 MOST_OF_EACH: Final = 500
 #: So many of each on the topics of one API key.
 MOST_OF_A_KEY: Final = 100

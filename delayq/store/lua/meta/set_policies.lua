@@ -1,7 +1,7 @@
 -- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
 -- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it; beside it
--- stands when it was made. Everybody reads all of them, so there are bounds: on pauses together with the limits that resumes
--- have left, and on policies. A change that replaces or removes one is never refused for that.
+-- stands when it was made. All workers and clients read all of them, so there are bounds: on pauses together with the limits
+-- that resumes have left, and on policies. A change that replaces or removes one is never refused for that.
 -- KEYS: policies audit
 -- ARGV: now, who makes the version (10 digits), the number of the version that the caller has seen ('' = any), a version
 --       to get beyond ('' = none), entry (see include/audit) or '', how many of each kind there may be, how many on the topics of

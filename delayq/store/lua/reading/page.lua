@@ -8,7 +8,7 @@
 --       of it, 'key' = its ordering key, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
 --       too (none = any)
 -- Returns: {now, watermark or '', due and ticket of the last one looked at ('' '' = this is the end), how many were looked at,
---          how many of these have such a topic as the last patterns want: who may know of no others is told that number,
+--          how many of these have a topic that one of the last patterns covers: callers that may read no others get that number,
 --          then of each: ticket, due, what is told of the record, attempts or '', reason or ''}
 -- @flags no-writes
 -- @include clock record properties carries glob
