@@ -70,6 +70,20 @@ async def test_a_page_of_large_messages_ends_early(
     assert {one["id"] for one in first["deadLetters"]}.isdisjoint(one["id"] for one in second["deadLetters"])
 
 
+async def test_a_page_goes_on_until_it_has_one_or_its_time_is_over(
+    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MOST_STEPS", 1), ("PAGE_BYTES", 1), ("MOST_SECONDS", 3_600)):
+        monkeypatch.setattr(routes_dead_letters, name, value)
+    await bury(api, worker, *[f"m{i:02}" for i in range(60)])
+    await bury(api, worker, "last", topic="sms")
+    page = (await api.get("/v1/dead-letters?topic=sms&limit=1")).json()
+    assert [one["id"] for one in page["deadLetters"]] == ["last"]
+    monkeypatch.setattr(routes_dead_letters, "MOST_SECONDS", 0)
+    page = (await api.get("/v1/dead-letters?topic=sms&limit=1")).json()
+    assert (page["deadLetters"], page["nextPageToken"] is None) == ([], False)
+
+
 async def test_redriven_ones_are_due_and_the_others_told(api: httpx2.AsyncClient, worker: Worker) -> None:
     await bury(api, worker, "a", "b")
     await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
