@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-import msgspec
 import starlette.requests
 import structlog
 from starlette.responses import Response
@@ -16,8 +15,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api.auth.caller import ANYBODY, Caller
 from api.auth.keys_file import Door
+from api.memory import LARGE, need_room
 from api.metrics import Metrics
 from api.wire.problems import Headers, Problem, problem_of
+from delayq.json_text import encode
 
 __all__ = ["JSON", "Answer", "Handler", "Request", "Resource", "answer_problem", "encode"]
 
@@ -77,9 +78,15 @@ class Request(starlette.requests.Request):
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body") or message["type"] != "http.request":
-            return await self._rest(message, limit)  # a timer costs as much as all the rest, so only here there is one
+            body = await self._rest(message, limit)  # a timer costs as much as all the rest, so only here there is one
         if len(body) > limit:
             raise _too_large(limit)
+        if len(body) >= LARGE:
+            try:
+                need_room(len(body))
+            except MemoryError:
+                detail = "The API has too little memory for a request of this size; nothing was done. Repeat later."
+                raise Problem("overloaded", detail) from None
         return body
 
     async def _rest(self, message: Message, limit: int) -> bytes:
@@ -109,9 +116,6 @@ def _is_json(content_type: bytes) -> bool:
 
 def _too_large(limit: int) -> Problem:
     return Problem("too-large", f"A request has at most {limit} bytes; send less, or several batches.")
-
-
-encode = msgspec.json.Encoder().encode
 
 
 class Answer(Response):

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from api import asgi
 from api.asgi import answer_problem
+from api.memory import LARGE, need_room
 from api.wire.problems import Problem
 from delayq import Settings
 from delayq.listening import listen, shown
@@ -229,6 +230,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes = 0
+        if len(body) >= LARGE:
+            need_room(0)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -34,6 +34,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq import json_text
 from delayq.errors import InvalidMessage
 from delayq.interrupts import raise_if_interrupt
 from delayq.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
@@ -203,7 +204,7 @@ def _json(body: Any) -> bytes:
         if isinstance(body, msgspec.Raw):
             msgspec.json.decode(body)  # whoever gets the message must be able to: no 1e400
             return msgspec.json.format(bytes(body), indent=-1)
-        encoded = msgspec.json.encode(body)
+        encoded = json_text.encode(body)
         if b"null" in encoded:  # what NaN becomes, too
             _refuse_nan(msgspec.to_builtins(body, enc_hook=lambda _raw: None))
         return encoded

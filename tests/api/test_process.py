@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +100,36 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
         half.sendall(MESSAGE)
         assert half.recv(10_000).startswith(b"HTTP/1.1 201 ")
         assert process.ended() == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can limit the memory of a running process")
+def test_without_memory_it_blames_no_caller_and_lives(valkey: ServerUnderTest, tmp_path: Path) -> None:
+    """Each batch is scheduled, or answered 503, or its connection closes: never a 4xx, and never a crash in C."""
+    batch = json.dumps({"messages": [json.loads(MESSAGE) | {"body": "x" * 250} for _ in range(700)]}).encode()
+    seen: Counter[int | str] = Counter()
+
+    def send(process: Api, _: int) -> None:
+        for _ in range(4):
+            try:
+                status, answer = process.request("POST", "/v1/messages:batch", batch)
+            except httpx2.TransportError:
+                seen["closed"] += 1
+                continue
+            seen[status] += 1
+            assert status == 503 or all(one["status"] == 201 for one in answer["results"]), answer
+
+    with api_process(valkey.url, tmp_path) as process:
+        assert process.request("POST", "/v1/messages:batch", batch)[0] == 200
+        used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_AS)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (used + 4_000_000, hard))
+        with ThreadPoolExecutor(20) as senders:
+            list(senders.map(partial(send, process), range(40)))
+        assert seen.keys() <= {200, 503, "closed"}
+        assert seen[503] + seen["closed"] > 0
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (hard, hard))
+        assert process.request("POST", "/v1/messages", MESSAGE)[0] == 201
+        assert process.stop() == 0
 
 
 def test_its_log_is_json_where_nobody_looks_on(valkey: ServerUnderTest, tmp_path: Path) -> None:
