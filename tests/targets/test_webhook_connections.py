@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -75,6 +76,29 @@ def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_is_ask
 def test_another_address_is_tried_where_one_is_away(receiver: Receiver, webhooks: Webhooks, names: Names) -> None:
     names["hooks.example"] = ["127.0.0.9", LOCALHOST]
     assert outcomes(webhooks(receiver.url("hooks.example")).send([delivery("a")], SEND_SECONDS)) == ["ok"]
+
+
+def test_an_address_that_gives_no_answer_is_tried_last_until_it_answers_again(
+    receiver: Receiver, webhooks: Webhooks, names: Names
+) -> None:
+    """Else a retry would go to it each time, and a message would burn its attempts there."""
+    with socket.create_server(("127.0.0.9", receiver.port)) as bad:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    bad.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        names["hooks.example"] = ["127.0.0.9", LOCALHOST]
+        hook = webhooks(receiver.url("hooks.example"))
+        assert outcomes(hook.send([delivery(one) for one in "abc"], SEND_SECONDS)) == ["unknown", "ok", "ok"]
+        names["hooks.example"] = ["127.0.0.9"]
+        assert outcomes(hook.send([delivery("d")], SEND_SECONDS)) == ["unknown"]
+        bad.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert receiver.ids == ["b", "c"]
 
 
 def test_a_connection_is_not_kept_for_long(receiver: Receiver, webhooks: Webhooks) -> None:

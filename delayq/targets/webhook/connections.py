@@ -136,19 +136,22 @@ class Connections:
         self._clock = clock
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        self._failed: frozenset[ResolvedAddress] = frozenset()  # since they last answered
         self._closed = False
 
     def take(self, addresses: Sequence[ResolvedAddress], deadline: int, connect_timeout: int) -> Connection:
         """A connection to one of these addresses, kept or new; raises OSError.
 
-        A new one may take `connect_timeout` ms for each address, until `deadline` (monotonic ms).
+        A new one may take `connect_timeout` ms for each address, until `deadline` (monotonic ms). An address that failed is
+        tried last until it answers again, or it would take the time and the attempts that another one needs.
         """
         kept = self._kept(addresses)
         if kept is not None:
             kept.wire.deadline = deadline
             return kept
         error = OSError("there is no address")
-        for address in addresses:
+        self._failed &= frozenset(addresses)
+        for address in sorted(addresses, key=self._failed.__contains__):
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 raise TimeoutError("no connection in time")
@@ -156,6 +159,7 @@ class Connections:
                 sock = self._connect(address, min(left, connect_timeout) / 1000)
             except OSError as failed:
                 error = failed
+                self._failed |= {address}
                 continue
             return Connection(address, Wire(sock, self._clock, deadline), self.origin)
         raise error
@@ -188,6 +192,7 @@ class Connections:
 
     def give_back(self, connection: Connection, response: httpcore2.Response | None) -> None:
         """Keep the connection if it can be used again: its last answer is read, and nothing follows it."""
+        self._failed = self._failed - {connection.address} if response else self._failed | {connection.address}
         clean = connection.http.is_idle() and not connection.surplus
         if clean:
             connection.wire.acknowledge()
