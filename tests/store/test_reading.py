@@ -87,6 +87,20 @@ def test_the_figures_tell_what_there_is(q: Queue) -> None:
     assert counters == {"scheduled": 8, "forwarded": 1, "buried": 1, "cancelled": 1, "cancelled_in_flight": 1}
 
 
+def test_the_names_of_parked_sets_are_told_as_far_as_they_are_wanted(q: Queue) -> None:
+    q.given(*(row(f"m{number}", at=20_000, topic=f"orders.{number}") for number in range(6)))
+    for number, one in enumerate(q.take(now=20_000)):
+        q.park(("t:kafka", "t:*", "k:lane", "h:a", "h:b", "h:c")[number], one)
+    every = {"t:kafka", "t:*", "k:lane", "h:a", "h:b", "h:c"}
+    assert set(q.stats().parked_sets) == every
+    for most in (0, 2, 3, 9):
+        told = q.run(commands.stats(q.keys, most_held=most))
+        assert set(told.parked_sets) & {"t:kafka", "t:*", "k:lane"} == {"t:kafka", "t:*"}
+        assert len(told.parked_sets) == 2 + min(most, 3)
+        assert set(told.parked_sets) <= every
+        assert (told.parked, told.epoch) == (6, q.epoch)
+
+
 def test_every_message_is_accounted_for_whatever_becomes_of_it(q: Queue) -> None:
     names = ["acked", "cancelled", "flying", "parked", "discarded", "redriven", "retried", "appended", "dead", "gone"]
     q.given(*(row(name, at=20_000, topic="news" if name == "appended" else "orders") for name in names))

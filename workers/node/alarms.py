@@ -138,7 +138,9 @@ class Alarms:
             self.own = refused + [text for about, text in self._lost.items() if about == GONE]
 
     def _look(self) -> None:
-        stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
+        stats = self.stats = self._store.run_all(
+            commands.stats(queue_keys(queue), most_held=MOST_HELD) for queue in self.queues
+        )
         self.parked = sum(one.parked for one in stats)
         self._look_at_held(stats)
         self._look_at_streams()

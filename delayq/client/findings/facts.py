@@ -71,7 +71,8 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     stats: list[QueueStats] = []
     routes: list[RouteState] = []
     if layouts:
-        stats = all_good((yield [commands.stats(queue_keys(one)) for layout in layouts for one in layout.numbers]))
+        queues = [queue_keys(one) for layout in layouts for one in layout.numbers]
+        stats = all_good((yield [commands.stats(one, most_held=MOST_HELD + 1) for one in queues]))
         routes = yield from route_states(nodes, stats)
     held = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)]
     count = [commands.count_parked(queue_keys(queue), name) for queue, name in held] if len(held) <= MOST_HELD else []

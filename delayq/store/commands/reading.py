@@ -240,7 +240,10 @@ def lowest_due(key: str) -> Command[int | None]:
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one queue; counts are messages, times ms. A closed one takes no new messages."""
+    """The figures of one queue; counts are messages, times ms. A closed one takes no new messages.
+
+    `parked_sets` has the names of all parked sets, or of those of routes and as many of topics as were asked for.
+    """
 
     queue: int
     now: int
@@ -305,10 +308,15 @@ def write_off(keys: QueueKeys, *, entry: str = "") -> Command[int]:
     return Command("write_off", (keys.state, keys.pool, keys.audit), (entry, *ENDS), int)
 
 
-def stats(keys: QueueKeys, *, now: Now = "") -> Command[QueueStats]:
-    """The figures of one queue."""
+def stats(keys: QueueKeys, *, most_held: int | None = None, now: Now = "") -> Command[QueueStats]:
+    """The figures of one queue. With `most_held` it has the names of so many parked sets of topics, and of no ordering key."""
 
     def read(reply: list[Any]) -> QueueStats:
         return _read_stats(keys.number, reply)
 
-    return Command("stats", (keys.state, keys.queue, keys.pool, keys.final, keys.dead), (now,), read)
+    return Command(
+        "stats",
+        (keys.state, keys.queue, keys.pool, keys.final, keys.dead),
+        (now, "" if most_held is None else most_held),
+        read,
+    )
