@@ -70,7 +70,7 @@ _KEYS_LENGTH: Final = 26
 _BODY_LENGTH: Final = 31
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
-#: Properties that one message may have at most, whatever a client allows: the scripts cannot append more at once.
+#: Properties of a message that is delivered, at most, whatever a client allows: the scripts cannot append more at once.
 MOST_PROPERTIES: Final = 1_000
 
 _LENGTHS = Struct(">BBBBBHBHI")
@@ -248,7 +248,7 @@ def _properties_fit(raw: bytes, at: int, end: int) -> bool:
         at = start + (raw[at] << 8) + raw[at + 1]
         raw[start:at].decode()
         texts += 1
-    return at == end and texts % 2 == 0 and texts <= 2 * MOST_PROPERTIES
+    return at == end and texts % 2 == 0
 
 
 def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:
@@ -327,6 +327,13 @@ class Record:
                 raise CorruptRecord("its properties are damaged")
         except ValueError as error:  # UnicodeDecodeError is one
             raise CorruptRecord(str(error)) from None
+
+    def check_deliverable(self) -> None:
+        """Raise CorruptRecord if it has more properties than can be delivered. A property takes 4 bytes at least."""
+        if self._properties_end - self._keys_end > 4 * MOST_PROPERTIES:
+            count = sum(1 for _ in _texts(self._raw, self._keys_end, self._properties_end)) // 2
+            if count > MOST_PROPERTIES:
+                raise CorruptRecord(f"it has {count} properties, and {MOST_PROPERTIES} is the most")
 
     def _check_flags(self, ordering: int, options: bytes) -> None:
         """Whether the flags are those of a message with this ordering key (its length) and these options."""

@@ -48,7 +48,7 @@ class Grant(msgspec.Struct, frozen=True):
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
-    All that may change in it is changed by `InFlight`. Raises CorruptRecord if the record cannot be read.
+    All that may change in it is changed by `InFlight`. Raises CorruptRecord if the record cannot be read, or delivered.
     """
 
     __slots__ = (
@@ -75,6 +75,7 @@ class InFlightMessage:
         self.score = score
         self.attempts = attempts
         self.record = Record(raw)
+        self.record.check_deliverable()
         self.size = len(raw)
         self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock that pulls go by
         self.route: Route | None = None

@@ -1,5 +1,5 @@
--- Whether a record can be read, field by field: what is not sound here, codec.Record refuses as well, and the other way
--- round. Only the body may have any bytes.
+-- Whether a record can be read and delivered, field by field: what is not sound here, codec.Record or its check_deliverable
+-- refuses as well, and the other way round. Only the body may have any bytes.
 local find, sub, match = string.find, string.sub, string.match
 
 -- The bytes that a character has to have behind its first one: how many, and from where to where the second is.
