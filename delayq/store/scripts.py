@@ -59,8 +59,13 @@ def written(name: str) -> str:
 
 
 def source(name: str) -> str:
-    """The script with its includes in place."""
+    """The script with its includes and its guards in place."""
+    whole = _GUARD.sub(lambda match: _guard(match.group(1).split()), _included(name))
+    commands = guarded(name)
+    return f"{_guard(commands)}\n{whole}" if commands else whole
 
+
+def _included(name: str) -> str:
     def included(match: re.Match[str]) -> str:
         texts = ((_FOLDER / "include" / f"{part}.lua").read_text(encoding="utf-8") for part in match.group(1).split())
         return _INCLUDE.sub(included, "\n".join(texts))
@@ -70,14 +75,14 @@ def source(name: str) -> str:
 
 def called(name: str) -> frozenset[str]:
     """The commands that a script may run, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
-    text = source(name)
+    text = _included(name)
     tried = (one.replace("', '", "|").lower() for one in _TRY.findall(text))
     return frozenset((*(one.lower() for one in _CALL.findall(text)), *tried))
 
 
 def guarded(name: str) -> tuple[str, ...]:
     """The commands that a script asks for before it begins; none for one that only reads, or that runs but one command."""
-    text = source(name)
+    text = _included(name)
     flags, first = _FLAGS.search(text), _FIRST.search(text)
     commands = set(_CALL.findall(text))
     if len(commands) < 2 or (flags is not None and "no-writes" in flags.group(1)):
@@ -106,9 +111,7 @@ def load(name: str) -> Script:
     whole = source(name)
     wanted = _FLAGS.search(whole)
     head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
-    commands = guarded(name)
-    body = _COMMENT.sub("", _GUARD.sub(lambda match: _guard(match.group(1).split()), whole))
-    text = "\n".join((head, *([_guard(commands)] if commands else ()), body))
+    text = f"{head}\n{_COMMENT.sub('', whole)}"
     marks = _MARK.findall(whole)
     included = " ".join(_INCLUDE.findall(written(name))).split()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
