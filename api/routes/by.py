@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import structlog
@@ -10,7 +11,7 @@ from api.asgi import Request
 from api.auth.sessions import from_a_page
 from api.service import Service
 from api.wire.problems import Problem
-from delayq.client.audit import By
+from delayq.client.audit import By, new_act
 
 __all__ = ["by_application", "by_hand", "tell"]
 
@@ -18,6 +19,9 @@ __all__ = ["by_application", "by_hand", "tell"]
 ANYBODY = "anybody"
 #: Ids in one event of the log.
 MOST = 500
+#: How long ago an act of several requests may have begun, in ms.
+LONGEST_ACT = 3_600_000
+_ACT = re.compile(r"\d{13}-[0-9a-f]{8}")
 log = structlog.get_logger("api")
 
 
@@ -30,6 +34,7 @@ def by_hand(request: Request, reason: str | None = None) -> By:
         key="" if key is None else key.id,
         address=client[0] if client else "",
         reason=_header(request) if reason is None else reason,
+        act=_act(request),
         patterns=request.caller.patterns("admin"),
     )
     by.check()
@@ -41,6 +46,18 @@ def by_application(request: Request, reason: str | None = None) -> By | None:
     key = request.caller.key
     written = (key is not None and key.audit) or from_a_page(request.scope["headers"])
     return by_hand(request, reason) if written else None
+
+
+def _act(request: Request) -> str:
+    """The act that a request is a part of, by the header Delayq-Act: what a page does in several requests. It is one that began
+    lately; otherwise the request is an act of its own.
+    """
+    found = [value for name, value in request.scope["headers"] if name == b"delayq-act"]
+    act = found[0].decode("latin-1") if found else ""
+    own = new_act()
+    if _ACT.fullmatch(act) and abs(int(own[:13]) - int(act[:13])) <= LONGEST_ACT:
+        return act
+    return own
 
 
 def _header(request: Request) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.audit import By, entry_of
+from delayq.client.audit import By, entry_of, one_act
 from delayq.client.plan import Context
 from delayq.message import RUN_PROPERTY
 from delayq.store import commands
@@ -53,7 +53,8 @@ def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iter
 
     What was cancelled for certain may be scheduled again at once: the corrected run needs nothing for that.
     """
-    entry = entry_of(by, "undo_backfill", context.retention)
+    by = one_act(by)
+    entry = entry_of(by and msgspec.structs.replace(by, run=run), "undo_backfill", context.retention)
     undone = Undone()
     left = _queues(store, context, -1)
     while left:

@@ -121,10 +121,10 @@ def who() -> str:
 
 
 def by_me(reason: str) -> By:
-    """Who gives the command, and why, for the audit."""
-    from delayq.client.audit import By
+    """Who gives the command, and why, for the audit: what one command does is one act."""
+    from delayq.client.audit import By, new_act
 
-    return By(actor=who(), reason=reason)
+    return By(actor=who(), reason=reason, act=new_act())
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:

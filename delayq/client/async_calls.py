@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec import UNSET, UnsetType
 
 from delayq.client import operations, policies
-from delayq.client.audit import AuditPage, By, WantedEntries, audit
+from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
@@ -204,7 +204,7 @@ class AsyncCalls:
 
     async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.cancel(await self.context(), ids, by=by))
+        return await self._run(operations.cancel(await self.context(), ids, by=one_act(by)))
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
@@ -212,7 +212,7 @@ class AsyncCalls:
         Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
         each queue: so the same call again gives the same answers.
         """
-        return await self._run(operations.by_key(await self.context(), key, partial(operations.cancel, by=by)))
+        return await self._run(operations.by_key(await self.context(), key, partial(operations.cancel, by=one_act(by))))
 
     async def reschedule(
         self,
@@ -241,7 +241,7 @@ class AsyncCalls:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
         """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.deliver_now(await self.context(), ids, force=force, by=by))
+        return await self._run(operations.deliver_now(await self.context(), ids, force=force, by=one_act(by)))
 
     async def deliver_now_by_key(
         self, key: str, *, force: bool = False, by: By | None = None
@@ -250,7 +250,7 @@ class AsyncCalls:
 
         Those that have ended are among them, as in `cancel_by_key`, and say how.
         """
-        each = partial(operations.deliver_now, force=force, by=by)
+        each = partial(operations.deliver_now, force=force, by=one_act(by))
         return await self._run(operations.by_key(await self.context(), key, each))
 
     async def get(self, id: str) -> Found | None:
@@ -334,7 +334,7 @@ class AsyncCalls:
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return await self._run(operations.redrive(await self.context(), ids, by=by))
+        return await self._run(operations.redrive(await self.context(), ids, by=one_act(by)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
@@ -342,7 +342,7 @@ class AsyncCalls:
 
     async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
-        return await self._run(operations.discard(await self.context(), ids, by=by))
+        return await self._run(operations.discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""

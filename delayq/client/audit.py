@@ -6,14 +6,16 @@ The order is that of (time, number in its ms, queue): what stands under a place 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from secrets import token_hex
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
 from delayq.client.plan import Context, Plan
 from delayq.client.tokens import read_token, token_of
+from delayq.clock import SystemClock
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
 from delayq.patterns import check_pattern, compiled
@@ -34,6 +36,8 @@ __all__ = [
     "check_span",
     "ended_by",
     "entry_of",
+    "new_act",
+    "one_act",
 ]
 
 LONGEST_REASON: Final = 200
@@ -55,6 +59,11 @@ WHOLE: Final = -1
 #: clock when it has begun.
 LOOK: Final = 50
 APART: Final = 20
+#: By how many ms the clocks of Redis and of whoever acts may be apart, and acts that a token knows.
+SKEW: Final = 10_000
+MOST_ACTS: Final = 50
+#: Messages that one entry of a page names.
+MOST_NAMED: Final = 500
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,13 +71,15 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `changed` gets the ids of the messages that are written down as changed by him: not of those that were so already.
     `patterns` are those of the topics that his key may change, if they are not all: they bound how many pauses and policies
-    he may make, and are not written down.
+    he may make, and are not written down. What is done as one `act` is one entry; `run` is the backfill that it is done to.
     """
 
     actor: str
     key: str = ""
     address: str = ""
     reason: str = ""
+    act: str = ""
+    run: str = ""
     changed: list[str] = []
     patterns: tuple[str, ...] | None = None
 
@@ -91,13 +102,25 @@ def entry_of(by: By | None, action: Action, retention: Retention) -> str:
     return f"{retention.audit_most} {retention.audit_window} {said}"
 
 
+def new_act() -> str:
+    """A name for an act: when it begins (Unix ms), and a number by which it differs from others."""
+    return f"{SystemClock().now()}-{token_hex(4)}"
+
+
+def one_act(by: By | None) -> By | None:
+    """The same, for changes that are one act together, unless they are part of one already."""
+    if by is None or by.act:
+        return by
+    return msgspec.structs.replace(by, act=new_act())
+
+
 def changed_by(by: By | None) -> list[str] | None:
     """Where the ids go of what is changed by somebody."""
     return None if by is None else by.changed
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """A change by hand, and the queue of its messages (None: it concerned the whole)."""
+    """A change by hand, and the queue of its messages (None: it concerned the whole, or messages of several)."""
 
     queue: int | None
     change: Audited
@@ -167,7 +190,10 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
             of_messages = self.id is not None or self.key is not None or self.topic is not None
             return change if self.may is None and not of_messages else None
         messages = tuple(one for one in change.messages if self._takes(one))
-        return msgspec.structs.replace(change, messages=messages) if messages else None
+        if not messages:
+            return None
+        of_all = self.id is None and self.key is None and self.topic is None and self.may is None
+        return msgspec.structs.replace(change, messages=messages, count=change.count if of_all else len(messages))
 
     def _takes(self, one: AuditedMessage) -> bool:
         if self.id is not None and one.id != self.id and not (Layout.has_suffix(one.id) and one.id[:-5] == self.id):
@@ -192,6 +218,71 @@ class _Place(NamedTuple):
     queue: int
 
 
+class _Behind(NamedTuple):
+    """Behind which entry a page begins, and the acts that were told before, of which other queues may have older entries."""
+
+    at: int
+    number: int
+    queue: int
+    acts: tuple[str, ...] = ()
+
+
+class _Taken:
+    """The entries of a page. What several queues have of one act is one of them."""
+
+    def __init__(self, wanted: WantedEntries, told: Iterable[str]) -> None:
+        self.entries: list[AuditEntry] = []
+        self._wanted = wanted
+        self._told = dict.fromkeys(told)
+        self._of_acts: dict[str, int] = {}
+
+    def take(self, place: _Place, change: Audited, *, more: bool) -> None:
+        """Take an entry if it is wanted; without `more` only what belongs to an act that is here."""
+        act = f"{change.act} {change.actor} {change.key}" if change.act else ""  # nobody has a part in another's act
+        at = self._of_acts.get(act)
+        if act in self._told or (at is None and not more):
+            return
+        if (shown := self._wanted.of(change)) is None:
+            return
+        entry = AuditEntry(None if place.queue == WHOLE else place.queue, shown)
+        if at is not None:
+            self.entries[at] = _together(self.entries[at], entry)
+            return
+        if act:
+            self._of_acts[act] = len(self.entries)
+        self.entries.append(entry)
+
+    def began(self) -> int | None:
+        """When the oldest act of the page began, about (Unix ms); None if there is none."""
+        return min((began - SKEW for act in self._of_acts if (began := _began(act)) is not None), default=None)
+
+    def behind(self, place: _Place) -> _Behind:
+        """Where the next page begins. Of many acts it knows those that began first: these may have entries for longest."""
+        acts = sorted((_began(act) or 0, act) for act in (*self._told, *self._of_acts))
+        return _Behind(*place, tuple(act for began, act in acts if began - SKEW <= place.at)[:MOST_ACTS])
+
+
+def _began(act: str) -> int | None:
+    text = act.partition("-")[0]
+    return int(text) if text.isdigit() else None
+
+
+def _together(newer: AuditEntry, older: AuditEntry) -> AuditEntry:
+    """Two entries of one act as one."""
+    one, other = newer.change, older.change
+    details = [other.detail] if older.queue is None and other.detail else [other.detail, one.detail]
+    return AuditEntry(
+        newer.queue if newer.queue == older.queue else None,
+        msgspec.structs.replace(
+            one,
+            messages=(*one.messages, *other.messages)[:MOST_NAMED],
+            detail="\n".join(dict.fromkeys(filter(None, details))),
+            count=one.count + other.count,
+            since=min(one.since, other.since),
+        ),
+    )
+
+
 def audit(
     context: Context, limit: int, token: str | None = None, wanted: WantedEntries | None = None
 ) -> Plan[AuditPage]:
@@ -202,9 +293,11 @@ def audit(
         raise InvalidMessage("limit", "is at least 1")
     oldest = "-" if wanted.since is None else str(wanted.since)
     before = "+" if wanted.until is None else f"({wanted.until}-0"
-    behind = None if token is None else read_token(token, wanted.asked, _Place)
+    begin = None if token is None else read_token(token, wanted.asked, _Behind)
+    behind = None if begin is None else _Place(*begin[:3])
     queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]
-    taken: list[AuditEntry] = []
+    taken = _Taken(wanted, () if begin is None else begin.acts)
+    full: _Place | None = None  # where the page has ended; behind it only the rest of its acts is looked for
     looked, step = 0, STEP
     while looked < MOST_LOOKS:
         asked = [commands.audited(_stream(queue), step, _newest(queue, behind) or before, oldest) for queue in queues]
@@ -219,17 +312,19 @@ def audit(
             if known_to is not None and place < known_to:
                 break
             behind, looked = place, looked + 1
-            if (shown := wanted.of(change)) is not None:
-                taken.append(AuditEntry(None if place.queue == WHOLE else place.queue, shown))
-                if len(taken) == limit:
-                    return AuditPage(taken, token_of(place, wanted.asked))
+            taken.take(place, change, more=full is None)
+            if full is None and len(taken.entries) == limit:
+                full = place
+        began = taken.began()
+        if full is not None and (known_to is None or began is None or known_to.at < began):
+            return AuditPage(taken.entries, token_of(taken.behind(full), wanted.asked))
         if known_to is None:
-            return AuditPage(taken, None)
+            return AuditPage(taken.entries, None)
         queues = [queue for queue, page in pages.items() if page]
         told = sum(len(one.messages) for page in pages.values() for one in page)
         step = min(2 * step, MOST_STEP) if told < FEW else STEP
     assert behind is not None
-    return AuditPage(taken, token_of(behind, wanted.asked))
+    return AuditPage(taken.entries, token_of(taken.behind(full or behind), wanted.asked))
 
 
 def _stream(queue: int) -> str:
@@ -253,8 +348,9 @@ def ended_by(found: Found) -> Plan[Found]:
     """A message that was ended by hand, with who did it, if that was written down."""
     assert found.ended is not None
     stream = queue_keys(found.queue).audit
-    (entries,) = yield [commands.audited(stream, LOOK, str(found.ended + APART), str(found.ended - APART))]
+    # The entry of an act that takes a while is as old as its last change.
+    (entries,) = yield [commands.audited_from(stream, LOOK, str(found.ended - APART))]
     for entry in entries if isinstance(entries, list) else ():
-        if any(one.id == found.id for one in entry.messages):
+        if entry.since <= found.ended + APART and any(one.id == found.id for one in entry.messages):
             return msgspec.structs.replace(found, ended_by=entry.actor)
     return found

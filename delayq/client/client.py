@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec import UNSET, UnsetType
 
 from delayq.client import operations, policies
-from delayq.client.audit import AuditPage, By, WantedEntries, audit
+from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
@@ -205,7 +205,7 @@ class Client:
 
     def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return self._run(operations.cancel(self.context(), ids, by=by))
+        return self._run(operations.cancel(self.context(), ids, by=one_act(by)))
 
     def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
@@ -213,7 +213,7 @@ class Client:
         Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
         each queue: so the same call again gives the same answers.
         """
-        return self._run(operations.by_key(self.context(), key, partial(operations.cancel, by=by)))
+        return self._run(operations.by_key(self.context(), key, partial(operations.cancel, by=one_act(by))))
 
     def reschedule(
         self,
@@ -242,14 +242,14 @@ class Client:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
         """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
-        return self._run(operations.deliver_now(self.context(), ids, force=force, by=by))
+        return self._run(operations.deliver_now(self.context(), ids, force=force, by=one_act(by)))
 
     def deliver_now_by_key(self, key: str, *, force: bool = False, by: By | None = None) -> list[Rescheduled | Any]:
         """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown).
 
         Those that have ended are among them, as in `cancel_by_key`, and say how.
         """
-        each = partial(operations.deliver_now, force=force, by=by)
+        each = partial(operations.deliver_now, force=force, by=one_act(by))
         return self._run(operations.by_key(self.context(), key, each))
 
     def get(self, id: str) -> Found | None:
@@ -333,7 +333,7 @@ class Client:
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return self._run(operations.redrive(self.context(), ids, by=by))
+        return self._run(operations.redrive(self.context(), ids, by=one_act(by)))
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
@@ -341,7 +341,7 @@ class Client:
 
     def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
-        return self._run(operations.discard(self.context(), ids, by=by))
+        return self._run(operations.discard(self.context(), ids, by=one_act(by)))
 
     def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""

@@ -59,7 +59,7 @@ CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
     "apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get letters page"
     " redrive reschedule schedule set_policies spend",
-    "hdel hset pexpire xrevrange zcard zcount zlexcount zrange zrank zscore",
+    "hdel hset pexpire xrange xrevrange zcard zcount zlexcount zrange zrank zscore",
     _ALL,
 )
 WORKER: Final = _needs(

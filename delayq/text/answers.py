@@ -352,6 +352,10 @@ class AuditEntryOut(msgspec.Struct, omit_defaults=True):
     queue: int | UnsetType = UNSET
     messages: list[AuditMessageOut] | UnsetType = UNSET
     detail: str = ""
+    count: Annotated[
+        int | UnsetType, Meta(description="how many messages were changed, if that is more than are named")
+    ] = UNSET
+    run: Annotated[str, Meta(description="the run of the backfill that was undone")] = ""
 
 
 class AuditOut(msgspec.Struct, rename="camel"):
@@ -635,4 +639,6 @@ def _audit_entry_out(entry: AuditEntry) -> AuditEntryOut:
         UNSET if entry.queue is None else entry.queue,
         messages or UNSET,
         change.detail,
+        change.count if change.count > len(messages) else UNSET,
+        change.run,
     )

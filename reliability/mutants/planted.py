@@ -109,7 +109,7 @@ _SOURCE = (
     ),
     Planted(
         "a client that keeps the other connections to a server that became a replica",
-        "delayq/store/connect/threads.py",
+        "delayq/store/connect/peer.py",
         "return self._moves != self._server.moves",
         "return False",
         ("tests/store/test_wrong_server.py::test_connections_that_are_in_use_or_subscribed_are_left_too",),
@@ -250,6 +250,22 @@ _SOURCE = (
         'return "" if True else',
         ("tests/store/test_deadlines.py",),
         ("tests/store/test_deadlines.py",),
+    ),
+    Planted(
+        "an act of which each script writes an entry",
+        "delayq/store/lua/include/audit.lua",
+        "if last and last[2][2] == by then",
+        "if false then",
+        ("tests/store/test_audit.py",),
+        ("tests/store/test_audit.py",),
+    ),
+    Planted(
+        "an entry of the audit that names all messages",
+        "delayq/store/lua/include/audit.lua",
+        "#on + #line >= 4096",
+        "false",
+        ("tests/store/test_audit.py",),
+        ("tests/store/test_audit.py",),
     ),
     Planted(
         "a cancel that writes no entry into the audit",

@@ -10,8 +10,9 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
+from delayq.clock import SystemClock
 from delayq.config import Settings
-from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused
+from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused, bring_into
 from tests.support.keys import KeyFile
 
 
@@ -153,3 +154,25 @@ async def test_what_is_changed_in_the_console_is_done_by_hand_and_what_changes_n
     assert sorted(found) == sorted(events)
     assert {one["actor"] for one in entries} == {"anybody"}
     assert f"delayq_audit_entries_total {len(events)}.0" in (await api.get("/metrics")).text
+
+
+@pytest.mark.parametrize(("ago", "entries"), [(0, 1), (3_700_000, 2), (-3_700_000, 2)])
+async def test_requests_that_say_that_they_are_one_act_are_one_entry_for_an_hour(
+    api: httpx2.AsyncClient, worker: Worker, ago: int, entries: int
+) -> None:
+    act = {"Delayq-Act": f"{SystemClock().now() - ago}-00c0ffee"}
+    for queue in (0, 1):
+        id = await bring_into("dead", api, worker, queue)
+        answer = await api.post("/v1/dead-letters:redrive", json={"ids": [id]}, headers=act)
+        assert answer.json()["results"][0]["result"] == "scheduled"
+    found = (await api.get("/v1/audit")).json()["entries"]
+    assert [len(one["messages"]) for one in found] == [2 // entries] * entries
+
+
+async def test_many_messages_by_one_request_are_one_entry_with_their_number(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    ids = [await bring_into("dead", api, worker, queue) for queue in range(6)]
+    await api.post("/v1/dead-letters:discard", json={"ids": ids, "reason": "a test"})
+    (entry,) = (await api.get("/v1/audit")).json()["entries"]
+    assert (sorted(one["id"] for one in entry["messages"]), "queue" in entry) == (sorted(ids), False)

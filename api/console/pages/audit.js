@@ -10,7 +10,7 @@ import { Age, Time, TimeField } from "../parts/times.js";
 
 /**
  * @typedef {{ id: string, topic: string, keys: string[] }} Changed
- * @typedef {{ time: string, action: string, actor: string, key?: string, address?: string, reason?: string, queue?: number, messages?: Changed[], detail?: string }} Entry
+ * @typedef {{ time: string, action: string, actor: string, key?: string, address?: string, reason?: string, queue?: number, messages?: Changed[], detail?: string, count?: number, run?: string }} Entry
  */
 
 /** What can be asked for, in the API's own names. */
@@ -125,7 +125,7 @@ function Actor({ entry }) {
 /** What was changed: messages, each with its page, or what concerned none. @param {{ entry: Entry }} props */
 function What({ entry }) {
   const [open, setOpen] = useState(false);
-  const { messages = [], detail, queue } = entry;
+  const { messages = [], detail, queue, count, run } = entry;
   const shown = open ? messages : messages.slice(0, FEW);
   return html`${
       messages.length > 0 &&
@@ -143,6 +143,8 @@ function What({ entry }) {
         ${open ? t("audit.fewer") : t("audit.more", { count: messages.length - FEW })}
       </button>`
     }
+    ${count !== undefined && html`<small class="age">${t("audit.in_all", { count })}</small>`}
+    ${run && html`<code class="detail">${run}</code>`}
     ${detail && html`<code class="detail">${detail}</code>`}
     ${queue !== undefined && html`<small class="age"><a href=${href(["queues"], { queue })}>${t("findings.queue", { queue })}</a></small>`}
     ${messages.length === 0 && !detail && queue === undefined && "–"}`;

@@ -90,6 +90,8 @@ export function Bulk({ title, verb, action, total, path, close, pages, rate, dan
     let most = BATCH;
     let allowed = total;
     let more = false;
+    // All requests of this are one act: one entry of the audit.
+    const act = `${Date.now()}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, "0")}`;
     const aSecond = rate === undefined ? Infinity : Number(pace);
     own.current.stopped = false;
     setWords(told);
@@ -101,7 +103,7 @@ export function Bulk({ title, verb, action, total, path, close, pages, rate, dan
           const began = performance.now();
           const some = ids.slice(0, Math.max(1, Math.min(most, aSecond)));
           try {
-            const { results } = await ask("POST", path, { body: { ids: some, ...(reason && { reason }) } });
+            const { results } = await ask("POST", path, { body: { ids: some, ...(reason && { reason }) }, headers: { "Delayq-Act": act } });
             setWords((told = counted(told, results)));
           } catch (error) {
             // An API may take fewer ids a call than others.

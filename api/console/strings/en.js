@@ -593,6 +593,7 @@ export default {
   "audit.with_key": "key",
   "audit.more": { one: "and one more", other: "and {count} more" },
   "audit.fewer": "fewer",
+  "audit.in_all": { one: "one message in all", other: "{count} messages in all" },
   "audit.none": "Nothing was changed by hand so far.",
   "audit.none_so": "Nothing that was changed by hand is like that.",
   "audit.none_yet": "Nothing is like that among the newest entries; there are older ones.",

@@ -592,6 +592,7 @@ export default {
   "audit.with_key": "密钥",
   "audit.more": "另有 {count} 个",
   "audit.fewer": "收起",
+  "audit.in_all": "共 {count} 条消息",
   "audit.none": "还没有任何人工操作。",
   "audit.none_so": "没有符合条件的人工操作。",
   "audit.none_yet": "最新的记录中没有符合条件的；还有更早的记录。",

@@ -55,5 +55,8 @@ def audit(
 def _row(entry: AuditEntryOut) -> Sequence[object]:
     what: str | None = entry.detail or None
     if entry.messages is not UNSET:
-        what = entry.messages[0].id if len(entry.messages) == 1 else f"{len(entry.messages)} messages"
+        count = len(entry.messages) if entry.count is UNSET else entry.count
+        what = entry.messages[0].id if count == 1 else f"{count} messages"
+    if entry.run:
+        what = f"run {entry.run}: {what}"
     return shown(entry.time), entry.actor, entry.action, what, entry.reason or None

@@ -130,9 +130,10 @@ def redrive(
     if bool(ids) == every:
         raise BadUse("say what to put back: ids, or --all")
     results = _Results(json)
+    by = by_me(reason)
     with connect(redis_url, check_routes=not no_route_check) as client, results:
         for some in _all_ids(client) if every else iter([ids or []]):
-            results.take(some, client.redrive(some, by=by_me(reason)))
+            results.take(some, client.redrive(some, by=by))
     if every and not results.all:
         say("there are no dead letters.")
     return 0 if all(result == "scheduled" for _, result in results.all) else 1

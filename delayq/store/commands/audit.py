@@ -8,7 +8,7 @@ import msgspec
 
 from delayq.store.commands.command import Command, plain
 
-__all__ = ["Audited", "AuditedMessage", "audited", "trim_audit"]
+__all__ = ["Audited", "AuditedMessage", "audited", "audited_from", "trim_audit"]
 
 
 class AuditedMessage(msgspec.Struct, frozen=True):
@@ -25,6 +25,8 @@ class _By(msgspec.Struct, frozen=True):
     address: str = ""
     action: str = ""
     reason: str = ""
+    act: str = ""
+    run: str = ""
 
 
 _by = msgspec.json.Decoder(_By)
@@ -33,7 +35,9 @@ _by = msgspec.json.Decoder(_By)
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
     """Who changed what, when (Unix ms, and which in that ms) and from where: `messages`, or what `detail` says.
 
-    `actor` is the name of a key of the API, whose id is `key`, or what somebody else calls himself.
+    `actor` is the name of a key of the API, whose id is `key`, or what somebody else calls himself. `count` is how many messages
+    were changed; an entry names as many as 4 KB hold. What is one `act` was done together, from `since` on; `run` is the run of a
+    backfill that it was done to.
     """
 
     at: int
@@ -45,6 +49,10 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     messages: tuple[AuditedMessage, ...] = ()
     detail: str = ""
+    count: int = 0
+    act: str = ""
+    since: int = 0
+    run: str = ""
 
 
 def audited(stream: str, most: int, newest: str = "+", oldest: str = "-") -> Command[list[Audited]]:
@@ -54,6 +62,15 @@ def audited(stream: str, most: int, newest: str = "+", oldest: str = "-") -> Com
         return [_audited(id, fields) for id, fields in reply or ()]
 
     return plain("XREVRANGE", stream, newest, oldest, "COUNT", most, read=read)
+
+
+def audited_from(stream: str, most: int, oldest: str) -> Command[list[Audited]]:
+    """Up to so many entries of a stream, the oldest first, from the id of an entry on."""
+
+    def read(reply: list[Any]) -> list[Audited]:
+        return [_audited(id, fields) for id, fields in reply or ()]
+
+    return plain("XRANGE", stream, oldest, "+", "COUNT", most, read=read)
 
 
 def _audited(id: bytes, fields: Any) -> Audited:
@@ -75,6 +92,10 @@ def _audited(id: bytes, fields: Any) -> Audited:
         reason=by.reason,
         messages=messages,
         detail="" if messages else "\n".join(lines),
+        count=max(len(messages), _number(found.get(b"n"))) if messages else 0,
+        act=by.act,
+        since=_number(found.get(b"since")) or int(at),
+        run=by.run,
     )
 
 
@@ -86,3 +107,7 @@ def _message(line: str) -> AuditedMessage:
 def trim_audit(stream: str, before: int) -> Command[int]:
     """Let go of the entries of a stream that are older (Unix ms), about."""
     return plain("XTRIM", stream, "MINID", "~", before, read=int)
+
+
+def _number(text: bytes | None) -> int:
+    return int(text) if text and text.isdigit() else 0
