@@ -274,8 +274,8 @@ def schedule_ready(
     answers = yield _commands(
         _ready_batches(call, given, _AGAIN[at] if again else at.upper()), batches, context.retention
     )
-    moved, again = _place(call, batches, answers, others_only=True)
-    yield from _schedule_left(call, moved, again)
+    moved, left = _place(call, batches, answers, others_only=True)
+    yield from _schedule_left(call, moved, left)
     return outcomes
 
 

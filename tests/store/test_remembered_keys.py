@@ -67,12 +67,13 @@ def test_a_key_leads_to_what_has_ended_as_long_as_its_id_is_remembered(q: Queue,
 
 def test_ids_of_which_there_are_too_many_are_forgotten_with_their_keys(q: Queue) -> None:
     q.retention = Retention(most=2)
-    for number, end in enumerate((
+    endings: list[Callable[[], object]] = [
         lambda: q.ack(*q.take(now=20_000)),
         lambda: q.pull(now=20_001, known=[STREAM]),
         lambda: q.cancel("c.1a2b", now=19_000),
         lambda: (q.bury(q.take_one(now=20_003)), q.discard("d")),
-    )):  # fmt: skip
+    ]
+    for number, end in enumerate(endings):
         id = ("a.1a2b", "b", "c.1a2b", "d")[number]
         q.given(row(id, at=20_000 + number, keys=("k", f"own-{number}"), given=True, ordering_key="o"), now=10_000)
         end()
