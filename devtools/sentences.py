@@ -56,6 +56,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "reset_failed": "an unexpected error in a reset of the pull job of queue {queue}",
     "rewriting": "asked Redis to rewrite its append-only file, which it could not write for a while",
     "round_failed": "an unexpected error in a round; the next one comes",
+    "same_name": "another worker has the name {node}, too",
     "send_failed": "a send raised an exception, its outcome is unknown: {error}",
     "send_hung": "a send of {messages} messages took longer than its time-out, and was given up",
     "spans_failed": "could not make the spans of a send",

@@ -27,6 +27,7 @@ __all__ = [
     "check_files",
     "hosts",
     "parse",
+    "transport",
     "without_secrets",
     "without_user",
 ]
@@ -223,6 +224,11 @@ def parse(url: str) -> Address:
 def arguments(url: str) -> dict[str, Any]:
     """What a connection to one server takes: host and port or path, db, user, options. Raises ValueError."""
     return _single(_split(url))
+
+
+def transport(url: str) -> str:
+    """How one server is reached: unix, tls or tcp."""
+    return "unix" if url.startswith("unix:") else "tls" if url.startswith("rediss:") else "tcp"
 
 
 def _split(url: str) -> SplitResult:

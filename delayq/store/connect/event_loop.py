@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from math import inf
 from typing import Any, Final
 
 import redis
@@ -13,16 +12,18 @@ from redis.backoff import NoBackoff
 
 from delayq.clock import SystemClock
 from delayq.interrupts import raise_if_interrupt
+from delayq.store.connect.address import transport
 from delayq.store.connect.peer import (
+    AS_FAULTS,
     CHUNK,
     EXHAUSTED,
-    IO_ERRORS,
     MISSING,
     SLOW,
+    ConnectionState,
     Fault,
     Lease,
+    NamedServer,
     connection_options,
-    fault_of,
     reader,
     usable,
 )
@@ -59,84 +60,68 @@ class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
     pass
 
 
-def _class_of(url: str) -> Any:
-    if url.startswith("unix:"):
-        return _Unix
-    return _Tls if url.startswith("rediss:") else _Tcp
+_CLASSES: Final[Any] = {"unix": _Unix, "tls": _Tls, "tcp": _Tcp}
 
 
-class Server:
+class Server(NamedServer):
     """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
 
     def __init__(self, url: str, timeout: float) -> None:
+        super().__init__()
         self._timeout = timeout
         # No time-out of a single reply: `Connection` has its own.
         own = {"socket_timeout": None, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
-        self._factory: Any = redis.asyncio.ConnectionPool(_class_of(url), **(connection_options(url, timeout) | own))
+        self._factory: Any = redis.asyncio.ConnectionPool(
+            _CLASSES[transport(url)], **(connection_options(url, timeout) | own)
+        )
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
-        self.moves = 0  # how often connections were found to lead to a wrong server
 
     async def connect(self) -> Connection:
         """A new connection; raises Fault."""
         moves = self.moves
         made = self._factory.make_connection()
-        try:
-            async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
-                await made.connect()
-        except IO_ERRORS as error:
-            await made.disconnect()
-            raise fault_of(error) from error
-        except BaseException:
-            await made.disconnect()
-            raise
+        with AS_FAULTS:
+            try:
+                async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
+                    await made.connect()
+            except BaseException:
+                await made.disconnect()
+                raise
         return Connection(made, self, moves, self._timeout)
 
-    def outdate(self) -> None:
-        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
-        self.moves += 1
 
-
-class Connection:
+class Connection(ConnectionState):
     """A connection to one server, for one task at a time.
 
     Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
     """
 
-    __slots__ = ("_made", "_moves", "_reader", "_server", "_timeout", "lease", "until")
+    __slots__ = ("_made", "_reader", "_timeout")
 
     def __init__(self, made: Any, server: Server, moves: int, timeout: float) -> None:
-        self.until = inf
-        self.lease: Lease | None = None
-        self._server = server
-        self._moves = moves
+        super().__init__(server, moves)
         self._made = made
         self._reader = reader()
         self._timeout = timeout
-
-    @property
-    def outdated(self) -> bool:
-        """Whether the name may lead to another server by now: it must not be used again."""
-        return self._moves != self._server.moves
 
     async def send(self, packed: bytes) -> None:
         """Send commands; raises Fault."""
         if CLOCK.precise() >= self.until:
             raise Fault(TimeoutError(SLOW))
         writer = self._made._writer
-        try:
-            writer.write(packed)
-            if writer.transport.get_write_buffer_size() > UNSENT:
-                async with asyncio.timeout(self._timeout):
-                    await writer.drain()
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
-        except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
-            raise_if_interrupt(error)
-            raise Fault(redis.exceptions.ConnectionError(str(error))) from None
+        with AS_FAULTS:
+            try:
+                writer.write(packed)
+                if writer.transport.get_write_buffer_size() > UNSENT:
+                    async with asyncio.timeout(self._timeout):
+                        await writer.drain()
+            except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+                raise_if_interrupt(error)
+                raise redis.exceptions.ConnectionError(str(error)) from None
 
     async def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
-        try:
+        with AS_FAULTS:
             if (reply := self._reader.gets()) is MISSING:
                 if CLOCK.precise() >= self.until:
                     raise TimeoutError(SLOW)
@@ -147,8 +132,6 @@ class Connection:
                             raise redis.exceptions.ConnectionError("Redis closed the connection")
                         self._reader.feed(read)
                         reply = self._reader.gets()
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
         return usable(reply)
 
     async def close(self) -> None:

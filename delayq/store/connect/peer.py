@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
 import hiredis
@@ -24,21 +25,23 @@ from redis.retry import Retry
 from delayq.clock import Clock, SystemClock
 from delayq.interrupts import raise_if_interrupt
 from delayq.store.commands import Arg, Command, plain
-from delayq.store.connect.address import arguments
+from delayq.store.connect.address import arguments, transport
 
 __all__ = [
+    "AS_FAULTS",
     "CHUNK",
     "EXHAUSTED",
     "IO_ERRORS",
     "MISSING",
     "SLOW",
+    "ConnectionState",
     "Fault",
     "Lease",
+    "NamedServer",
     "Packer",
     "Peer",
     "WrongServer",
     "connection_options",
-    "fault_of",
     "late_by",
     "packed",
     "read_error",
@@ -76,16 +79,53 @@ class Fault(Exception):
         self.error = error
 
 
+class NamedServer:
+    """A server by its name, which may lead to another one later; `moves` counts how often a wrong one was found there."""
+
+    def __init__(self) -> None:
+        self.moves = 0
+
+    def outdate(self) -> None:
+        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
+        self.moves += 1
+
+
+class ConnectionState:
+    """What both kinds of connections know: which server they were made to, until when they may be used, and by whose lease."""
+
+    __slots__ = ("_moves", "_server", "lease", "until")
+
+    def __init__(self, server: NamedServer, moves: int) -> None:
+        self.until = inf
+        self.lease: Lease | None = None
+        self._server = server
+        self._moves = moves
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the name may lead to another server by now: the connection must not be used again."""
+        return self._moves != self._server.moves
+
+
 class Lease:
     """The use of one place of a semaphore, as long as somebody has it."""
 
     __slots__ = ("__weakref__",)
 
 
-def fault_of(error: Exception) -> Fault:
-    """The fault for an error that was caught around I/O; raises the exception of a signal handler that came there."""
-    raise_if_interrupt(error)
-    return Fault(error)
+class _AsFaults:
+    """Around I/O: what goes wrong there becomes a Fault. The exception of a signal handler that comes there stays as it is."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, IO_ERRORS):
+            raise_if_interrupt(error)
+            raise Fault(error) from error
+
+
+AS_FAULTS: Final = _AsFaults()
 
 
 #: redis-py before 7 knows these codes only in its own client of clusters.
@@ -112,7 +152,7 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
     """
     given = arguments(url)
     tcp: dict[str, Any] = {} if "path" in given else {"socket_keepalive": True}
-    if url.startswith("rediss:"):  # redis-py before 6 accepts a certificate for any host
+    if transport(url) == "tls":  # redis-py before 6 accepts a certificate for any host
         tcp["ssl_check_hostname"] = given.get("ssl_cert_reqs") != "none"
     named = {name: value for name, value in given.items() if "path" not in given or name not in ("host", "port")}
     return {

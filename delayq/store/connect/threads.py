@@ -20,18 +20,20 @@ import redis
 from delayq.clock import SystemClock
 from delayq.errors import StoreUnavailable
 from delayq.socket_writes import write_until
+from delayq.store.connect.address import transport
 from delayq.store.connect.exchange import translate
 from delayq.store.connect.peer import (
+    AS_FAULTS,
     CHUNK,
     EXHAUSTED,
-    IO_ERRORS,
     MISSING,
     SLOW,
+    ConnectionState,
     Fault,
     Lease,
+    NamedServer,
     Packer,
     connection_options,
-    fault_of,
     packed,
     reader,
     usable,
@@ -40,55 +42,41 @@ from delayq.store.connect.peer import (
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 
 CLOCK: Final = SystemClock()
+_CLASSES: Final[Any] = {"unix": redis.UnixDomainSocketConnection, "tls": redis.SSLConnection, "tcp": redis.Connection}
 #: Time-outs that a reply may trickle for, over a narrow line.
 TRICKLES: Final = 10
 
 
-def _class_of(url: str) -> Any:
-    if url.startswith("unix:"):
-        return redis.UnixDomainSocketConnection
-    return redis.SSLConnection if url.startswith("rediss:") else redis.Connection
-
-
-class Server:
+class Server(NamedServer):
     """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
 
     def __init__(self, url: str, timeout: float) -> None:
+        super().__init__()
         self._factory = redis.ConnectionPool(
-            _class_of(url), **connection_options(url, timeout), command_packer=Packer()
+            _CLASSES[transport(url)], **connection_options(url, timeout), command_packer=Packer()
         )
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
-        self.moves = 0  # how often connections were found to lead to a wrong server
 
     def connect(self) -> Connection:
         """A new connection; raises Fault."""
         moves = self.moves
         made: Any = self._factory.make_connection()
-        try:
+        with AS_FAULTS:
             made.connect()
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
         return Connection(made, self, moves)
 
-    def outdate(self) -> None:
-        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
-        self.moves += 1
 
-
-class Connection:
+class Connection(ConnectionState):
     """A connection to one server, for one thread at a time.
 
     Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock. What has
     arrived by then is read.
     """
 
-    __slots__ = ("_buffer", "_made", "_moves", "_reader", "_server", "_socket", "_timeout", "address", "lease", "until")
+    __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address")
 
     def __init__(self, made: Any, server: Server, moves: int) -> None:
-        self.until = inf
-        self.lease: Lease | None = None
-        self._server = server
-        self._moves = moves
+        super().__init__(server, moves)
         self._made = made
         self._timeout = made.socket_timeout * 1000  # ms
         self._socket = made._sock
@@ -96,26 +84,19 @@ class Connection:
         self._buffer = bytearray(CHUNK)
         self.address = (getattr(made, "host", ""), getattr(made, "port", 0))
 
-    @property
-    def outdated(self) -> bool:
-        """Whether the name may lead to another server by now: it must not be used again."""
-        return self._moves != self._server.moves
-
     def send(self, packed: bytes) -> None:
         """Send commands; raises Fault."""
-        try:
+        with AS_FAULTS:
             if self.until == inf:
                 self._socket.sendall(packed)
                 return
             write_until(self._socket, packed, CLOCK, min(self.until, CLOCK.precise() + self._timeout))
             self._socket.settimeout(self._timeout / 1000)
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
 
     def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
         end: float | None = None
-        try:
+        with AS_FAULTS:
             while (reply := self._reader.gets()) is MISSING:
                 now = CLOCK.precise()
                 if end is None:
@@ -126,16 +107,12 @@ class Connection:
                 if not size:
                     raise redis.exceptions.ConnectionError("Redis closed the connection")
                 self._reader.feed(self._buffer, 0, size)
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:
         """Whether a reply comes, or begins to, within so many seconds; raises Fault."""
-        try:
+        with AS_FAULTS:
             return bool(self._reader.has_data()) or self._arrived(seconds)
-        except IO_ERRORS as error:
-            raise fault_of(error) from error
 
     def _arrived(self, seconds: float) -> bool:
         if hasattr(self._socket, "pending") and self._socket.pending():
