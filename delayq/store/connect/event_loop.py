@@ -23,6 +23,7 @@ from delayq.store.connect.peer import (
     Fault,
     Lease,
     NamedServer,
+    arrived,
     connection_options,
     reader,
     usable,
@@ -120,17 +121,14 @@ class Connection(ConnectionState):
                 raise redis.exceptions.ConnectionError(str(error)) from None
 
     async def receive(self) -> Any:
-        """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
+        """The next reply, whole within the time-out; an error of the server's is returned (see `usable`). Raises Fault."""
         with AS_FAULTS:
             if (reply := self._reader.gets()) is MISSING:
                 if CLOCK.precise() >= self.until:
                     raise TimeoutError(SLOW)
-                async with asyncio.timeout(self._timeout):  # of the whole reply, however it trickles
+                async with asyncio.timeout(self._timeout):  # however it trickles
                     while reply is MISSING:
-                        read = await self._made._reader.read(CHUNK)
-                        if not read:
-                            raise redis.exceptions.ConnectionError("Redis closed the connection")
-                        self._reader.feed(read)
+                        self._reader.feed(arrived(await self._made._reader.read(CHUNK)))
                         reply = self._reader.gets()
         return usable(reply)
 

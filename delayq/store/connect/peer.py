@@ -41,6 +41,7 @@ __all__ = [
     "Packer",
     "Peer",
     "WrongServer",
+    "arrived",
     "connection_options",
     "late_by",
     "packed",
@@ -205,6 +206,13 @@ def read_error(text: str) -> Exception:
     parse: Any = redis.connection.DefaultParser.parse_error
     error: Exception = parse(text)
     return error
+
+
+def arrived(read: Any) -> Any:
+    """What was read, or how many bytes; raises ConnectionError if that is nothing."""
+    if not read:
+        raise redis.exceptions.ConnectionError("Redis closed the connection")
+    return read
 
 
 def usable(reply: Any) -> Any:

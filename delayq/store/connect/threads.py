@@ -33,6 +33,7 @@ from delayq.store.connect.peer import (
     Lease,
     NamedServer,
     Packer,
+    arrived,
     connection_options,
     packed,
     reader,
@@ -103,10 +104,7 @@ class Connection(ConnectionState):
                     end = min(now + TRICKLES * self._timeout, self.until)
                 if now >= end and not self._arrived(0):
                     raise TimeoutError(SLOW)
-                size = self._socket.recv_into(self._buffer)
-                if not size:
-                    raise redis.exceptions.ConnectionError("Redis closed the connection")
-                self._reader.feed(self._buffer, 0, size)
+                self._reader.feed(self._buffer, 0, arrived(self._socket.recv_into(self._buffer)))
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:
