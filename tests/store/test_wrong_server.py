@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -19,6 +21,7 @@ from delayq.store.connect.threads import Wakes
 from delayq.targets import open_target
 from tests.support.deliveries import delivery, outcomes
 from tests.support.moved import MovingName, moving_name
+from tests.support.old_redis import answering
 from tests.support.queues import AsyncRunner, Runner
 from tests.support.timeouts import PATIENCE, SEND_SECONDS
 from tests.support.waiting import eventually
@@ -146,6 +149,23 @@ def test_as_long_as_the_name_leads_to_a_replica_each_call_is_refused_as_not_done
     eventually(lambda: moving.name.connections == 0, "no connection is kept")
     moving.name.lead_to(moving.new.port)
     assert store.run(write()) == 2
+
+
+@pytest.mark.parametrize("code", ["LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS"])
+@pytest.mark.parametrize("command", [b"SELECT", b"INCR"], ids=["while it connects", "in a call"])
+def test_such_a_reply_leaves_no_connection_behind(moving: MovingName, store: Runner, code: str, command: bytes) -> None:
+    url = moving.url.replace("/0", "/1") if command == b"SELECT" else moving.url
+    make: Any = type(store)
+    with (
+        answering({command: f"-{code} not here\r\n".encode()}) as nowhere,
+        closing(make(url, timeout=PATIENCE)) as one,
+    ):
+        moving.name.lead_to(urlsplit(nowhere).port or 0)
+        with pytest.raises(StoreUnavailable, match="not here"):
+            one.run(write())
+        moving.name.lead_to(moving.old.port)
+        assert one.run(write()) == 1
+        eventually(lambda: moving.name.connections == 1, "only the connection to the right server is left")
 
 
 def test_connections_that_are_in_use_or_subscribed_are_left_too(moving: MovingName) -> None:

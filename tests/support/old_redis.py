@@ -1,16 +1,15 @@
-"""A server that answers as Redis 6.2 does, as far as delayq comes: its scripts have no flags."""
+"""A server with prepared answers: as Redis 6.2 gives them, whose scripts have no flags, or any other."""
 
 from __future__ import annotations
 
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
 
 from delayq.embedded.processes import LOCALHOST
 
-__all__ = ["VERSION", "old_redis"]
+__all__ = ["VERSION", "answering", "old_redis"]
 
 VERSION = "6.2.14"
 INFO = (
@@ -30,7 +29,7 @@ REPLIES = {
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    replies: ClassVar[dict[bytes, bytes]] = REPLIES
+    replies: Mapping[bytes, bytes]
 
     def handle(self) -> None:
         while head := self.rfile.readline():
@@ -42,22 +41,16 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(self.replies.get(words[0].upper(), b"+OK\r\n"))
 
 
-class _Silent(_Handler):
-    replies: ClassVar[dict[bytes, bytes]] = {
-        **REPLIES,
-        b"INFO": b"-NOPERM this user may not run the 'info' command\r\n",
-    }
-
-
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
 
 @contextmanager
-def old_redis(*, silent: bool = False) -> Iterator[str]:
-    """The URL of one; a silent one refuses INFO."""
-    with _Server((LOCALHOST, 0), _Silent if silent else _Handler) as server:
+def answering(replies: Mapping[bytes, bytes]) -> Iterator[str]:
+    """The URL of a server that replies so to these commands, and OK to any other."""
+    handler = type("Handler", (_Handler,), {"replies": replies})
+    with _Server((LOCALHOST, 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -65,3 +58,11 @@ def old_redis(*, silent: bool = False) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def old_redis(*, silent: bool = False) -> Iterator[str]:
+    """The URL of one; a silent one refuses INFO."""
+    refusal = {b"INFO": b"-NOPERM this user may not run the 'info' command\r\n"} if silent else {}
+    with answering(REPLIES | refusal) as url:
+        yield url
