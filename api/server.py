@@ -31,6 +31,8 @@ BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
 ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
+#: The methods of all paths together.
+ALLOW: Final = ((b"allow", b"DELETE, GET, HEAD, PATCH, POST, PUT"),)
 
 log = structlog.get_logger()
 
@@ -186,13 +188,14 @@ class Protocol(HttpToolsProtocol):
             raise Problem("invalid", "This is no HTTP/1.1.")
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise Problem("method-not-allowed", "This is no proxy: it does not take CONNECT.")
+                raise Problem("method-not-allowed", "This is no proxy: it does not take CONNECT.", headers=ALLOW)
             self._offers_upgrade = True
             return
         scope = self.scope
         scope["method"] = self.parser.get_method().decode("ascii")
         if version != "1.1":
             scope["http_version"] = version
+            self.expect_100_continue = False  # HTTP/1.0 knows no interim answer, and takes it for the answer itself
         try:
             url = httptools.parse_url(self.url)
             raw_path = url.path or b"/"  # "http://host" names none

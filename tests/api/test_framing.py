@@ -165,6 +165,15 @@ async def test_a_caller_that_was_not_told_to_send_its_body_has_its_connection_cl
     await connection.close()
 
 
+async def test_a_caller_by_http_1_0_gets_no_interim_answer() -> None:
+    connection = Connection()
+    await connection.feed([b"POST /a HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"])
+    assert not connection.transport.written
+    await connection.feed([b"{}"])
+    assert [one.status for one in answers(bytes(connection.transport.written))] == [200]
+    await connection.close()
+
+
 @pytest.mark.parametrize("more", [b"1;" + b"a" * 1_000, b"1\r\n \r\n0\r\n" + b"X-A: b\r\n" * 200])
 async def test_what_stands_around_the_chunks_of_a_body_is_bounded(more: bytes) -> None:
     connection = Connection()
