@@ -15,10 +15,12 @@ from delayq.message import Limits, Message, check_id
 from delayq.store.keys import new_id
 from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
 from delayq.targets.rabbitmq.received import LAST_SECOND
+from delayq.times import EARLIEST
 
 __all__ = ["Reader"]
 
 DELAY: Final = "x-delay"
+STAMP: Final = "timestamp_in_ms"
 TAGS, KEYS, ORDERING_KEY = f"{OWN_PREFIX}tags", f"{OWN_PREFIX}keys", f"{OWN_PREFIX}ordering-key"
 #: Where an id is kept that is none for delayq.
 MESSAGE_ID: Final = "amqp-message-id"
@@ -72,17 +74,15 @@ class Reader:
         """How long ago it was published, ms, if that is to count; less rather than more."""
         if not self._by_timestamp:
             return 0
-        published = headers.get("timestamp_in_ms")  # by the broker's own clock, where it is told to
-        if type(published) is not int:
-            if properties.timestamp is None:
-                return 0
-            seconds = int(properties.timestamp)
-            if not 0 <= seconds <= LAST_SECOND:
-                raise InvalidMessage(
-                    "timestamp", f"it is in seconds since 1970, and {seconds} is not before the year 10000"
-                )
-            published = (seconds + 1) * 1000  # whole seconds, cut off
-        return max(0, now - published)
+        if (stamp := headers.get(STAMP)) is not None:  # by the broker's own clock, where it is told to
+            if type(stamp) is not int or not EARLIEST <= stamp <= LAST_SECOND * 1000:
+                raise InvalidMessage(STAMP, f"is Unix ms, from 2001 to 9999, not {stamp!r}"[:200])
+            return max(0, now - stamp)
+        if (seconds := properties.timestamp) is None:
+            return 0
+        if not EARLIEST <= seconds * 1000 <= LAST_SECOND * 1000:
+            raise InvalidMessage("timestamp", f"is in seconds since 1970, from 2001 to 9999, not {seconds}")
+        return max(0, now - (int(seconds) + 1) * 1000)  # whole seconds, cut off
 
     def _properties(self, properties: Any, headers: Mapping[str, Any], id: str) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -174,10 +174,24 @@ def test_a_delay_with_a_fraction_is_never_early() -> None:
     assert read(encoded({b"x-delay": b"D\x01" + struct.pack(">i", 15)})).delay_time == 2
 
 
-@pytest.mark.parametrize("seconds", [NOW, -1, 2**63 - 1])
-def test_a_timestamp_that_is_not_in_seconds_is_refused_if_the_delay_counts_from_it(seconds: int) -> None:
-    raw = encoded({b"x-delay": field("I", "i", 60_000)}, timestamp=seconds)
-    with pytest.raises(InvalidMessage, match=f"timestamp: .* and {seconds} is not"):
+DELAYED = {b"x-delay": field("I", "i", 60_000)}
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (encoded(DELAYED, timestamp=NOW), f"timestamp: is in seconds since 1970, .* not {NOW}"),
+        (encoded(DELAYED, timestamp=-1), "timestamp: is in seconds"),
+        (encoded(DELAYED, timestamp=0), "timestamp: is in seconds"),
+        (encoded(DELAYED, timestamp=2**63 - 1), "timestamp: is in seconds"),
+        (encoded(DELAYED | {b"timestamp_in_ms": field("l", "q", NOW // 1000)}), "timestamp_in_ms: is Unix ms"),
+        (encoded(DELAYED | {b"timestamp_in_ms": field("d", "d", NOW)}, timestamp=NOW // 1000), "timestamp_in_ms: is"),
+        (encoded(DELAYED | {b"timestamp_in_ms": text_of(b"now")}), "timestamp_in_ms: is Unix ms, .* not 'now'"),
+    ],
+    ids=range(7),
+)
+def test_a_timestamp_of_another_unit_is_refused_if_the_delay_counts_from_it(raw: bytes, said: str) -> None:
+    with pytest.raises(InvalidMessage, match=said):
         read(raw, by_timestamp=True)
     assert read(raw).delay_time == 60_000
 
@@ -218,7 +232,7 @@ def some_bytes(chance: random.Random) -> bytes:
         if chance.random() < 0.3
     }
     if chance.random() < 0.3:
-        fields["timestamp"] = chance.choice((0, NOW, NOW // 1000, -1, 2**63 - 1))
+        fields["timestamp"] = chance.choice((0, NOW, NOW // 1000, NOW // 1000, -1, 2**63 - 1))
     raw = bytearray(encoded(headers, **fields))
     for _ in range(chance.choice((0, 0, 1, 3))):
         raw[chance.randrange(len(raw))] = chance.randrange(256)
