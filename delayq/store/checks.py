@@ -11,7 +11,7 @@ from delayq.errors import ConfigError, StoreError, StoreRefused, StoreUnavailabl
 from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
 from delayq.store.connect.exchange import too_old
-from delayq.store.rights import CLIENT, Needs, lacking
+from delayq.store.rights import CLIENT, SPARED, Needs, lacking
 from delayq.store.scripts import stopped_when_full
 
 __all__ = [
@@ -240,10 +240,10 @@ def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> list[tupl
     return found
 
 
-def _missing_rights(server: ServerSettings, accept: Collection[str] = ()) -> list[str]:
+def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared: Collection[str] = ()) -> list[str]:
     # Without INFO a server says nothing of itself. Who accepts that needs no INFO.
     known = {PERSISTENCE, EVICTION} <= set(accept)
-    rights = " ".join(right for right in server.lacking if not (known and right == "+info"))
+    rights = " ".join(right for right in server.lacking if not (known and right == "+info") and right not in spared)
     return [
         f"the user of Redis lacks {rights}{_where(server)}: give it these rights (ACL SETUSER); docs/operations.md lists all"
     ] if rights else []  # fmt: skip
@@ -261,7 +261,7 @@ def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
         )
     _wait_for_data(server)
     refuse_old(server)
-    for missing in _missing_rights(server, accept):
+    for missing in _missing_rights(server, accept, SPARED):
         raise ConfigError(missing)
     for _, reason in untrusted(server, accept):
         raise ConfigError(f"this Redis cannot be trusted: {reason}")

@@ -22,6 +22,7 @@ __all__ = [
     "CONDITIONAL",
     "KEYS",
     "PROCESSES",
+    "SPARED",
     "WORKER",
     "Needs",
     "acl_line",
@@ -77,6 +78,9 @@ CLI: Final = _needs(
 )
 PROCESSES: Final = (CLIENT, WORKER, CLI)
 
+#: Without this a worker looks once a second and works: the right is named, but does not stop a process at its start.
+SPARED: Final = frozenset({"+subscribe"})
+
 #: What is needed only where something else is so, and when; what runs without it says what it lacks.
 CONDITIONAL: Final = {
     "ping": "workers: to find out whether a silent subscription still works",
@@ -123,5 +127,6 @@ def acl_line(user: str = "delayq", password: str = "secret", streams: str = "ord
     """The command that makes a user who may do all that delayq does, and nothing else; without `config|get`, which tells
     settings of others, too."""
     words = {word for needs in PROCESSES for word in needs.commands} | CONDITIONAL.keys() - {"config|get"}
+    words = {"xinfo" if word.startswith("xinfo|") else word for word in words}
     rights = " ".join(f"+{word}" for word in sorted(words))
     return f"ACL SETUSER {user} on >{password} resetkeys ~{KEYS} ~{streams} resetchannels &{CHANNELS} -@all {rights}"

@@ -21,6 +21,8 @@ from delayq.store.rights import Needs
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
+from tests.support.waiting import eventually
+from workers.node.complaints import complaints
 
 
 class Limited:
@@ -108,6 +110,12 @@ def test_a_process_without_a_right_refuses_to_start_and_writes_nothing(
     assert limited.server.admin.dbsize() == 0
     limited.allow()
     start(limited.settings)
+
+
+def test_a_worker_that_may_not_listen_starts_and_says_so(limited: Limited) -> None:
+    limited.allow("-subscribe")
+    with RunningNode(limited.settings) as running:
+        eventually(lambda: "lacks +subscribe" in str(complaints(running.node)), "it is not ready")
 
 
 def test_a_replica_set_that_cannot_be_waited_for_is_a_missing_right(limited: Limited) -> None:
