@@ -72,6 +72,7 @@ CONTRADICTIONS_BESIDE: Final[tuple[tuple[str, ...], ...]] = (
     ("settings.DELAYQ_TRACES=https://u:hunter2@otel:4318", "settings: DELAYQ_TRACES is a secret"),
     ('env=[{"name": "SHOP_TOKEN", "value": "hunter2"}]', "env: SHOP_TOKEN is a secret"),
     ('workers.env=[{"name": "X", "value": "redis://:hunter2@redis"}]', "env: X is a secret"),
+    ('env=[{"name": "OTEL_HEADERS", "value": "a=b,authorization=hunter2"}]', "env: OTEL_HEADERS is a secret"),
     ('backfill.arguments=["--option", "password=hunter2"]', "backfill: its source and arguments can be read"),
     ('backfill.arguments=["--option=url=jdbc:x://h/d;password=hunter2"]', "backfill: its source and arguments"),
     ('api.strategy.rollingUpdate={"maxSurge": 0}', "maxSurge and maxUnavailable are both 0"),
@@ -239,7 +240,7 @@ def test_names_that_yaml_takes_for_something_else_stay_names() -> None:
     secrets = ("redis.existingSecret", "routes.existingSecret", "reader.existingSecret", "test.existingSecret")
     words = [f"{path}={name}" for path, name in zip(secrets, ("123", "1e3", "null.", "0x1f"), strict=True)]
     words = [word.replace("null.", "true") for word in words] + ["redis.url=", "redis.secretKey=1", "test.secretKey=2"]
-    words += ["api.priorityClassName=5", "nameOverride=7", "reader.secretKey=8"]
+    words += ["api.priorityClassName=5", "nameOverride=7", "reader.secretKey=8", "fullnameOverride=yes"]
     more = ("--set-json", 'secretSettings={"NO": {"secret": "1", "key": "2"}}')
     objects = render("minimal", *(word for one in words for word in ("--set-string", one)), *more, release="d8")
     assert [complaint for one in objects for complaint in complaints(one, NEWEST)] == []

@@ -142,7 +142,9 @@
 {{- if not $found -}}{{- $found = include "delayq.secretOf" (dict "name" $name "value" $value) -}}{{- end -}}
 {{- end -}}
 {{- else if and .value (not (regexMatch "^(env|file):" (toString .value))) -}}
-{{- if or (include "delayq.isSecret" $name) (include "delayq.secretIn" .value) -}}{{- $found = $name -}}{{- end -}}
+{{- $text := toString .value -}}
+{{- if not (contains "://" $text) -}}{{- $text = printf "&%s" $text | replace "," "&" | replace " " "&" -}}{{- end -}}
+{{- if or (include "delayq.isSecret" $name) (include "delayq.secretIn" $text) -}}{{- $found = $name -}}{{- end -}}
 {{- end -}}
 {{- $found -}}
 {{- end }}

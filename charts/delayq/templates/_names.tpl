@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Name, namespace and labels of an object: (dict "root" $ "component" "api" "name" "delayq-api"). */}}
 {{- define "delayq.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "delayq.labels" . | nindent 2 }}

@@ -221,8 +221,8 @@ class _Task:
             name = self._options.time_zone or self._place.zone or next(iter(others), "")
             if not name:
                 raise GivenUp(
-                    "the column expect_date has timestamps without a time zone (TIMESTAMP_NTZ), and nothing says which is "
-                    "meant: set spark.sql.session.timeZone, or give the option timeZone, or cast them to TIMESTAMP"
+                    "the column expect_date has dates, or timestamps without a time zone (TIMESTAMP_NTZ), and no time zone is "
+                    "set for them: set spark.sql.session.timeZone, or give the option timeZone, or cast them to TIMESTAMP"
                 )
             self._zone = zone(name)
         return self._zone
