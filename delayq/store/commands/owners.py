@@ -327,21 +327,20 @@ def ack(
     args: list[Arg] = [epoch, now, retention.window, retention.most, len(done)]
     args += [one.ticket for one in done]
     args += [one.score for one in done]
-    digests = len(args)
-    args += ["" if (digest := one.digest) is None else digest for one in done]
     keyed: list[Arg] = []
     reserved: list[Arg] = []
-    for place, one in enumerate(done):
+    for one in done:
+        remembered: Arg | None = one.digest
         if index_keys := one.index_keys:
+            id = one.ticket[:-8]
             own: Sequence[str] = index_keys
             if index_keys[-1].startswith(RESERVED):  # they stand last
                 own = [key for key in index_keys if not key.startswith(RESERVED)]
+                reserved += [key.encode() + b"\0" + id for key in index_keys[len(own) :]]
             if own:
-                keyed += (one.ticket[:-8], " ".join(own))
-                args[digests + place] = args[digests + place] or 0  # its id is remembered, too
-            if len(own) < len(index_keys):
-                id = b"\0" + one.ticket[:-8]
-                reserved += [key.encode() + id for key in index_keys[len(own) :]]
+                keyed += (id, own[0] if len(own) == 1 else " ".join(own))
+                remembered = remembered or 0
+        args.append("" if remembered is None else remembered)
     args += (len(keyed) // 2, *keyed, *reserved)
     return Command(
         "ack",
