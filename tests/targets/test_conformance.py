@@ -24,6 +24,7 @@ from delayq.config import load_settings
 from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
 from delayq.testing import MemoryTarget
+from delayq.times import EARLIEST
 from testbed.process import stand_still
 from tests.docs.blocks import ROOT
 from tests.support.deliveries import delivery, outcomes
@@ -322,7 +323,7 @@ def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between
     bench.route = put_flaky_before(bench.route, faults)
     settings = bench.settings(valkey)
     with RunningNode(settings), Client(settings=settings) as client:
-        for due, id in enumerate(ids, start=1_000):
+        for due, id in enumerate(ids, start=EARLIEST):
             client.schedule(Message(topic=bench.topic, body=id, id=id, ordering_key=id[0], expect_date=due))
         eventually(lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent")
         assert client.dead_letters().letters == []
