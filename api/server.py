@@ -120,9 +120,9 @@ class Protocol(HttpToolsProtocol):
             if isinstance(error.__context__, Problem):
                 self._refuse(error.__context__)
             else:
-                log.error("request_not_read", exc_info=error.__context__)
                 self._ended = True
                 self.transport.abort()
+                log.exception("request_not_read")  # last: without memory it fails, too
             return
         except httptools.HttpParserError as error:
             self._refuse(Problem("invalid", f"This is no HTTP/1.1: {error}."))

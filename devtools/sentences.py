@@ -53,6 +53,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "release_later": "is given back later: {error}",
     "repaired": "{restored} messages got lost tickets back, {corrupt} records are corrupt",
     "request_failed": "{method} {path} failed with an unexpected error",
+    "request_not_read": "a request was not read, by an error of the API; its connection was closed",
     "reset_failed": "an unexpected error in a reset of the pull job of queue {queue}",
     "rewriting": "asked Redis to rewrite its append-only file, which it could not write for a while",
     "round_failed": "an unexpected error in a round; the next one comes",
