@@ -135,6 +135,10 @@ def _check_server(text: str) -> None:
         raise ValueError("each server is host or host:port, an IPv6 address in brackets, a comma between two")
     if not 0 < int(found["port"] or 2181) < 65_536:
         raise ValueError("a port is from 1 to 65535")
+    try:
+        text.partition(":")[0].encode("idna")
+    except UnicodeError:  # kazoo's thread would die of it, and with it the way to the other servers
+        raise ValueError("each part of a host's name has 1 to 63 characters") from None
 
 
 def _check_znode(path: str) -> None:
