@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -118,6 +119,36 @@ def test_whatever_the_handler_is(proxy: FaultProxy, kind: Callable[[Limit], Any]
         ):
             store.run(plain("ECHO", "first", read=bytes))
         proxy.release()
+
+
+def test_no_other_address_of_a_host_is_tried_then(valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(socket.socket):
+        def connect(self, address: Any) -> None:
+            tried.append(address[0])
+            if address[0] == "127.0.0.2":
+                signal.raise_signal(SIGNAL)
+            super().connect(address)
+
+    tried: list[str] = []
+    real = socket.getaddrinfo
+
+    def two(host: Any, *more: Any, **options: Any) -> Any:
+        return (
+            [one for each in ("127.0.0.2", "127.0.0.1") for one in real(each, *more, **options)]
+            if host == "name"
+            else real(host, *more, **options)
+        )
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    monkeypatch.setattr(socket, "socket", Slow)
+    with closing(Store(f"redis://name:{valkey.port}", timeout=PATIENCE)) as store:
+        signal.signal(SIGNAL, Limit(TimeoutError("time limit")).method)
+        with pytest.raises(TimeoutError, match="time limit"):
+            store.run(plain("PING", read=bytes))
+        assert tried == ["127.0.0.2"]
+        signal.signal(SIGNAL, signal.SIG_IGN)
+        assert store.run(plain("PING", read=bytes)) == b"PONG"
+        assert tried[1:] == ["127.0.0.2", "127.0.0.1"]  # the server is at the second one only
 
 
 def test_an_error_of_redis_is_not_taken_for_the_one_that_the_caller_is_just_handling() -> None:

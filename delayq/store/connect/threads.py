@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import select
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ import redis
 
 from delayq.clock import SystemClock
 from delayq.errors import StoreUnavailable
+from delayq.interrupts import raise_if_interrupt
 from delayq.socket_writes import write_until
 from delayq.store.connect.address import transport
 from delayq.store.connect.exchange import translate
@@ -43,7 +45,36 @@ from delayq.store.connect.peer import (
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 
 CLOCK: Final = SystemClock()
-_CLASSES: Final[Any] = {"unix": redis.UnixDomainSocketConnection, "tls": redis.SSLConnection, "tcp": redis.Connection}
+
+
+class _Tcp(redis.Connection):
+    """Tries one address of the host after the other.
+
+    redis-py does so too, but it goes on to the next address after any OSError, also after one that a signal handler raised.
+    """
+
+    def _connect(self) -> Any:
+        connect: Callable[[], Any] = super()._connect
+        name, error = self.host, OSError("the host has no address")
+        found = socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM)
+        try:
+            for *_, address in found:
+                self.host = str(address[0]) if len(found) > 1 else name
+                try:
+                    return connect()
+                except OSError as failed:
+                    raise_if_interrupt(failed)
+                    error = failed
+        finally:
+            self.host = name
+        raise error
+
+
+class _Tls(redis.SSLConnection, _Tcp):
+    """The same by TLS: the certificate has to be for the name."""
+
+
+_CLASSES: Final[Any] = {"unix": redis.UnixDomainSocketConnection, "tls": _Tls, "tcp": _Tcp}
 #: Time-outs that a reply may trickle for, over a narrow line.
 TRICKLES: Final = 10
 
