@@ -220,6 +220,14 @@ _SOURCE = (
         ("tests/store/test_refused_commands.py",),
     ),
     Planted(
+        "a pull that appends before it asks for its rights",
+        "delayq/store/lua/owner/pull.lua",
+        "      if stream then\n        if not sure then\n",
+        "      if stream then\n        if false then\n",
+        ("tests/store/test_refused_commands.py",),
+        ("tests/store/test_refused_commands.py",),
+    ),
+    Planted(
         "a wake that is refused and stops a change",
         "delayq/store/lua/include/wake.lua",
         "redis.pcall('PUBLISH'",
