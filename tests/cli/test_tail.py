@@ -15,6 +15,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.store.connect.store import Store
 from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given, Ran
+from tests.support.nodes import publish_routes
 from tests.support.waiting import eventually
 
 ENTRY: dict[str, Any] = {
@@ -148,3 +149,18 @@ def test_ctrl_c_ends_tail_with_0_and_without_a_word(given: Given) -> None:
         tailing.send_signal(signal.SIGINT)
         _, err = tailing.communicate()
     assert (tailing.returncode, err) == (0, "")
+
+
+def test_tail_goes_by_the_routes_of_live_workers(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    given.admin.xadd("of-workers", ENTRY, id=ARRIVED)
+    given.admin.xadd("here", ENTRY | {"id": "h"}, id=ARRIVED)
+    monkeypatch.setenv("DELAYQ_ROUTES", json.dumps([{"name": "mine", "match": "*", "stream": "here"}]))
+    words = ("tail", "demo", "--from-start", "--count", "1")
+    assert cli(*words).rows[0][2] == "h"
+    route = {"name": "all", "match": "*", "target": "redis+stream:"}
+    publish_routes(given.url, [route | {"stream": "of-workers"}])
+    assert cli(*words).rows[0][2] == "a"
+    publish_routes(given.url, [route])  # into another Redis, whose login only the worker has
+    assert "its route all goes elsewhere" in cli(*words).refused()
+    publish_routes(given.url, [route | {"match": "x"}])
+    assert "no route takes it" in cli(*words).refused()

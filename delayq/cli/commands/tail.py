@@ -16,6 +16,7 @@ from delayq.clock import Clock, SystemClock, pause
 from delayq.config import Settings
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import check_topic
+from delayq.nodes import NodeLine
 from delayq.routes import Route
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
@@ -68,7 +69,11 @@ def tail(
 def _route_of(settings: Settings, topic: str) -> Route | None:
     """The topic's route by the tables of the live workers; if no worker is live, by the table that is set here."""
     own = settings.route_table().find(topic)
-    with Client(settings=settings) as client:
+    live: list[NodeLine] = []
+    with (
+        Client(settings=settings) as client,
+        suppress(StoreError),
+    ):  # the streams may lie in another Redis than this one
         live = [line for line in client.nodes().values() if not line.stale and line.tells_routes]
     if not live:
         return own
