@@ -41,7 +41,9 @@ class BrokerStream(pika.SelectConnection):  # type: ignore[misc]  # pika has no 
             super()._on_data_available(data_in)
         except Exception as error:
             if not self.is_closed:
-                self._terminate_stream(StreamLostError(f"the broker's bytes make no sense: {error!r}"[:200], error))
+                self._terminate_stream(
+                    StreamLostError(f"what the broker sent cannot be handled: {error!r}"[:200], error)
+                )
 
     def _read_frame(self) -> tuple[int, Any]:
         """The next frame and its size; 0 and None if it is not there in full."""
