@@ -9,12 +9,10 @@ from typing import Final
 from delayq.errors import DelayqError
 from delayq.text.local_time import local
 from delayq.text.output import say
-from delayq.times import parse_duration, parse_instant
+from delayq.times import check_unix_ms, parse_duration, parse_instant
 
 __all__ = ["BadUse", "duration", "moment"]
 
-#: From here on (2001) Unix ms have 13 digits. A smaller number is meant as something else.
-FIRST_MS: Final = 10**12
 _NUMBER: Final = re.compile(r"\d{1,16}", re.ASCII)
 _WALL: Final = re.compile(
     r"(?:(\d{4}-\d\d-\d\d)[Tt ])?(\d{1,2}:\d\d)(:\d\d(?:\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
@@ -65,16 +63,15 @@ def moment(option: str, text: str | None, now: int, *, ahead: bool = False, dist
 
 def _unix_ms(option: str, text: str, *, distance: bool) -> int:
     number = int(text)
-    if number >= FIRST_MS:
-        return number
-    if distance:
-        raise BadUse(
-            f"{option}: {text} has no unit; write {text}s or {text}ms, or a time in Unix ms, which has 13 digits"
-        )
-    raise BadUse(
-        f"{option}: {text} lies before 2001; write a time in Unix ms, which has 13 digits (seconds? {text}000), or a delay: "
-        f"--delay {text}s or --delay {text}ms"
-    )
+    try:
+        check_unix_ms(number)
+    except ValueError as error:
+        if distance:
+            raise BadUse(
+                f"{option}: {text} has no unit; write {text}s or {text}ms, or Unix ms, which have 13 digits"
+            ) from None
+        raise BadUse(f"{option}: {error}; for a delay write --delay {text}s or --delay {text}ms") from None
+    return number
 
 
 def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
