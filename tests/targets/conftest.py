@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,13 @@ from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
 
 T = TypeVar("T")
+
+
+def has_arrived(hook: WebhookTarget) -> bool:
+    """Whether something can be read on each connection that is kept: the end, or what nobody asked for."""
+    return all(select.select([one.wire._sock], [], [], 0)[0] for one in hook._connections._idle)
+
+
 Webhooks = Callable[..., WebhookTarget]
 Rabbits = Callable[..., RabbitMQTarget]
 Names = dict[str, list[str]]

@@ -18,7 +18,8 @@ from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Answer, Receiver
 from tests.support.timeouts import SEND_SECONDS, SEND_TIMEOUT
-from tests.targets.conftest import Names, Webhooks
+from tests.support.waiting import eventually
+from tests.targets.conftest import Names, Webhooks, has_arrived
 
 
 def used(receiver: Receiver) -> list[int]:
@@ -222,6 +223,7 @@ def test_what_follows_an_answer_is_never_the_answer_to_the_next_message(
     assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["unavailable" if b"304" in first else "ok"]
     told.set()
     written.wait()
+    eventually(lambda: has_arrived(hook), "the rest has arrived")
     receiver.say(503)
     assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["unavailable"]
     receiver.say(200)
@@ -355,6 +357,7 @@ def test_by_tls_too_a_second_answer_is_nobodys(tls: TlsReceiver, webhooks: Webho
     assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     told.set()
     written.wait()
+    eventually(lambda: has_arrived(hook), "the rest has arrived")
     tls.say(503)
     assert outcomes(hook.send([delivery("b"), delivery("c")], SEND_SECONDS)) == ["unavailable"] * 2
     assert used(tls) == [0, 1, 1]
