@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -85,9 +85,10 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
         shape = json.loads((tmp_path / "out").read_text())
         assert (shape["read"], shape["rejected"]) == (ROWS, 0)
         ended = _ended(events)
-        lost = [task for task, (_, reason, _) in ended.items() if reason == "ExecutorLostFailure"]
-        assert set(lost) & set(writing), "it had been writing when it was killed"
-        copies = [host for host, reason, speculative in ended.values() if speculative and reason == "Success"]
+        lost = {task for task, one in ended.items() if one.reason == "ExecutorLostFailure"} & {*writing}
+        assert lost, "it had been writing when it was killed"
+        stages = {ended[task].stage for task in lost}  # the schemas of the files are merged in a stage before
+        copies = [one.host for one in ended.values() if one.is_copy and one.reason == "Success" and one.stage in stages]
         assert copies == [HOSTS[1]], "the task of the slow host was done by its copy"
         assert sum(one.scheduled for one in client.stats()) == ROWS
         counters = [one.counters["scheduled"] for one in client.stats()]
@@ -136,15 +137,25 @@ def _go_on(stopped: list[int]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def _ended(events: Path) -> dict[int, tuple[str, str, bool]]:
-    """Of every attempt by its number: host, how it ended, whether it was a speculative copy; of Spark's event log."""
+class _Attempt(NamedTuple):
+    """Where an attempt ran, how it ended, and whether it was a speculative copy."""
+
+    stage: int
+    host: str
+    reason: str
+    is_copy: bool
+
+
+def _ended(events: Path) -> dict[int, _Attempt]:
+    """Every attempt by its number, from Spark's event log."""
     found = {}
     (log,) = (path for path in events.iterdir() if not path.name.startswith("."))
     for line in log.read_text().splitlines():
         event = json.loads(line)
         if event["Event"] == "SparkListenerTaskEnd":
             task = event["Task Info"]
-            found[task["Task ID"]] = (task["Host"], event["Task End Reason"]["Reason"], task["Speculative"])
+            reason = event["Task End Reason"]["Reason"]
+            found[task["Task ID"]] = _Attempt(event["Stage ID"], task["Host"], reason, task["Speculative"])
     return found
 
 
