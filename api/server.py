@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
@@ -31,6 +33,8 @@ BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
 ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
+#: File descriptors that connections leave to Redis, the log and the file of keys.
+SPARE_FILES: Final = 64
 #: The methods of all paths together.
 ALLOW: Final = ((b"allow", b"DELETE, GET, HEAD, PATCH, POST, PUT"),)
 
@@ -85,6 +89,7 @@ class Protocol(HttpToolsProtocol):
     """
 
     cycle: Cycle
+    config: Config
     _in_head = True
     _in_body = False
     _in_message = False  # a head has begun, and its body has not ended
@@ -98,9 +103,14 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        waiting = self.config.waiting
+        if len(self.connections) > self.config.most_connections and waiting:
+            next(iter(waiting)).transport.abort()  # the oldest: one who does nothing keeps out nobody
+        waiting[self] = None
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.config.waiting.pop(self, None)
         self._stop_waiting()
         self._unset_keepalive_if_required()
         if self._answer_deadline is not None:
@@ -178,6 +188,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self.config.waiting.pop(self, None)
         if self._deadline is not None:
             self._stop_waiting()
         # Adding the headers up costs something, so only where they may be too many.
@@ -253,6 +264,8 @@ class Protocol(HttpToolsProtocol):
             self._wait_for_reader()
         elif self._in_message:
             self._unset_keepalive_if_required()
+        elif not self.pipeline:
+            self.config.waiting[self] = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -294,6 +307,7 @@ class Protocol(HttpToolsProtocol):
     def _wait_for_request(self) -> None:
         self._unset_keepalive_if_required()
         if not self.transport.is_closing():
+            self.config.waiting[self] = None
             after = self.timeout_keep_alive
             self.timeout_keep_alive_task = self.loop.call_later(after, self.timeout_keep_alive_handler)
 
@@ -310,6 +324,18 @@ class Protocol(HttpToolsProtocol):
 def _head_too_large() -> Problem:
     detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
     return Problem("head-too-large", detail)
+
+
+class Config(uvicorn.Config):
+    """uvicorn's, and what all connections of a server share."""
+
+    def __init__(self, app: Any, most_connections: int, **options: Any) -> None:
+        super().__init__(
+            app, http=Protocol, ws="none", access_log=False, proxy_headers=False, log_config=None, **options
+        )
+        self.most_connections = most_connections
+        #: The connections without a whole head, the one that has waited longest first.
+        self.waiting: dict[Protocol, None] = {}
 
 
 class Server(uvicorn.Server):
@@ -348,18 +374,15 @@ class Server(uvicorn.Server):
 
 def make_server(app: Any, settings: Settings) -> Server:
     """The server of an application."""
-    config = uvicorn.Config(
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    config = Config(
         app,
+        max(SPARE_FILES, files - SPARE_FILES) if files != resource.RLIM_INFINITY else sys.maxsize,
         host=settings.api_host,
         port=settings.api_port,
         loop="uvloop",
-        http=Protocol,
-        ws="none",
         lifespan="on",
-        log_config=None,
-        access_log=False,
         server_header=False,
-        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )

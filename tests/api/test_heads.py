@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 from socket import SO_RCVBUF, SOL_SOCKET, create_connection
 
 import httpx2
@@ -78,6 +79,26 @@ async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2
             await reader.readexactly(len(b'{"status":"alive"}'))
     writer.close()
     await rest_of(reader)
+
+
+async def test_connections_that_wait_are_bounded_and_the_oldest_makes_room(
+    settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no file descriptor is left, the system would refuse everybody."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (api.server.SPARE_FILES + 70, 4_096))
+    async with socket(settings) as client:
+        slow = []
+        for number in range(200):
+            reader, writer = await connect(client)
+            writer.write(b"GET /livez HTTP/1.1\r\nx-a: " if number % 2 else b"")
+            slow.append((reader, writer))
+        assert (await client.get("/livez")).status_code == 200
+        for reader, writer in slow[:100]:  # some 70 are left, and one of them has been answered
+            assert await rest_of(reader) == b""
+            writer.close()
+        assert not slow[-1][0].at_eof()
+        for _, writer in slow[100:]:
+            writer.close()
 
 
 @pytest.mark.parametrize("last", [b"", b"connection: close\r\n"])

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-import uvicorn
 from uvicorn.server import ServerState
 
 from api.asgi import answer_problem
-from api.server import Protocol
+from api.server import Config, Protocol
 from api.wire.problems import Problem
 
 __all__ = ["Answered", "Connection", "Requested", "answers", "requests"]
@@ -77,15 +76,7 @@ class Connection:
         self.reads_bodies = reads_bodies
         self.requested: list[Requested] = []
         self.transport = Transport()
-        config = uvicorn.Config(
-            self._app,
-            http=Protocol,
-            ws="none",
-            interface="asgi3",
-            proxy_headers=False,
-            log_config=None,
-            access_log=False,
-        )
+        config = Config(self._app, 100, interface="asgi3")
         config.load()
         self.state = ServerState()
         self.protocol = Protocol(config, self.state, {})
