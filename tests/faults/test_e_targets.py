@@ -18,6 +18,7 @@ from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget, register_memory_target
+from delayq.times import EARLIEST
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
@@ -41,7 +42,7 @@ class Running:
     def schedule(self, topic: str, count: int, name: str = "m", **fields: Any) -> list[str]:
         """Messages that are due now, one after the other; their ids."""
         messages = [
-            Message(topic=topic, id=f"{name}{number}", body=str(number), expect_date=1_000 + number, **fields)
+            Message(topic=topic, id=f"{name}{number}", body=str(number), expect_date=EARLIEST + number, **fields)
             for number in range(count)
         ]
         accepted = [one for one in self.client.schedule_many(messages) if isinstance(one, Scheduled)]
