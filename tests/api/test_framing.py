@@ -251,7 +251,7 @@ def broken_off(data: bytes, draw: random.Random) -> Iterator[bytes]:
         data = data[size:]
 
 
-@pytest.mark.parametrize("seed", range(amount(4, 120)))
+@pytest.mark.parametrize("seed", range(amount(4, 140)))
 async def test_no_bytes_are_executed_twice_or_answer_another_request(seed: int) -> None:
     """A minute in `./dev test --all`. The executed requests are the first of those that a plain reader finds."""
     draw = random.Random(seed)
