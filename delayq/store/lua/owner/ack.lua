@@ -16,7 +16,7 @@ local count, sub = tonumber(ARGV[5]), string.sub
 local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
 local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
 local tickets, ids, n, m = {}, {}, 0, 0
-local ends, by_both, plain_end = {}, nil, nil
+local ends, by_both, plain_end, next_plain = {}, nil, nil, nil
 for i = 1, count do
   local due, pulled = stored[i], ARGV[5 + count + i]
   if due and (due == pulled or tonumber(due) == tonumber(pulled)) then
@@ -27,9 +27,13 @@ for i = 1, count do
     if digest ~= '' then
       if not by_both then
         by_both = earlier(state, clock(ARGV[2]))
-        plain_end = ended(by_both, FORWARDED)
+        plain_end, next_plain = plain_ends(by_both)
       end
-      ends[m + 1] = digest == '0' and plain_end or ended(by_both, FORWARDED, tonumber(digest))
+      if digest == '0' then
+        ends[m + 1], plain_end = plain_end, plain_end + next_plain
+      else
+        ends[m + 1] = ended(by_both, FORWARDED, tonumber(digest))
+      end
       ends[m + 2] = ids[n]
       m = m + 2
     end

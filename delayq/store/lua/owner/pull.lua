@@ -188,7 +188,7 @@ end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
-local keyed, plain_end = {}, nil -- ids and business keys of what has ended; how such an id ended whose repeats nobody compares
+local keyed, n_keyed, n_ends, plain_end, next_plain = {}, 0, 0, nil, nil -- ids and business keys of what has ended
 local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
@@ -295,13 +295,19 @@ for i = 1, due_count do
             split_keys(members, keys, id)
           end
           if told ~= '' then
-            keyed[#keyed + 1], keyed[#keyed + 2] = id, told
+            keyed[n_keyed + 1], keyed[n_keyed + 2] = id, told
+            n_keyed = n_keyed + 2
           end
           if mark > 1 then
-            ends[#ends + 1], ends[#ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
+            ends[n_ends + 1], ends[n_ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
+            n_ends = n_ends + 2
           elseif told ~= '' then
-            plain_end = plain_end or ended(now, FORWARDED)
-            ends[#ends + 1], ends[#ends + 2] = plain_end, id
+            if not plain_end then
+              plain_end, next_plain = plain_ends(now)
+            end
+            ends[n_ends + 1], ends[n_ends + 2] = plain_end, id
+            plain_end = plain_end + next_plain
+            n_ends = n_ends + 2
           end
         elseif not find(PASSING, ' ' .. match(tostring(entry.err), '^%u*') .. ' ', 1, true) then
           local n = #refused
@@ -374,10 +380,10 @@ if appended > 0 then
   for first = 1, #members, 2000 do
     redis.call('ZREM', index, unpack(members, first, math.min(first + 1999, #members)))
   end
-  if #keyed > 0 then
+  if n_keyed > 0 then
     redis.call('HSET', ended_keys, unpack(keyed))
   end
-  if #ends > 0 then
+  if n_ends > 0 then
     redis.call('ZADD', final, unpack(ends))
   end
 end
@@ -387,8 +393,8 @@ end
 if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
-if #ends > 0 or not more and not fresh then
-  local count = too_many(final, now, window, #ends > 0 and most_final or math.huge)
+if n_ends > 0 or not more and not fresh then
+  local count = too_many(final, now, window, n_ends > 0 and most_final or math.huge)
   if count > 0 then
     -- @guard HDEL HSET ZREM
     forget(final, index, ended_keys, count)
