@@ -151,7 +151,7 @@ class Changers:
             self._ended(due, "unknown" if unknown else item.get("result", str(item)))
 
     def _cancel_by_key(self, calls: Calls, due: _Due) -> None:
-        """By the key that it alone carries; one that has ended is not found by it, and is asked for by its id."""
+        """By the key that it alone carries; where that leads nowhere any more, by its id."""
         reply = calls("POST", "/v1/messages:cancel", {"keys": [due.key]})
         item: Any = reply.body["results"][0] if reply.status == 200 else {"status": reply.status}
         if not item["status"] or item["status"] >= 500:
