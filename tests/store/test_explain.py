@@ -13,7 +13,7 @@ from delayq.client.explain import Explanation
 from delayq.config import load_settings
 from delayq.nodes import LINE_AGE
 from delayq.store import commands
-from delayq.store.commands import Change
+from delayq.store.commands import Change, PoliciesSet
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
@@ -62,7 +62,7 @@ class World:
     def put(self, id: str, field: str, value: str, *paused: str) -> None:
         """A policy or a pause, brought to the queue of a message."""
         made = self.run(commands.set_policies([Change(field, value)], maker=MAKER))
-        assert made is not None
+        assert isinstance(made, PoliciesSet)
         self.version = made.version
         self.run(commands.apply_policies(self.keys(id), made.version, paused))
 

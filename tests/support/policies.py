@@ -9,7 +9,7 @@ import msgspec
 from delayq.client.client import Client
 from delayq.policies import MAKER
 from delayq.store import commands
-from delayq.store.commands import Change
+from delayq.store.commands import Change, PoliciesSet
 from delayq.store.keys import queue_keys
 
 __all__ = ["put_policy"]
@@ -19,7 +19,7 @@ def put_policy(client: Client, name: str = "p", *, apply: bool = True, **knobs: 
     """Set a policy of all topics that begin with 'orders', or take it away; bring it to every queue. The version."""
     value = msgspec.json.encode({"match": "orders*", **knobs}).decode() if knobs else ""
     put = client.store.run(commands.set_policies([Change(f"policy:{name}", value)], maker=MAKER))
-    assert put is not None
+    assert isinstance(put, PoliciesSet)
     for queue in client.context().layouts.queues if apply else ():
         client.store.run(commands.apply_policies(queue_keys(queue), put.version, ()))
     return put.version
