@@ -317,6 +317,16 @@ def test_the_reason_why_no_sentinel_names_the_primary_is_never_empty(
 # -- begun, and ended later ----------------------------------------------------------------------------------------------
 
 
+def test_what_has_an_end_is_sent_before_any_reply_is_read(valkey: ServerUnderTest) -> None:
+    """A process that is stopped in between has no rest to send when it goes on."""
+    store = Store(valkey.url, timeout=PATIENCE)
+    texts = [str(number) for number in range(3 * AHEAD)]
+    begun = store.begin(map(echo, texts), within=HOUR)
+    assert begun.exchange is not None and len(begun.exchange.waiting) == len(texts)
+    assert store.end(begun) == texts
+    store.close()
+
+
 def test_commands_that_were_begun_run_until_they_are_ended(valkey: ServerUnderTest) -> None:
     def drawn() -> Iterator[Command[int]]:
         yield increment()

@@ -145,8 +145,9 @@ class PrimaryLink:
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
-        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        """Whether replies are to be read before more is sent, as in an `Exchange`."""
+        much = len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        return self._question is not None or (much and self.connection.until == inf)
 
     def to_send(self, routed: Routed) -> Iterator[bytes]:
         """The command, and before it the question of the clock if its deadline takes that; small ones wait for `rest`."""

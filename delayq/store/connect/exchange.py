@@ -252,8 +252,12 @@ class Exchange:
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
-        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        """Whether replies are to be read before more is sent: a deadline takes the clock of the server.
+
+        What has an end is sent at once: a process that is stopped in between must have no rest to send when it goes on.
+        """
+        much = len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        return self._question is not None or (much and self.until == inf)
 
     def take(self) -> tuple[int, Command[Any]]:
         """The command whose reply has come."""
