@@ -137,5 +137,5 @@ def _is_server_of(folder: Path, pid: int) -> bool:
             return (process / "cwd").readlink() == folder and b"-server" in (process / "cmdline").read_bytes()
         except OSError:  # gone, a zombie, or another user's
             return False
-    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return f"-server {LOCALHOST}:" in listed.stdout
+    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+    return f"-server {LOCALHOST}:".encode() in listed.stdout

@@ -154,7 +154,12 @@ def check_java() -> None:
         java = found
     try:
         ran = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=JAVA_SECONDS, check=False
+            [java, "-version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=JAVA_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{java} does not start ({error}); {needs}") from None

@@ -44,11 +44,21 @@ class LogTarget:
             for one in batch
         ]
         try:
-            sys.stdout.write("\n".join(line.decode() for line in lines) + "\n")
-            sys.stdout.flush()
+            _write(b"\n".join(lines) + b"\n")
         except OSError as error:
             return [Result.unavailable(f"standard output: {error}")] * len(batch)
         return [OK] * len(batch)
 
     def close(self) -> None:
         """Nothing to let go."""
+
+
+def _write(text: bytes) -> None:
+    """Write UTF-8, in whatever encoding the locale would write text."""
+    raw = getattr(sys.stdout, "buffer", None)  # a stream in memory, such as a notebook's, has none
+    if raw is None:
+        sys.stdout.write(text.decode())
+    else:
+        sys.stdout.flush()  # what others wrote before
+        raw.write(text)
+    sys.stdout.flush()

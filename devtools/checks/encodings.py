@@ -13,6 +13,8 @@ __all__ = ["complaints"]
 SHIPPED: Final = ("api", "coordinator", "delayq", "workers")
 #: Functions that read or write text in the encoding of the locale unless the call names one.
 TEXT: Final = {"open", "read_text", "write_text", "fdopen", "TextIOWrapper"}
+#: Options by which `subprocess` reads and writes text.
+PROCESS: Final = {"text", "universal_newlines"}
 
 
 def complaints() -> Iterator[str]:
@@ -29,7 +31,11 @@ def _opens_text(call: ast.Call) -> bool:
     name = (
         function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
     )
-    if name not in TEXT or any(keyword.arg == "encoding" for keyword in call.keywords):
+    if any(keyword.arg == "encoding" for keyword in call.keywords):
+        return False
+    if any(keyword.arg in PROCESS and ast.unparse(keyword.value) == "True" for keyword in call.keywords):
+        return True
+    if name not in TEXT:
         return False
     if name in ("read_text", "write_text", "TextIOWrapper"):
         return True

@@ -105,3 +105,21 @@ def test_the_command_line_takes_and_prints_utf8_in_every_locale(
         assert ran.returncode == 0, ran.stderr.decode()
     shown = run(["-m", "delayq.cli", "get", json.loads(ran.stdout)["id"]], locale, DELAYQ_REDIS_URL=valkey.url)
     assert "größe 42".encode() in shown.stdout, shown.stdout
+
+
+LOG_TARGET = r"""
+from delayq.routes import Route
+from delayq.targets.log import LogTarget
+from tests.support.deliveries import delivery, outcomes
+
+target = LogTarget("log:", Route(name="r", target="log:"), "redis://")
+print(outcomes(target.send([delivery("a", "gr\xf6\xdfe \N{SNOWMAN}")], 1.0)))
+"""
+
+
+@pytest.mark.parametrize("locale", LOCALES, ids=lambda one: one["LC_ALL"])
+def test_the_log_target_writes_utf8_in_every_locale(locale: Mapping[str, str]) -> None:
+    """Otherwise one character that the locale lacks would fail a whole batch, for ever."""
+    ran = run(["-c", LOG_TARGET], locale, PYTHONPATH=str(ROOT))
+    line, said = ran.stdout.decode().splitlines()
+    assert (json.loads(line)["body"], said) == ("größe \N{SNOWMAN}", "['ok']"), ran.stderr.decode()
