@@ -222,11 +222,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.delay_time is not None:
             _check_int("delayTime", self.delay_time, 0, limits.horizon)
         elif self.expect_date is not None:
-            _check_int("expectDate", self.expect_date, 0, min(now + limits.horizon, MAX_DUE))
             try:
-                check_unix_ms(self.expect_date)
+                if type(self.expect_date) is int:
+                    check_unix_ms(self.expect_date)
             except ValueError as error:
                 raise InvalidMessage("expectDate", str(error)) from None
+            _check_int("expectDate", self.expect_date, EARLIEST, min(now + limits.horizon, MAX_DUE))
         else:
             _check_int("delayLevel", self.delay_level, 1, 2**31)
 

@@ -14,6 +14,8 @@ __all__ = [
 
 #: 2001-01-01T00:00:00Z in Unix ms. Nobody means an earlier due time: most often it is in seconds.
 EARLIEST: Final = 978_307_200_000
+#: The highest number that may mean Unix seconds, of the year 2286. As Unix ms it is in April 1970.
+_MOST_SECONDS: Final = 9_999_999_999
 
 #: A duration as Python callers may give it: ms, a timedelta, or text such as '30m'.
 Duration = int | timedelta | str
@@ -55,9 +57,12 @@ def _ms_of_fraction(digits: str | None) -> int:
 
 def check_unix_ms(ms: int) -> None:
     """Raise ValueError with a sentence for a due time before 2001, such as one in seconds."""
-    if ms < EARLIEST:
-        seconds = f" (seconds? {ms * 1000})" if ms * 1000 >= EARLIEST else ""
-        raise ValueError(f"{ms} lies before 2001; write Unix ms, which have 13 digits{seconds}")
+    if ms >= EARLIEST:
+        return
+    if ms > _MOST_SECONDS:  # somebody wrote a date, and has never seen its ms
+        raise ValueError(f"{format_instant(ms)} lies before 2001")
+    seconds = f" (seconds? {ms * 1000})" if ms * 1000 >= EARLIEST else ""
+    raise ValueError(f"{ms} lies before 2001; write Unix ms, which have 13 digits{seconds}")
 
 
 def restore_plus(text: str) -> str:
@@ -87,7 +92,7 @@ def duration_ms(value: Any) -> Any:
     """ms of a timedelta or a text, rounded up; any other value stays as it is. Raises ValueError with a sentence."""
     if isinstance(value, str):
         return parse_duration(value)
-    return -(-value // _MS) if isinstance(value, timedelta) else value
+    return -(value // -_MS) if isinstance(value, timedelta) else value  # -value fails for timedelta.max
 
 
 def instant_ms(value: Any) -> Any:

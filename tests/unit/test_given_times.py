@@ -29,7 +29,8 @@ DURATIONS: dict[Any, int] = {
 }  # fmt: skip
 NO_DURATIONS: dict[Any, str] = {
     "30": "write a duration", "soon": "write a duration", 1.5: "whole number", True: "whole number", b"30m": "whole number",
-    timedelta(milliseconds=-1): "", AT * 10**6: "", datetime(2027, 1, 31, tzinfo=UTC): "whole number",
+    timedelta(milliseconds=-1): "", timedelta.max: "lies between", timedelta.min: "lies between",
+    AT * 10**6: "", datetime(2027, 1, 31, tzinfo=UTC): "whole number",
 }  # fmt: skip
 TIMES: dict[Any, int] = {
     datetime(2027, 1, 31, 8, tzinfo=UTC): AT,

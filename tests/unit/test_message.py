@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -184,11 +185,18 @@ def test_a_date_may_lie_in_the_past_and_as_far_ahead_as_the_horizon() -> None:
     assert complaint(far, expect_date=MAX_DUE + 1).field == "expectDate"
 
 
-@pytest.mark.parametrize("date", [0, 1, 999_999_999, NOW // 1000, EARLIEST - 1, "1970-01-01T00:00:00Z"])
+@pytest.mark.parametrize("date", [-(10**12), -1, 0, 1, NOW // 1000, EARLIEST - 1, "1970-01-01T00:00:00Z"])
 def test_a_date_before_2001_is_refused_since_it_is_in_seconds_most_likely(date: Any) -> None:
     error = complaint(expect_date=date)
     assert (error.field, "lies before 2001" in error.reason) == ("expectDate", True)
     assert (f"(seconds? {NOW})" in error.reason) is (date == NOW // 1000)
+
+
+@pytest.mark.parametrize(
+    "date", ["1999-12-31T23:59:59Z", datetime(1999, 12, 31, 23, 59, 59, tzinfo=UTC), 946_684_799_000]
+)
+def test_a_date_of_the_last_century_is_named_as_a_date_and_not_as_seconds(date: Any) -> None:
+    assert complaint(expect_date=date).reason == "1999-12-31T23:59:59.000Z lies before 2001"
 
 
 def test_the_levels_are_those_of_rocketmq() -> None:
