@@ -51,6 +51,7 @@ def test_a_url_names_hosts_user_and_virtual_host(url: str, found: list[tuple[obj
         ("rabbitmq:///v", {}, r"the URL is rabbitmq\[s\]://"),
         ("rabbitmq://h/v?heartbeat=1", {}, r"the URL is rabbitmq\[s\]://"),
         ("rabbitmq://h,,g", {}, "a host is missing"),
+        ("rabbitmq://h:5672, g:5672", {}, "the host ' g:5672' has a blank"),
         ("rabbitmq://h:port", {}, "port"),
         ("rabbitmq://h", {"exchnge": "x"}, "exchnge"),
         ("rabbitmq://h", {"exchange": "x" * 256}, "exchange is longer than 255 bytes"),

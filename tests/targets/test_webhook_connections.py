@@ -247,8 +247,18 @@ def test_a_connection_on_which_a_body_may_still_come_after_a_204_is_not_used_aga
 
 @pytest.mark.parametrize(
     ("answers", "outcome"),
-    [(OK + OK, "ok"), (BUSY + BUSY, "unavailable"), (OK + BUSY, "unknown"), (BUSY + OK, "unknown"), (OK + b"x", "ok")],
-    ids=["both-ok", "both-busy", "ok-and-busy", "busy-and-ok", "no-second-answer"],
+    [
+        (OK + OK, "ok"),
+        (BUSY + BUSY, "unavailable"),
+        (OK + BUSY, "unknown"),
+        (BUSY + OK, "unknown"),
+        (OK + b"HTTP/1.1 103 Hints\r\n\r\n" + BUSY, "unknown"),
+        (OK + b"HTTP/1.1 50", "unknown"),
+        (OK + b"H", "unknown"),
+        (OK + b"Hi", "ok"),
+        (OK + b"\r\n", "ok"),
+    ],
+    ids="both-ok both-busy ok-and-busy busy-and-ok ok-and-interim ok-and-half ok-and-a-byte text line".split(),
 )
 def test_of_two_answers_on_a_kept_connection_neither_counts_unless_they_agree(
     receiver: Receiver, webhooks: Webhooks, answers: bytes, outcome: str

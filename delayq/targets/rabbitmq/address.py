@@ -45,6 +45,8 @@ def parameters_of(
         where = urlsplit(f"//{host}")
         if not where.hostname:
             raise ValueError("a host is missing in the URL")
+        if host.split() != [host]:  # no name server knows such a name, and the next host would hide that
+            raise ValueError(f"the host {host!r} has a blank; write host:port,host:port")
         context = (tls or ssl.create_default_context()) if secure else None
         found.append(
             pika.ConnectionParameters(

@@ -34,7 +34,8 @@ MOST_IDLE: Final = 64
 #: Answers with these statuses have no body, whatever their headers announce.
 BODILESS: Final = frozenset({204, 304})
 
-_STATUS = re.compile(rb"\s*HTTP/\d\.\d ([2-5]\d\d)")  # of a final answer
+#: A further answer and its status, unless that is of an interim answer or has not arrived.
+_ANSWER = re.compile(rb"\s*(?:HTTP/\d\.\d ([2-5]\d\d)|H(?:T(?:T(?:P(?:/.*)?)?)?)?$)", re.DOTALL)
 
 
 class Wire(httpcore2.NetworkStream):
@@ -110,13 +111,13 @@ class Connection:
         data, _ = self.http._h11_state.trailing_data  # there is no public way
         return bytes(data)
 
-    def statuses(self, response: httpcore2.Response) -> list[int]:
-        """The statuses of which one belongs to the request: usually one.
+    def second_status(self) -> int | None:
+        """The status of a second answer behind the first one, 0 if it is not known yet; None if there is none.
 
-        The surplus of a kept connection may be this request's answer, and `response` a late extra answer to the one before.
+        On a kept connection the second one may belong to the request, and the first one to the request before.
         """
-        second = _STATUS.match(self.surplus) if self.is_kept else None
-        return [response.status, int(second[1])] if second else [response.status]
+        second = _ANSWER.match(self.surplus) if self.is_kept else None
+        return int(second[1] or 0) if second else None
 
 
 def _announces_a_body(response: httpcore2.Response) -> bool:

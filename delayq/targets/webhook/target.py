@@ -128,12 +128,12 @@ class WebhookTarget:
         try:
             response = connection.http.handle_request(self._request(one))
             excerpt = self._rest(response, connection)
-            statuses = connection.statuses(response)
+            second = connection.second_status()
         except FAILURES as error:
             return Result.unknown(f"{where}: no answer ({_shown(str(error)) or type(error).__name__})")
         finally:
             self._connections.give_back(connection, response)  # which closes it unless the answer was read to its end
-        return self._judge(response, statuses, excerpt)
+        return self._judge(response, second, excerpt)
 
     def _rest(self, response: httpcore2.Response, connection: Connection) -> str:
         """Read the rest of the answer, so that the connection can be used again; how it begins.
@@ -156,16 +156,16 @@ class WebhookTarget:
             text = text.replace(word, "***")
         return _shown(text)
 
-    def _judge(self, response: httpcore2.Response, statuses: Sequence[int], excerpt: str) -> Result:
-        outcomes = {self._outcome(status) for status in statuses}
-        if outcomes == {"ok"}:
+    def _judge(self, response: httpcore2.Response, second: int | None, excerpt: str) -> Result:
+        outcome = self._outcome(response.status)
+        doubtful = second is not None and self._outcome(second) != outcome
+        if outcome == "ok" and not doubtful:
             return OK
-        answered = " and ".join(map(str, statuses))
+        answered = f"{response.status} and {second or 'more'}" if doubtful else response.status
         reason = f"{self._endpoint.authority} answered {answered}" + (f": {excerpt}" if excerpt else "")
         after = self._after(response)
-        if len(outcomes) > 1:
+        if doubtful:
             return Result.unknown(f"{reason} (two answers to one request, one of them to an earlier request)", after)
-        (outcome,) = outcomes
         if outcome == "unavailable":
             if 300 <= response.status < 400:
                 reason += " (redirects are not followed: give the route the new address)"
