@@ -245,21 +245,20 @@ def test_a_connection_on_which_a_body_may_still_come_after_a_204_is_not_used_aga
     told.set()
 
 
-@pytest.mark.parametrize(
-    ("answers", "outcome"),
-    [
-        (OK + OK, "ok"),
-        (BUSY + BUSY, "unavailable"),
-        (OK + BUSY, "unknown"),
-        (BUSY + OK, "unknown"),
-        (OK + b"HTTP/1.1 103 Hints\r\n\r\n" + BUSY, "unknown"),
-        (OK + b"HTTP/1.1 50", "unknown"),
-        (OK + b"H", "unknown"),
-        (OK + b"Hi", "ok"),
-        (OK + b"\r\n", "ok"),
-    ],
-    ids="both-ok both-busy ok-and-busy busy-and-ok ok-and-interim ok-and-half ok-and-a-byte text line".split(),
-)
+TWO_ANSWERS = {
+    "both-ok": (OK + OK, "ok"),
+    "both-busy": (BUSY + BUSY, "unavailable"),
+    "ok-and-busy": (OK + BUSY, "unknown"),
+    "busy-and-ok": (BUSY + OK, "unknown"),
+    "ok-and-an-interim-answer": (OK + b"HTTP/1.1 103 Hints\r\n\r\n" + BUSY, "unknown"),
+    "ok-and-half-an-answer": (OK + b"HTTP/1.1 50", "unknown"),
+    "ok-and-one-byte-of-an-answer": (OK + b"H", "unknown"),
+    "ok-and-a-word": (OK + b"Hi", "ok"),
+    "ok-and-an-empty-line": (OK + b"\r\n", "ok"),
+}
+
+
+@pytest.mark.parametrize(("answers", "outcome"), TWO_ANSWERS.values(), ids=TWO_ANSWERS)
 def test_of_two_answers_on_a_kept_connection_neither_counts_unless_they_agree(
     receiver: Receiver, webhooks: Webhooks, answers: bytes, outcome: str
 ) -> None:
