@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.errors import StoreError, StoreRefused
 from delayq.store import scripts
-from delayq.store.commands import Command, every
+from delayq.store.commands import Command, every, plain
 from delayq.store.keys import AUDIT, META, NODES, POLICIES, REWRITTEN, queue_keys, rate_key, report_key, slots_key
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Needs",
     "acl_line",
     "lacking",
+    "lacking_of",
 ]
 
 #: The patterns that stand for all keys, and all channels, of delayq. The streams of topics have keys of their own.
@@ -108,9 +110,28 @@ def lacking(needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
 
     Of a cluster every primary is asked. It takes no right but that to run scripts, so it also works where ACL is refused.
     """
+    return every("EVAL", *_question((*needs.commands, *more)), read=_read)
+
+
+def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
+    """Ask which rights the user lacks that a script needs. The script was `refused`, and the `reason` names no right.
+
+    The answer is the error of the script: it has done nothing.
+    """
+
+    def read(reply: Any) -> StoreError:
+        missing = " ".join(_read([reply]) or ())
+        return StoreRefused(
+            f"the user of Redis lacks {missing}; docs/operations.md lists all rights" if missing else reason
+        )
+
+    return plain("EVAL", *_question(sorted(scripts.called(refused.script))), read=read, key=refused.keys[0])
+
+
+def _question(commands: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of EVAL."""
     keys, channel = _keys(), queue_keys(0).wake
-    args = (str(len(keys)), "1", *keys, channel, *needs.commands, *more)
-    return every("EVAL", scripts.load("lacking").text, "0", *args, read=_read)
+    return (scripts.load("lacking").text, "0", str(len(keys)), "1", *keys, channel, *commands)
 
 
 def _read(replies: Sequence[Any]) -> tuple[str, ...] | None:

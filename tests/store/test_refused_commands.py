@@ -341,6 +341,10 @@ def test_without_one_right_a_script_does_everything_or_nothing_and_says_so(name:
         if isinstance(told, StoreRefused):
             assert rights[0] not in GOES_ON
             assert refusing.data() == before, rights
+            named = {"resetchannels": "channel", "resetkeys": "key"}.get(rights[0], rights[0][1:])
+            assert named in str(told).lower() or f"{named[0]}delayq:" in str(told).replace("~", "k").replace(
+                "&", "c"
+            ), rights
         else:
             assert rights[0] in GOES_ON | NOT_RUN[""] | NOT_RUN.get(name, set()), (rights, told)
             assert (refusing.data(), str(told)) == (after, answer), rights

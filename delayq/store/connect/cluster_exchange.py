@@ -270,6 +270,8 @@ class Spread:
             again = self._refused(link, routed, reply)
             return link.again(again) if again is not None else None
         answer = read_reply(routed.command, reply)
+        if isinstance(answer, StoreError) and routed.place in self._repeated:
+            answer = as_unknown(answer)
         if routed.place != NO_PLACE:
             self.answers[routed.place] = answer
             if link.barrier is not None:
@@ -289,7 +291,7 @@ class Spread:
             if routed.place not in self._late:
                 self._late.add(routed.place)
                 return routed
-        if (other := instead(error)) is not None:
+        if (other := instead(routed.command, error)) is not None:
             return routed._replace(command=other)
         if isinstance(error, redis.exceptions.AskError):  # MOVED, too
             node = (error.host or link.node[0], error.port)

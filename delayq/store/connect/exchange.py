@@ -18,6 +18,7 @@ from delayq.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command, plain
 from delayq.store.connect.peer import SLOW, Peer, WrongServer, late_by, packed
+from delayq.store.rights import lacking_of
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "WHICH_VERSION", "Exchange", "all_good",
@@ -37,6 +38,8 @@ PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN",
 _REFUSED: Final = re.compile(
     r"(?:^|: -?|-)(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b|^(?:ERR )?(?:ACL failure in script|The user executing the script can't )"
 )
+#: How Redis 7.0 refuses a script: it does not name the right that is missing.
+_NAMELESS: Final = re.compile(r"^(?:ERR )?The user executing the script can't ")
 PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
 
 
@@ -143,9 +146,16 @@ def _read_version(reply: Any) -> StoreError:
 WHICH_VERSION: Final = plain("INFO", "server", read=_read_version)
 
 
-def instead(error: Exception) -> Command[Any] | None:
-    """What is asked in place of a script that the server is too old for; None for any other error."""
-    return WHICH_VERSION if _TOO_OLD.search(str(error)) else None
+def instead(command: Command[Any], error: Exception) -> Command[Any] | None:
+    """What is asked in place of a script that was refused, because the refusal does not say why; None for any other error.
+
+    Its answer is the error of the script.
+    """
+    if _TOO_OLD.search(str(error)):
+        return WHICH_VERSION
+    if command.script and command.keys and _NAMELESS.search(str(error)):
+        return lacking_of(command, str(translate(error)))
+    return None
 
 
 def outdates(error: Exception) -> bool:
@@ -282,7 +292,7 @@ class Exchange:
         if isinstance(reply, Exception):
             return self._refused(index, command, reply)
         answer = read_reply(command, reply)
-        self._put(index, answer)
+        self._put(index, as_unknown(answer) if isinstance(answer, StoreError) and index in self._unsure else answer)
         self.misled = self.misled or misled(command, answer)
         return None
 
@@ -299,7 +309,7 @@ class Exchange:
             if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
                 self._late.add(index)
                 return self._sent(index, command)
-        if (other := instead(error)) is not None:
+        if (other := instead(command, error)) is not None:
             return self._sent(index, other)
         told = StoreError(too_old("an older server")) if command is WHICH_VERSION else translate(error)
         self._put(index, as_unknown(told) if index in self._unsure else told)
