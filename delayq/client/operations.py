@@ -166,7 +166,10 @@ def reschedule(
         raise InvalidMessage("delayTime", "the due lies too far ahead")
     if rescheduled.result != State.PARKED:
         return rescheduled
-    found = yield from _told_held(all_good(list((yield from look(context, [id])).values())))
+    try:
+        found = yield from _told_held(all_good(list((yield from look(context, [id])).values())))
+    except StoreError:  # the message has its new due: no error may say that nothing was done
+        return rescheduled
     if found[0] is None or found[0].state != State.HELD:
         return rescheduled
     told: Rescheduled = (yield from _with_what_holds([msgspec.structs.replace(rescheduled, result=State.HELD)], found))[
@@ -221,7 +224,9 @@ def _with_what_holds(told: list[Any], found: Sequence[Found | StoreError | None]
     """The same, of those that are held with what holds them; what was found of each comes along."""
     held = [place for place, one in enumerate(told) if isinstance(one, Rescheduled) and one.result == State.HELD]
     if held:
-        (stand,) = all_good((yield [commands.policies()]))
+        (stand,) = yield [commands.policies()]
+        if isinstance(stand, StoreError):  # what was asked for is done, for those that are not held
+            return told
         policies = Policies.read(stand)
         for place in held:
             pause = policies.pause(_topic_of(found[place]) or "")

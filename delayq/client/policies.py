@@ -18,14 +18,14 @@ from delayq.client.audit import Action, By, entry_of
 from delayq.client.counting import taken_now_or_before
 from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable, TooManyPolicies
+from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
 from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesFull, PoliciesSet, QueueStats
-from delayq.store.connect.exchange import all_good
+from delayq.store.connect.exchange import all_good, as_unknown
 from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
 
@@ -293,7 +293,7 @@ def _revise(
         stand, *told = all_good((yield [commands.policies(), *asked]))
         made = yield from _set(context, changes(stand, *told), action, by)
         if made is not None:
-            return made, (yield from bring(context.layouts))
+            return made, (yield from _bring_change(context.layouts))
     raise StoreUnavailable("others change the policies all the time")
 
 
@@ -304,7 +304,7 @@ def _change(
     made = yield from _set(context, changes, action, by, seen)
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
-    return made, (yield from bring(context.layouts))
+    return made, (yield from _bring_change(context.layouts))
 
 
 def _set(
@@ -318,6 +318,14 @@ def _set(
     if isinstance(made, PoliciesFull):
         raise TooManyPolicies(made.kind, made.most, made.of_key)
     return made
+
+
+def _bring_change(layouts: Layouts) -> Plan[str]:
+    """As `bring`, for a change that has just been made: workers go on with it, so no error may say that nothing was done."""
+    try:
+        return (yield from bring(layouts))
+    except StoreError as error:
+        raise as_unknown(error) from error
 
 
 def bring(layouts: Layouts) -> Plan[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from delayq.client import policies as plans
 from delayq.client.audit import By
 from delayq.clock import SystemClock
 from delayq.config import load_settings
+from delayq.errors import NotDone, StoreError, StoreRefused
 from delayq.nodes import LINE_AGE
 from delayq.policies import Pause
 from delayq.store import commands
@@ -405,3 +407,56 @@ def test_what_stands_in_redis_is_the_same_text_for_the_same() -> None:
     assert Pause(match="a", reason="x", until=5, since=7, stored="y").text == '{"reason":"x","until":5}'
     assert Policy(name="p", match="a", rate=1, since=7).text == '{"match":"a","rate":1.0}'
     assert Change(Policy(name="p").field, "").field == "policy:p"
+
+
+@pytest.mark.parametrize("refused", [StoreRefused("no HMGET"), NotDone("READONLY"), StoreUnavailable("away")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda client: client.pause("orders.*"),
+        lambda client: client.resume("sms", rate=1.0),
+        lambda client: client.put_policy(Policy(name="few", match="orders.*", rate=5.0)),
+        lambda client: client.delete_policy("old"),
+    ],
+)
+def test_no_error_behind_a_change_says_that_nothing_was_done(
+    client: Client, monkeypatch: pytest.MonkeyPatch, change: Callable[[Client], Any], refused: StoreError
+) -> None:
+    client.pause("sms")
+    client.put_policy(Policy(name="old", match="sms", rate=5.0))
+    run_many = client.store.run_many
+
+    def refusing(wanted: Any) -> Any:
+        return [refused if one.script == "apply_policies" else run_many([one])[0] for one in wanted]
+
+    before = client.policies()
+    with monkeypatch.context() as patched:
+        patched.setattr(client.store, "run_many", refusing)
+        with pytest.raises(StoreUnavailable) as told:
+            change(client)
+    assert (type(told.value), str(told.value)) == (StoreUnavailable, str(refused))
+    assert client.policies() != before
+    change(client)
+    assert state(client.store, 0, "policies") == state(client.store, 1, "policies") == client.policies().version
+
+
+@pytest.mark.parametrize("unread", ["get", "ZSCORE", "HGETALL"])
+def test_a_change_of_a_held_message_is_answered_where_nobody_can_read_what_holds_it(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, unread: str
+) -> None:
+    q = Queue(client.store, valkey, number=1)
+    id = next(id for id in map(str, range(40)) if Layout(2).queue_of(id) == 1)
+    q.given(row(id, topic="sms", at=1))
+    client.store.run(commands.park(q.keys, EPOCH, "h:sms", taken(q.pull())))
+    client.pause("sms")
+    run_many = client.store.run_many
+    past = partial(client.reschedule, id, expect_date=1_700_000_000_000)
+    assert (told := past()).result == "held" and "paused by sms" in str(told.reason)
+
+    def refusing(wanted: Any) -> Any:
+        return [NotDone() if unread in (one.script, *one.args[:1]) else run_many([one])[0] for one in wanted]
+
+    monkeypatch.setattr(client.store, "run_many", refusing)
+    assert past().result in ("parked", "held")
+    if unread != "get":
+        assert client.deliver_now(id).result == "held"
