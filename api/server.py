@@ -255,8 +255,15 @@ class Protocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._stop_waiting()
         super().on_message_complete()
-        if self.cycle.response_complete:
+        if not self.parser.should_keep_alive():  # a trailer may say so, too: the parser reads no further request
+            self.cycle.keep_alive = False
+        if not self.cycle.response_complete:
+            return
+        if self.cycle.keep_alive:
             self._wait_for_request()
+        else:
+            self.transport.close()
+            self._wait_for_reader()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

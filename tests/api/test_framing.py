@@ -165,6 +165,17 @@ async def test_a_caller_that_was_not_told_to_send_its_body_has_its_connection_cl
     await connection.close()
 
 
+@pytest.mark.parametrize("reads_bodies", [True, False])
+async def test_an_end_that_a_trailer_announces_closes_the_connection(reads_bodies: bool) -> None:
+    """The parser drops what follows. Without an end the caller would wait for an answer to it."""
+    connection = Connection(reads_bodies=reads_bodies)
+    begin = BEGIN + framed(b"{}", 1)[:-2]
+    await connection.feed([begin, b"Connection: close\r\n\r\n", POISON])
+    assert [one.status for one in answers(bytes(connection.transport.written))] == [200]
+    assert connection.transport.closed
+    await connection.close()
+
+
 async def test_a_caller_by_http_1_0_gets_no_interim_answer() -> None:
     connection = Connection()
     await connection.feed([b"POST /a HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"])
