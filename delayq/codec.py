@@ -208,9 +208,11 @@ def _json(body: Any) -> bytes:
         if b"null" in encoded:  # what NaN becomes, too
             _refuse_nan(msgspec.to_builtins(body, enc_hook=lambda _raw: None))
         return encoded
-    except RecursionError:
+    except RecursionError as error:
+        raise_if_interrupt(error)
         raise InvalidMessage("body", "is nested too deeply; a few hundred levels are taken") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise_if_interrupt(error)
         raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
 
 
@@ -326,6 +328,7 @@ class Record:
             if properties_end > keys_end and not _properties_fit(raw, keys_end, properties_end):
                 raise CorruptRecord("its properties are damaged")
         except ValueError as error:  # UnicodeDecodeError is one
+            raise_if_interrupt(error)
             raise CorruptRecord(str(error)) from None
 
     def check_deliverable(self) -> None:
@@ -431,7 +434,8 @@ class Record:
             if self.flags & BODY_BYTES:
                 return self.payload
             return msgspec.json.decode(self.payload) if self.flags & BODY_JSON else self.payload.decode()
-        except ValueError:
+        except ValueError as error:
+            raise_if_interrupt(error)
             return self.payload
 
     @property

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 import redis
 
-from delayq import Client, Message, Settings, StoreUnavailable
+from delayq import Client, Message, Settings, StoreUnavailable, codec, json_text
+from delayq.message import Limits
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.connect import peer
@@ -175,6 +176,28 @@ def test_a_client_that_is_interrupted_anywhere_still_works_and_schedules_nothing
                 pass
             assert client.schedule(Message(topic="t", body="x", id=f"m{number}", delay_time=3_600_000)) is not None
         assert sum(queue.scheduled for queue in client.stats()) == amount(200, 3_000)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), TypeError("x"), RecursionError("x"), UnicodeDecodeError("utf-8", b"", 0, 1, "x")]
+)
+def test_a_message_is_not_blamed_for_it(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large body takes long to encode and to decode."""
+
+    def slow(*_args: Any, **_options: Any) -> Any:
+        signal.raise_signal(SIGNAL)
+
+    message = Message(topic="t", body={"a": 1}, delay_time=1)
+    record = codec.Record(b"0000001%013d0" % 1 + codec.encode(message, Limits()))
+    signal.signal(SIGNAL, Limit(error).method)
+    calls: list[tuple[Any, str, Callable[[], Any]]] = [(json_text, "encode", lambda: codec.encode(message, Limits()))]
+    if isinstance(error, ValueError):
+        calls.append((msgspec.json, "decode", lambda: record.body))
+    for module, name, call in calls:
+        monkeypatch.setattr(module, name, slow)
+        with pytest.raises(type(error)) as caught:
+            call()
+        assert caught.value is error
 
 
 def test_places_that_were_lost_are_found_again() -> None:
