@@ -61,6 +61,8 @@ CONTRADICTIONS_BESIDE: Final[tuple[tuple[str, ...], ...]] = (
     ('routes.table=[{"name": "a", "target": "redis+stream://r/0?password=hunter2"}]', "the target of a has a password in it"),
     ('routes.table=[{"name": "a", "target": "https://h/x?tenant=b&access_token=hunter2"}]', "the target of a has a password"),
     ('routes.table=[{"name": "a", "target": "https://h/x?code=hunter2"}]', "the target of a has a password in it"),
+    ('routes.table=[{"name": "a", "target": "https://h/x?pass=hunter2"}]', "the target of a has a password in it"),
+    ('routes.table=[{"name": "a", "target": "https://h/x#token=hunter2"}]', "the target of a has a password in it"),
     ('routes.table=[{"name": "a", "target": "rabbitmq://u:hunter2/@rabbit"}]', "the target of a has a password in it"),
     ('routes.table=[{"name": "a", "options": {"x.endpoint.url": "https://u:hunter2@h/"}}]', "x.endpoint.url is a secret"),
     ('routes.table=[{"name": "a", "options": {"headers": {"X-Api-Key": "hunter2"}}}]', "routes.table: X-Api-Key is a secret"),
@@ -73,6 +75,12 @@ CONTRADICTIONS_BESIDE: Final[tuple[tuple[str, ...], ...]] = (
     ('env=[{"name": "SHOP_TOKEN", "value": "hunter2"}]', "env: SHOP_TOKEN is a secret"),
     ('workers.env=[{"name": "X", "value": "redis://:hunter2@redis"}]', "env: X is a secret"),
     ('env=[{"name": "OTEL_HEADERS", "value": "a=b,authorization=hunter2"}]', "env: OTEL_HEADERS is a secret"),
+    (
+        'workers.sidecars=[{"name": "log", "env": [{"name": "A", "value": "b"}, {"name": "SHOP_TOKEN", "value": "hunter2"}]}]',
+        "container log: SHOP_TOKEN is a secret",
+    ),
+    ('initContainers=[{"name": "wait", "args": ["--password=hunter2"]}]', "container wait: its command line is a secret"),
+    ('api.sidecars=[{"name": "log", "command": ["x", "redis://:hunter2@redis"]}]', "container log: its command line is a"),
     ('backfill.arguments=["--option", "password=hunter2"]', "backfill: its source and arguments can be read"),
     ('backfill.arguments=["--option=url=jdbc:x://h/d;password=hunter2"]', "backfill: its source and arguments"),
     ('api.strategy.rollingUpdate={"maxSurge": 0}', "maxSurge and maxUnavailable are both 0"),
@@ -138,6 +146,7 @@ def test_what_only_says_where_a_secret_is_may_stand_in_values() -> None:
         {"name": "a", "target": "https://h/@team/x?tenant=a@b", "options": options},
         {"name": "b", "target": "kafka://[fd00::1]:9093/{topic}"},
     ]
+    of_secret = {"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}
     found = render(
         "spark",
         *(
@@ -145,6 +154,9 @@ def test_what_only_says_where_a_secret_is_may_stand_in_values() -> None:
             f"routes.table={json.dumps(table)}",
             "--set-json",
             "workers.env=" + json.dumps([{"name": "TOKEN_FILE", "value": "/x"}]),
+            "--set-json",
+            "workers.sidecars="
+            + json.dumps([{"name": "a", "args": ["--token", "$(T)", "--key-file=/x"], "env": [of_secret]}]),
         ),
         *(
             "--set",

@@ -99,6 +99,18 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- range $values := list .Values .Values.api .Values.workers -}}
+{{- range concat ($values.initContainers | default list) ($values.sidecars | default list) -}}
+{{- $container := .name | default "" -}}
+{{- $found := include "delayq.secretOf" (dict "name" "its command line" "value" (concat (.command | default list) (.args | default list))) -}}
+{{- range .env -}}
+{{- $found = $found | default (include "delayq.secretOf" (dict "name" .name "value" .value)) -}}
+{{- end -}}
+{{- if $found -}}
+{{- fail (printf "container %s: %s is a secret: give it with valueFrom, or with envFrom" $container $found) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $before := "" -}}
 {{- range prepend (.Values.backfill.arguments | default list) (.Values.backfill.source | default "") -}}
 {{- $option := or (eq $before "--option") (eq $before "--conf") (hasPrefix "--option=" .) (hasPrefix "--conf=" .) -}}
@@ -110,13 +122,13 @@
 {{- end -}}
 {{- end }}
 
-{{/* Whether a text has a secret in it: a password before the host of a URL, or one in its query. */}}
+{{/* Whether a text has a secret in it: a password before the host of a URL, or one in its query or fragment. */}}
 {{- define "delayq.secretIn" -}}
 {{- $text := . | default "" | toString -}}
 {{- if regexMatch "://[^/?#]*:[^/?#]*@" $text -}}yes{{- end -}}
-{{- range regexFindAll "[?&;][^=&;]+=[^&;]" $text -1 -}}
+{{- range regexFindAll "[?&;#][^=&;#]+=[^&;#]" $text -1 -}}
 {{- $name := regexReplaceAll "^.|=.*$" . "" -}}
-{{- if or (include "delayq.isSecret" $name) (regexMatch "(?i)^(key|code|sig)$" $name) -}}yes{{- end -}}
+{{- if or (include "delayq.isSecret" $name) (regexMatch "(?i)^(key|code|sig|pass|pw|jwt|bearer)$" $name) -}}yes{{- end -}}
 {{- end -}}
 {{- end }}
 
