@@ -19,7 +19,7 @@ from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits, given_duration
 from delayq.patterns import check_pattern, compiled
 from delayq.remembered import Remembered
-from delayq.times import Duration
+from delayq.times import Duration, check_unix_ms
 
 __all__ = [
     "MAKER",
@@ -114,6 +114,10 @@ class Pause(_Set, frozen=True, kw_only=True):
         if len(self.reason) > LONGEST_REASON or _CONTROL.search(self.reason):
             raise InvalidMessage("reason", f"at most {LONGEST_REASON} characters, on one line")
         if self.until is not None and self.until <= now:
+            try:
+                check_unix_ms(self.until)
+            except ValueError as error:  # it is in seconds, perhaps
+                raise InvalidMessage("until", str(error)) from None
             raise InvalidMessage("until", "has passed; leave it out for a pause that ends when it is resumed")
         if self.until is not None and self.until > now + limits.horizon:
             raise InvalidMessage("until", "lies too far ahead; leave it out for a pause that ends when it is resumed")

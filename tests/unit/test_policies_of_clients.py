@@ -271,6 +271,8 @@ def test_a_wrong_pause_and_a_resume_at_no_rate_at_all_are_refused(client: Client
         with pytest.raises(InvalidMessage) as refused:
             client.pause(**fields)
         assert refused.value.field == field, fields
+    with pytest.raises(InvalidMessage, match=r"^until: .*\(seconds\? 1896119200000\)"):
+        client.pause("a", until=1_896_119_200)
     assert client.policies().version == ""
     client.pause("a")
     rates: list[Any] = [0, 0.5, -1, float("nan"), float("inf"), "5", True]
