@@ -12,9 +12,9 @@ __all__ = ["LARGE", "RESERVE", "need_room"]
 
 #: From so many bytes on a body is worth the question. It costs a few microseconds.
 LARGE: Final = 16_384
-#: What bodies that arrive leave to the requests that are in progress, in bytes.
+#: Bytes that bodies must leave to the requests in progress, while they arrive.
 RESERVE: Final = 4_000_000
-#: So many bytes are needed at most for each byte of a body: its messages, their records, the commands and the answer.
+#: The most bytes that one byte of a body needs: for messages, records, commands and the answer.
 _FACTOR: Final = 16
 
 

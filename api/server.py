@@ -1,4 +1,4 @@
-"""uvicorn with the limits and rules that it lacks: the size of a head, the time of each part, and one answer per request."""
+"""uvicorn with further limits and rules: the size of a head, the time of each part, and one answer per request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Cycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:
         """Send the next part of the answer."""
         if self.waiting_for_100_continue and self.more_body:
-            # The caller may send the body or not, now that it was not asked for. Nobody can tell what comes next.
+            # Nobody asked for the body, so the caller may leave it out: the next bytes may be a body or a request.
             self.keep_alive = False
         await super().send(message)
 
@@ -79,10 +79,10 @@ class Cycle(RequestResponseCycle):
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. A head that is too large gets 431; what does not come in time gets its connection closed.
+    """One connection. A head that is too large gets 431. A head or body that is incomplete in time closes the connection.
 
-    Both times run from the beginning of a head or body, however many bytes of it drip in, and whether or not anybody
-    waits for it: that of a request that was refused before its body came is waited for by nobody.
+    Both times count from the first byte, however slowly the others arrive. They also end the body of a request that was
+    refused before, for which no handler waits.
 
     A callback of the parser raises Problem for a fault of the caller. Every other exception in a callback is a fault of
     this process: the connection closes without an answer.

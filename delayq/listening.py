@@ -14,7 +14,7 @@ __all__ = ["ANY", "listen", "shown"]
 #: Every address of the machine, of IPv6 and of IPv4.
 ANY: Final = ("", "::")
 BACKLOG: Final = 2_048
-#: What a system answers where it has no IPv6, or an address is not one of its own.
+#: Errors of a system without IPv6, and for an address of another machine.
 _ABSENT: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 

@@ -35,7 +35,7 @@ def _network(text: str) -> Network:
 
 
 def address_of(text: str) -> Address | None:
-    """The address, without a zone; None for what is none."""
+    """The address, without a zone; None if the text is no address."""
     try:
         found = ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""What was found out for texts that callers choose, kept in bounded memory."""
+"""A cache in bounded memory for texts that callers choose."""
 
 from __future__ import annotations
 

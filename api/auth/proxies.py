@@ -17,7 +17,7 @@ class TrustedProxies:
     """The networks of `DELAYQ_TRUSTED_PROXIES`; false if there are none.
 
     Each proxy appends the address of its own peer to `X-Forwarded-For`. Therefore the entries are true from the right up to
-    the first one that is not a trusted proxy: that is the caller. What stands further left, the caller may have invented.
+    the first one that is not a trusted proxy: that is the caller. The caller may have invented the entries further left.
     """
 
     def __init__(self, networks: str) -> None:
@@ -36,7 +36,7 @@ class TrustedProxies:
         for entry in reversed(_entries(scope["headers"])):
             address = _address(entry)
             if address is None:
-                break  # a proxy did not know its peer: nobody vouches for what stands further left
+                break  # a proxy did not know its peer, so the entries further left prove nothing
             found, reported = address, True
             if not self._trusts(found):
                 break

@@ -456,7 +456,7 @@ def _not_json(raw: bytes, message: str) -> NoReturn:
 
 
 def _before_lone_surrogate(raw: bytes) -> int | None:
-    """Where the first escape of a surrogate begins that has no other half, in so much of a text as is cheap to read."""
+    """The offset of the first escaped surrogate without its other half. It reads only as much as is cheap."""
     end = _PAIRED.match(raw, 0, _READ).end()  # type: ignore[union-attr] # it matches nothing, too
     return end if _SURROGATE.match(raw, end) else None
 

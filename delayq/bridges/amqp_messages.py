@@ -22,7 +22,7 @@ __all__ = ["Reader"]
 DELAY: Final = "x-delay"
 STAMP: Final = "timestamp_in_ms"
 TAGS, KEYS, ORDERING_KEY = f"{OWN_PREFIX}tags", f"{OWN_PREFIX}keys", f"{OWN_PREFIX}ordering-key"
-#: Where an id is kept that is none for delayq.
+#: The property that keeps an id which delayq does not take.
 MESSAGE_ID: Final = "amqp-message-id"
 #: ms: no message may be delayed for as long.
 LONGEST: Final = 2**53
@@ -34,7 +34,7 @@ _NAMES = re.compile(r"\{([^{}]*)\}")
 
 
 class Reader:
-    """Reads messages; `tell` hears, once for each header, what is left out."""
+    """Reads messages. `tell` is called once for each header that is left out."""
 
     def __init__(self, topic: str, limits: Limits, tell: Callable[[str], None], *, by_timestamp: bool = False) -> None:
         unknown = set(_NAMES.findall(topic)) - {"routing_key", "exchange"}
@@ -71,10 +71,10 @@ class Reader:
         return _NAMES.sub(lambda name: given[name[1]], self._topic)
 
     def _age(self, properties: Any, headers: Mapping[str, Any], now: int) -> int:
-        """How long ago it was published, ms, if that is to count; less rather than more."""
+        """ms since it was published, rounded down; 0 if the delay does not count from then."""
         if not self._by_timestamp:
             return 0
-        if (stamp := headers.get(STAMP)) is not None:  # by the broker's own clock, where it is told to
+        if (stamp := headers.get(STAMP)) is not None:  # set by the broker, if it is configured so
             if type(stamp) is not int or not EARLIEST <= stamp <= LAST_SECOND * 1000:
                 raise InvalidMessage(STAMP, f"is Unix ms, from 2001 to 9999, not {stamp!r}"[:200])
             return max(0, now - stamp)
@@ -118,14 +118,14 @@ class Reader:
 
 
 def _utf8(given: Any, field: str, what: str) -> str:
-    """The text. AMQP's short strings may be any bytes, which pika then hands over as bytes."""
+    """The text. AMQP's short strings may be any bytes; pika returns them as bytes if they are not UTF-8."""
     if not isinstance(given, str):
         raise InvalidMessage(field, f"{what} is not UTF-8: {given!r}"[:200])
     return given
 
 
 def _id(given: Any) -> str:
-    """The id of the message; without one there is none that another delivery of it would have, too."""
+    """The id of the message. Without one each delivery of it gets another id."""
     if not given:
         return new_id()
     id = _utf8(given, "message-id", "it")

@@ -27,7 +27,7 @@ OF_ROUTE: Final = "t:"
 NO_ROUTE: Final = "*"
 #: Tickets of its own that one that was delivered now may have left in a set: so many are looked for.
 OWN: Final = 100
-#: Also true of a circuit that opened a moment ago, of which the owner's line does not tell yet.
+#: It also holds for a circuit that opened a moment ago, which the owner has not published yet.
 WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
 
 

@@ -57,7 +57,7 @@ class NonblockingHandler(QueueHandler):
             self._waiting.task_done()
 
     def _write(self, data: bytes) -> None:
-        """Not by a stream, which keeps what a full disk refused, and tries it again."""
+        """Write to the descriptor. A stream would keep the bytes that a full disk refused, and write them later."""
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]

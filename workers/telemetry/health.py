@@ -23,9 +23,9 @@ from workers.node.node import Node
 
 __all__ = ["HealthPort", "serve"]
 
-#: Connections at a time. One more closes the oldest one, so that a probe is answered whoever holds the others.
+#: The most open connections. A further one closes the oldest, so that slow callers cannot keep out a probe.
 CONNECTIONS: Final = 64
-#: From the beginning of a connection to its end, however slowly its bytes come or are read.
+#: The longest life of a connection, however slowly its caller writes or reads.
 SECONDS: Final = 10.0
 HEAD_BYTES: Final = 16 * 1024
 
@@ -98,7 +98,7 @@ class HealthPort:
         await writer.drain()
         writer.write_eof()
         while await reader.read(HEAD_BYTES):
-            pass  # to close before the caller has sent everything could take the answer away from it
+            pass  # a close before the caller has sent everything could destroy the answer
 
     async def _answer_to(self, head: bytes) -> bytes:
         first = _FIRST_LINE.match(head)

@@ -1,4 +1,4 @@
-"""What the broker, or the system, said when something went wrong."""
+"""The words of the broker or of the system about an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoAddress(AMQPConnectionError):  # type: ignore[misc]  # pika has no types
 
 
 def words_of(error: BaseException) -> str:
-    """What the broker or the system said."""
+    """The words of the broker or of the system."""
     if isinstance(error, AMQPConnectionWorkflowFailed):
         error = error.exceptions[-1]
     inner = getattr(error, "exception", None)

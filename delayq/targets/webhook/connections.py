@@ -79,7 +79,7 @@ class Wire(httpcore2.NetworkStream):
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def is_quiet(self) -> bool:
-        """Whether the connection stands and nothing has arrived. What has arrived is lost: close the connection then.
+        """Whether the connection is open and nothing has arrived. Otherwise close it: a byte that arrived is lost.
 
         It reads instead of polling: by TLS the socket's bytes may be a session ticket, and an answer may lie in OpenSSL.
         """
@@ -105,7 +105,7 @@ class Connection:
 
     @property
     def surplus(self) -> bytes:
-        """What the endpoint has sent behind the end of its answer, as far as it is read."""
+        """The bytes behind the end of the answer that have been read."""
         if not self.http.is_idle():
             return b""
         data, _ = self.http._h11_state.trailing_data  # there is no public way
@@ -144,7 +144,7 @@ class Connections:
         """A connection to one of these addresses, kept or new; raises OSError.
 
         A new one may take `connect_timeout` ms for each address, until `deadline` (monotonic ms). An address that failed is
-        tried last until it answers again, or it would take the time and the attempts that another one needs.
+        tried last until it answers again. Otherwise it would use up the time and the attempts of the others.
         """
         kept = self._kept(addresses)
         if kept is not None:
