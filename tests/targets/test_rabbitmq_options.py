@@ -30,6 +30,7 @@ def opened(url: str = "rabbitmq://h", **options: Any) -> RabbitMQTarget:
             [("a", 1, "v", "u", "p"), ("b", 5672, "v", "u", "p"), ("::1", 3, "v", "u", "p")],
         ),
         ("rabbitmqs://h", [("h", 5671, "/", "guest", "guest")]),
+        ("rabbitmqs://[fe80::1%25eth0]:1", [("fe80::1%eth0", 1, "/", "guest", "guest")]),
     ],
 )
 def test_a_url_names_hosts_user_and_virtual_host(url: str, found: list[tuple[object, ...]]) -> None:
@@ -53,6 +54,7 @@ def test_a_url_names_hosts_user_and_virtual_host(url: str, found: list[tuple[obj
         ("rabbitmq://h,,g", {}, "a host is missing"),
         ("rabbitmq://h:5672, g:5672", {}, "the host ' g:5672' has a blank"),
         ("rabbitmq://h:port", {}, "port"),
+        ("rabbitmq://h:0,g", {}, "a port is from 1 to 65535"),
         ("rabbitmq://h", {"exchnge": "x"}, "exchnge"),
         ("rabbitmq://h", {"exchange": "x" * 256}, "exchange is longer than 255 bytes"),
         ("rabbitmq://h", {"routingKey": "ü" * 128}, "routingKey is longer than 255 bytes"),

@@ -47,10 +47,13 @@ def parameters_of(
             raise ValueError("a host is missing in the URL")
         if host.split() != [host]:  # no name server knows such a name, and the next host would hide that
             raise ValueError(f"the host {host!r} has a blank; write host:port,host:port")
+        if where.port == 0:
+            raise ValueError("a port is from 1 to 65535")
+        name_or_address = unquote(where.hostname)  # an address of IPv6 has its zone behind %25
         context = (tls or ssl.create_default_context()) if secure else None
         found.append(
             pika.ConnectionParameters(
-                host=where.hostname,
+                host=name_or_address,
                 port=where.port or (TLS_PORT if secure else PORT),
                 virtual_host=unquote(parts.path[1:]) or "/",
                 credentials=credentials,
@@ -58,7 +61,7 @@ def parameters_of(
                 socket_timeout=connect_timeout / 1000,
                 stack_timeout=connect_timeout / 1000,
                 connection_attempts=1,
-                ssl_options=pika.SSLOptions(context, where.hostname) if context is not None else None,
+                ssl_options=pika.SSLOptions(context, name_or_address) if context is not None else None,
                 client_properties={"connection_name": name},
             )
         )
