@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["counts_rows", "counts_shape", "print_forecast"]
 
-BAR: int = 40
+BAR: int = 30
 
 
 def counts_shape(counts: Counts) -> dict[str, Any]:

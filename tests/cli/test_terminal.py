@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 
 import pytest
@@ -47,6 +48,20 @@ def test_a_terminal_gets_tables_with_names_and_the_doctors_colours_and_advice(sh
     assert "reason" in show("dead-letters", "list")
     assert "headLateness" in show("stats")
     assert show("get", "a", "--json").startswith('{\n  "id": "a"')
+
+
+def test_the_lines_of_the_doctor_and_of_a_forecast_are_whole_in_80_columns(
+    show: Show, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    given.scheduled("a", expect_date=2_000_000_000_001)
+    given.dead_letter("b")
+    doctor = re.sub(r"\x1b\[[\d;]*m", "", show("doctor")).splitlines()
+    names = [line.split()[1] for line in doctor if line[:1] != " "]
+    assert {"durability", "deadLetters"} <= set(names)
+    assert all(line[17] == " " != line[18] for line in doctor)
+    forecast = show("forecast", "--from", "2000000000001", "--to", "2000000900001")
+    assert [line.count("█") for line in forecast.splitlines() if "█" in line] == [30]
 
 
 def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given: Given) -> None:

@@ -18,6 +18,8 @@ from delayq.text.output import Output, say, visible
 
 __all__ = ["doctor"]
 
+#: As long as the longest name of a check.
+NAME = 12
 _STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
@@ -54,10 +56,10 @@ def _print(output: Output, check: Check) -> None:
         return
     from rich.text import Text
 
-    head = ((f"{check.result:<5}", _STYLES[check.result]), (f"{check.name:<10}", "bold"))
+    head = ((f"{check.result:<5}", _STYLES[check.result]), (f"{check.name:<{NAME}} ", "bold"))
     text = Text.assemble(*head, visible(in_sentence(check.text)))
     if check.mend:
-        text.append(f"\n{'':15}{visible(in_sentence(check.mend))}", style="italic")
+        text.append(f"\n{'':{NAME + 6}}{visible(in_sentence(check.mend))}", style="italic")
     output.console.print(text, soft_wrap=True)
 
 

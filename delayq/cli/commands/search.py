@@ -28,7 +28,7 @@ from delayq.text.output import Output, say
 
 __all__ = ["count", "forecast", "search"]
 
-BAR = 40
+BAR = 30
 DAY = 86_400_000  # ms that a forecast spans unless it is told
 
 Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
