@@ -29,7 +29,7 @@ from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
 from delayq.networks import parse_networks
 from delayq.routes import Routes, load_routes
-from delayq.secrets import revealed, with_user
+from delayq.secrets import as_utf8, revealed, with_user
 from delayq.times import parse_duration
 
 __all__ = ["OTHERS", "PREFIX", "Environment", "Settings", "load_settings", "variable"]
@@ -74,6 +74,10 @@ class Environment(EnvSettingsSource):
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """What it sets for a field; nothing, if Kubernetes only tells where a Service is."""
         value, key, is_complex = super().get_field_value(field, field_name)
+        if value is not None and (
+            field_name not in PATHS or value.lstrip().startswith(("[", "{"))
+        ):  # routes may be JSON
+            value = as_utf8(value)
         link = value is not None and _is_link(variable(field_name), value)
         return None if link else value, key, is_complex
 

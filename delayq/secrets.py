@@ -6,7 +6,18 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["revealed", "with_user"]
+__all__ = ["as_utf8", "revealed", "with_user"]
+
+
+def as_utf8(value: str) -> str:
+    """The value of a variable as UTF-8. Python has decoded it by the locale, which is ASCII in many units and images.
+
+    A value that is not UTF-8 stays as Python has decoded it.
+    """
+    try:
+        return os.fsencode(value).decode("utf-8")
+    except UnicodeError:
+        return value
 
 
 def revealed(text: str, what: str) -> str:
@@ -18,10 +29,11 @@ def revealed(text: str, what: str) -> str:
     if kind == "env":
         if name not in os.environ:
             raise ValueError(f"{what}: there is no variable {name} in the environment")
-        return os.environ[name].strip()
+        return as_utf8(os.environ[name]).strip()
     if kind == "file":
         try:
-            return Path(name).read_text(encoding="utf-8").strip()
+            path = Path(os.fsdecode(name.encode("utf-8", "surrogateescape")))  # the reverse of `as_utf8`
+            return path.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise ValueError(f"{what}: {name} cannot be read: {reason}") from None

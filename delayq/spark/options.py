@@ -17,6 +17,7 @@ import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import MAX_WINDOW, check_topic
+from delayq.secrets import as_utf8
 from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
@@ -167,7 +168,7 @@ def _secret(text: str) -> str:
     if kind == "env":
         if where not in os.environ:
             raise ValueError(f"the environment of the driver has no {where}")
-        return os.environ[where]
+        return as_utf8(os.environ[where])
     if kind == "file":
         try:
             return Path(where).read_text(encoding="utf-8").strip()

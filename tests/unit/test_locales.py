@@ -29,9 +29,13 @@ CLIENT = r"""
 import sys
 from delayq import Client, Message
 from delayq.config import load_settings
+from delayq.routes import load_routes
 from delayq.secrets import revealed
 settings = load_settings(redis_url=sys.argv[1], routes=sys.argv[2])
 assert revealed("file:" + sys.argv[3], "a key") == "gr\xf6\xdfe"
+assert revealed("env:SECRET", "a key") == revealed(settings.zookeeper_password, "a key") == "gr\xf6\xdfe"
+assert settings.node == "gr\xf6\xdfe"
+assert [one.stream for one in load_routes(load_settings().routes).table] == ["gr\xf6\xdfe"]
 with Client(settings=settings) as client:
     print(client.schedule(Message(topic="orders", body="gr\xf6\xdfe", delay_time=60_000, id="a")).id)
     assert client.get("a").record.body in ("gr\xf6\xdfe", "gr\xf6\xdfe".encode())
@@ -48,14 +52,20 @@ def run(words: list[str], locale: Mapping[str, str], **more: str) -> subprocess.
 
 
 @pytest.mark.parametrize("locale", LOCALES, ids=lambda one: one["LC_ALL"])
-def test_the_client_reads_scripts_routes_and_secrets_in_every_locale(
+def test_the_client_reads_scripts_settings_and_secrets_in_every_locale(
     valkey: ServerUnderTest, tmp_path: Path, locale: Mapping[str, str]
 ) -> None:
     routes = tmp_path / "routes.yaml"
     routes.write_text("# Größe\nroutes: [{name: all, match: '*', target: 'log:'}]\n", encoding="utf-8")
     secret = tmp_path / "secret"
-    secret.write_text("größe\n", encoding="utf-8")
-    ran = run(["-c", CLIENT, valkey.url, str(routes), str(secret)], locale)
+    named = tmp_path / "größe"
+    for file in (secret, named):
+        file.write_text("größe\n", encoding="utf-8")
+    environment = {
+        "SECRET": "größe", "DELAYQ_NODE": "größe", "DELAYQ_ROUTES": '[{"name": "r", "stream": "größe"}]',
+        "DELAYQ_ZOOKEEPER_USER": "größe", "DELAYQ_ZOOKEEPER_PASSWORD": f"file:{named}",
+    }  # fmt: skip
+    ran = run(["-c", CLIENT, valkey.url, str(routes), str(secret)], locale, **environment)
     assert (ran.returncode, ran.stdout) == (0, b"a\n"), ran.stderr.decode()
 
 
