@@ -165,7 +165,7 @@ def name_of_route(topic: str, lines: Iterable[NodeLine], own: Routes) -> str | N
 
 def _refuse(message: Message) -> None:
     raise InvalidMessage(
-        "topic", f"no route takes {message.topic!r} at any live worker; add one to DELAYQ_ROUTES of the workers"
+        "topic", f"no live worker has a route for {message.topic!r}; add one to DELAYQ_ROUTES of the workers"
     )
 
 

@@ -216,7 +216,9 @@ def encode_all(
     for place, message in enumerate(messages):
         try:
             if not isinstance(message, Message):
-                raise InvalidMessage("message", f"item {place} is a {type(message).__name__}, and no Message")
+                raise InvalidMessage(
+                    "message", f"item {place} has the type {type(message).__name__}; it has to be a Message"
+                )
             message.validate(limits, now)
             if routes is not None:
                 routes.check(message)

@@ -107,7 +107,7 @@ def test_count_and_forecast_print_what_the_http_api_answers(
         )
         ran = cli(*command.split())
         assert (ran.code, ran.out) == (1, "")
-        assert ran.sentence().startswith(f"the census of {as_of} does not tell that")
+        assert ran.sentence().startswith(f"the census of {as_of} has no such count")
 
 
 def test_count_forecast_and_topics_know_what_was_scheduled_just_now(cli: Cli, given: Given) -> None:

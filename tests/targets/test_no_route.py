@@ -40,7 +40,7 @@ async def test_it_is_refused_when_it_is_scheduled_alone_or_among_others(valkey: 
     publish_routes(valkey.url, [ORDERS])
     messages = [message(topic) for topic in ("orders.a", "parcels", "orders.b")]
     async with AsyncClient(settings=settings_for(valkey, PARCELS)) as client:
-        with pytest.raises(InvalidMessage, match="no route takes 'parcels'") as caught:
+        with pytest.raises(InvalidMessage, match="no live worker has a route for 'parcels'") as caught:
             await client.schedule(messages[1])
         assert caught.value.field == "topic"
         assert [type(one) for one in await client.schedule_many(messages)] == [Scheduled, InvalidMessage, Scheduled]
@@ -111,7 +111,7 @@ def test_the_command_line_refuses_it_and_warns_without_a_worker(
 
     publish_routes(valkey.url, [ORDERS])
     code, said = run(*schedule)
-    assert (code, "TOPIC: no route takes 'parcels'" in said) == (2, True)
+    assert (code, "TOPIC: no live worker has a route for 'parcels'" in said) == (2, True)
     assert run(*backfill, "--dry-run")[0] == 1
     assert run(*backfill)[0] == 1
     assert run(*schedule, "--no-route-check") == (0, "")

@@ -109,12 +109,12 @@ def test_an_item_that_is_no_message_or_has_no_time_is_refused_by_itself(valkey: 
         assert isinstance(first, Scheduled)
         assert isinstance(last, Scheduled)
         assert [str(one).partition(";")[0] for one in refused] == [
-            "message: item 1 is a NoneType, and no Message", "message: item 2 is a dict, and no Message",
-            "expectDate: the datetime 2027-01-31T08:00:00 has no time zone", "message: item 4 is a str, and no Message",
-            "message: item 5 is a StructMeta, and no Message",
+            "message: item 1 has the type NoneType", "message: item 2 has the type dict",
+            "expectDate: the datetime 2027-01-31T08:00:00 has no time zone", "message: item 4 has the type str",
+            "message: item 5 has the type StructMeta",
         ]  # fmt: skip
         for one in wrong[:2]:
-            with pytest.raises(InvalidMessage, match="no Message"):
+            with pytest.raises(InvalidMessage, match="it has to be a Message"):
                 client.schedule(one)
 
 

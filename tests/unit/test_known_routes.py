@@ -28,7 +28,7 @@ def refused(known: KnownRoutes, *topics: str) -> list[str]:
             known.check(Message(topic=topic))
         except InvalidMessage as error:
             found.append(topic)
-            if known.refuses(topic) != ("no route takes" in error.reason):
+            if known.refuses(topic) != ("no live worker has a route" in error.reason):
                 raise
     return found
 

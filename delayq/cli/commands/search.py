@@ -146,9 +146,7 @@ def _told(counted: object, as_of: str | None) -> int:
     if as_of is None:
         say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
     else:
-        say(
-            f"the census of {shown(as_of)} does not tell that: there are more topics than it counts, or the dues lie before it."
-        )
+        say(f"the census of {shown(as_of)} has no such count: it counts fewer topics, or the due times are before it.")
     return 1
 
 

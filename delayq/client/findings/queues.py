@@ -68,7 +68,7 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
 
 
 def check_parked_routes(facts: Facts) -> Iterator[Check]:
-    """Whether messages are parked whose topic no route takes, or whose route no live worker has.
+    """Whether messages are parked because no live worker has a route for their topic, or the route that they wait for.
 
     Only the tables of live workers count: this process may have another one. Without a live worker nothing is said.
     """
@@ -79,7 +79,7 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
                 parked.setdefault(name.removeprefix(OF_ROUTE), []).append(one.queue)
     known = {route.name for line in facts.live for route in line.routes}
     if without := parked.pop(NO_ROUTE, None):
-        text = f"messages are parked in {name_queues(without)} whose topic no route takes"
+        text = f"messages are parked in {name_queues(without)}: no live worker has a route for their topics"
         mend = "add a route to DELAYQ_ROUTES of the workers, and restart them; or cancel the messages"
         yield Check("parked", WARN, text, mend)
     gone = {name: queues for name, queues in parked.items() if name not in known}
