@@ -97,6 +97,13 @@ WRONG = [
     ("redis://h:65536", "a port is a number"),
     ("redis://:7000", "no host:port"),
     ("redis://one,two/0", "redis.sentinel:// or redis.cluster://"),
+    *(
+        (f"redis{kind}://{host}{rest}", "an IPv6 address stands in brackets")
+        for kind, rest in (("", "/0"), ("+cluster", ",b"), ("+sentinel", "/a"))
+        for host in ("h:1:2", "2001:db8::1", "fe80::1:6379", "[::1]x:1", "[::1]:1:2", "[::1]6379")
+    ),
+    ("redis://a..b", "1 to 63 characters"),
+    (f"redis+cluster://b,{'a' * 64}", "1 to 63 characters"),
     ("redis://h /0", "blank"),
     ("redis://h/0\n", "control character"),
     ("unix:///a\tb", "control character"),

@@ -276,8 +276,14 @@ def _host_and_port(text: str, port: int | None) -> tuple[str, int | None]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname or parts.path or "@" in text:
         raise ValueError("it has a host that is no host:port")
-    parts.hostname.encode("idna")
-    given = text.rpartition("]")[2].rpartition(":")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("each part of a host's name has 1 to 63 characters") from None
+    _, bracket, behind = text.rpartition("]")
+    if behind.count(":") > 1 or (bracket and behind[:1] not in ("", ":")):
+        raise ValueError("it has a host that is no host:port; an IPv6 address stands in brackets, as [::1]:6379")
+    given = behind.rpartition(":")
     if given[1]:
         if not re.fullmatch(r"[0-9]{1,5}", given[2]) or not 0 < int(given[2]) < 65_536:
             raise ValueError("a port is a number from 1 to 65535")
