@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from api.wire.problems import Problem
-from delayq import InvalidMessage, Message, Policy, parse_duration, parse_instant
+from delayq import InvalidMessage, Message, Policy, json_text, parse_duration, parse_instant
 from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_STEPS
 from delayq.times import EARLIEST, check_unix_ms, restore_plus
 
@@ -399,14 +399,7 @@ MEND: Final = {
 }
 _AT = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"(unknown|required) field `(.*)`", re.DOTALL)
-_BYTE = re.compile(r"\(byte (\d+)\)")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-#: Text whose escapes are no surrogates, or both halves of a pair.
-_PAIRED = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+", re.DOTALL
-)
-_READ: Final = 1_000_000  # how far into a request half a character is looked for: it costs time, too
 _FAR: Final = 65_536  # how far into a request a field's name is looked for: it costs time on the event loop
 
 
@@ -442,23 +435,10 @@ def _wrong_type(message: str) -> NoReturn:
 
 
 def _not_json(raw: bytes, message: str) -> NoReturn:
-    at = _BYTE.search(message)
-    # The decoder has other words for half a pair of surrogates, such as 'truncated' or 'unexpected end of hex escape'.
-    start = _before_lone_surrogate(raw)
-    if start is not None and (at is None or start <= int(at.group(1))):
-        _malformed(raw, start, f"a lone surrogate at byte {start}, which is half a character, as of an emoji")
-    reason = message.removeprefix("JSON is malformed: ")
-    if at is not None:
-        _malformed(raw, int(at.group(1)), _BYTE.sub(f"at byte {at.group(1)}", reason))
     if not raw:
         raise Problem("invalid", "The body is empty; send a JSON object.")
-    _malformed(raw, len(raw), "it ends too early" + (", or with half a character" if len(raw) > _READ else ""))
-
-
-def _before_lone_surrogate(raw: bytes) -> int | None:
-    """The offset of the first escaped surrogate without its other half. It reads only as much as is cheap."""
-    end = _PAIRED.match(raw, 0, _READ).end()  # type: ignore[union-attr] # it matches nothing, too
-    return end if _SURROGATE.match(raw, end) else None
+    reason, at = json_text.explain(raw, message)
+    _malformed(raw, at, reason)
 
 
 def _malformed(raw: bytes, offset: int, reason: str) -> NoReturn:

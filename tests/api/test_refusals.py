@@ -79,7 +79,7 @@ async def test_half_an_emoji_is_named_as_that_wherever_it_stands(half: str, text
     for message in (f'{{{GOOD},"body":{body}}}', f'{{"body":{body},{GOOD},"id":"some-long-id-behind-it"}}'):
         answer = await api.post("/v1/messages", content=message.encode(), headers=JSON)
         problem = assert_refused(answer)
-        assert "half a character, as of an emoji" in problem["detail"]
+        assert "half of a character such as an emoji" in problem["detail"]
         assert problem["field"].startswith("body")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.json_text import encode
+from delayq.json_text import encode, explain
 from tests.support.service import ROOT
 
 WITHOUT_MEMORY = """
@@ -31,6 +31,22 @@ def test_a_value_is_the_same_text_as_of_msgspec() -> None:
         assert encode(value) == msgspec.json.encode(value)
     with pytest.raises(TypeError):
         encode(object())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (rb'"\ud83d"', "a lone surrogate at byte 1: half of a character such as an emoji"),
+        (rb'["\ud83d\ude00\ude00", x', "a lone surrogate at byte 14: half of a character such as an emoji"),
+        (b'{"a": x}', "invalid character at byte 6"),
+        (b'{"a": ', "the text ends too early"),
+        (b"", "the text ends too early"),
+    ],
+)
+def test_text_that_is_no_json_is_explained(text: bytes, reason: str) -> None:
+    with pytest.raises(msgspec.DecodeError) as caught:
+        msgspec.json.decode(text)
+    assert explain(text, str(caught.value))[0] == reason
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space reliably")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from delayq import Scheduled
+from delayq import Scheduled, json_text
 from delayq.cli.options import (
     AsJson,
     At,
@@ -109,7 +109,9 @@ def _body(text: str | None, file: str | None, is_json: bool, limit: int) -> Any:
     if is_json:
         try:
             value = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        except msgspec.DecodeError as error:
+            raise BadUse(f"BODY: it is no JSON value ({json_text.explain(raw, str(error))[0]})") from None
+        except (ValueError, RecursionError) as error:
             raise BadUse(f"BODY: it is no JSON value ({error})") from None
         return value if isinstance(value, str) else msgspec.Raw(raw)  # as it came: numbers keep all their digits
     try:
