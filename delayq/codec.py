@@ -211,6 +211,9 @@ def _json(body: Any) -> bytes:
     except RecursionError as error:
         raise_if_interrupt(error)
         raise InvalidMessage("body", "is nested too deeply; a few hundred levels are taken") from None
+    except UnicodeEncodeError as error:
+        raise_if_interrupt(error)
+        raise InvalidMessage("body", "has a text that is not valid Unicode (a lone surrogate)") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise_if_interrupt(error)
         raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
