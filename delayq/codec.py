@@ -216,7 +216,9 @@ def _json(body: Any) -> bytes:
         raise InvalidMessage("body", "has a text that is not valid Unicode (a lone surrogate)") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise_if_interrupt(error)
-        raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
+        # Only raw JSON is decoded.
+        why = json_text.explain(bytes(body), str(error))[0] if isinstance(error, msgspec.DecodeError) else error
+        raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({why})") from None
 
 
 def _refuse_nan(body: Any) -> None:
