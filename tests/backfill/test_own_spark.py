@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -16,6 +17,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delayq import Client
 from delayq.cli import main
 from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
@@ -45,9 +50,12 @@ def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedPr
 
 def test_it_starts_a_spark_and_shows_its_progress_on_a_terminal(own_valkey: EmbeddedServer, table: Path) -> None:
     need_java()
+    day = date(2033, 5, 18)  # begins in the zone of the machine, which is that of a session where nobody sets another
+    pq.write_table(pa.table({"id": [f"o{n}" for n in range(500)], "expect_date": [day] * 500}), table)
     master, slave = pty.openpty()
-    env = environment(COLUMNS="120", DELAYQ_REDIS_URL=own_valkey.url)
-    ran = subprocess.Popen(words(table), env=env, stdout=subprocess.PIPE, stderr=slave, text=True)
+    env = environment(COLUMNS="120", DELAYQ_REDIS_URL=own_valkey.url, TZ="Asia/Tokyo")
+    parquet = ["parquet" if word == "csv" else word for word in words(table)]
+    ran = subprocess.Popen(parquet, env=env, stdout=subprocess.PIPE, stderr=slave, text=True)
     os.close(slave)
     seen = b""
     with ran:
@@ -65,6 +73,9 @@ def test_it_starts_a_spark_and_shows_its_progress_on_a_terminal(own_valkey: Embe
     assert ran.returncode == 0, seen.decode(errors="replace")
     assert dict(line.split("\t") for line in out.splitlines())["scheduled"] == "500"
     assert b"of 500 rows" in seen and b"WARN" not in seen
+    with Client(own_valkey.url) as client:
+        found = client.get("o0")
+    assert found is not None and found.due == 1_999_954_800_000  # midnight in Tokyo
 
 
 def test_a_failure_names_the_file_with_the_log_of_spark(own_valkey: EmbeddedServer, tmp_path: Path) -> None:

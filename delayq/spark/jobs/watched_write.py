@@ -38,7 +38,9 @@ def run_job(
     watch = _Watch(client, name, show)
     frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
     writer = frame.write.format("delayq").mode("append").option("report", name)
-    for option, value in options.items():
+    # Tasks know the zone of a session only if somebody has set it. The session itself always has one, which --dry-run uses.
+    here = frame.sparkSession.conf.get("spark.sql.session.timeZone") or ""
+    for option, value in ({"timeZone": here} | dict(options)).items():
         if value:
             writer = writer.option(option, value)
     watch.start()
