@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from delayq.store import commands
-from delayq.store.commands import MOST_OF_EACH, Change
+from delayq.store.commands import MOST_OF_EACH, Census, Change
+from delayq.store.keys import queue_keys
+from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given
+from tests.support.queues import EPOCH
 
 ALL = range(16)
 
@@ -74,6 +79,22 @@ def test_topics_are_listed_by_a_pattern_page_by_page(cli: Cli, given: Given) -> 
     )  # fmt: skip
     assert cli("topics", "demo.*", "--paused", "no").rows[0][0] == "demo.c"
     assert cli("topics", "nobody.*").sentence().startswith("there are no such topics")
+
+
+def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given.scheduled("a")
+    assert cli("topics", "nobody").rows[-2:-1] == [["messages", "0"]]
+    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # as if there were more messages
+    ran = cli("topics")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.sentence().startswith("no census was taken yet")
+    assert ["messages", "-"] in cli("topics", "demo").rows
+    at = 1_999_999_999_000
+    given.client.store.run(commands.keep_census(queue_keys(given.queue_of("a")), EPOCH, Census(at, {})))
+    assert cli("topics").sentence().startswith(f"there are no such topics as of {shown(at)}; ")
+    assert cli("topics", "demo").rows[-2:] == [["messages", "0"], ["as of", shown(at)]]
 
 
 def test_while_something_may_arrive_a_pause_says_so(cli: Cli, given: Given) -> None:

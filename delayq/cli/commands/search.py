@@ -143,11 +143,15 @@ def forecast(
 def _told(counted: object, as_of: str | None) -> int:
     if counted is not None:
         return 0
-    if as_of is None:
-        say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
-    else:
-        say(f"the census of {shown(as_of)} has no such count: it counts fewer topics, or the due times are before it.")
+    say(no_count(as_of))
     return 1
+
+
+def no_count(as_of: int | str | None) -> str:
+    """Why there is no count: no census was taken, or that of `as_of` has none."""
+    if as_of is None:
+        return "no census was taken yet of some queue; its worker takes one a while after it has begun."
+    return f"the census of {shown(as_of)} has no such count: it counts fewer topics, or the due times are before it."
 
 
 def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) -> Filter:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from msgspec import UNSET, UnsetType
 
+from delayq.cli.commands.search import no_count
 from delayq.cli.options import (
     AsJson,
     BadUse,
@@ -22,6 +23,7 @@ from delayq.cli.options import (
     option,
 )
 from delayq.store import commands
+from delayq.store.commands import Filter
 from delayq.text.answers import PauseOut
 from delayq.text.local_time import shown
 from delayq.text.output import Output, say
@@ -118,6 +120,7 @@ def topics(
             Output().answer(json, one, _pairs(one))
             return 0
         found = client.topics(match=topic or "*", paused=None if paused is None else paused == "yes")
+        counted = None if found or json else client.count(Filter(topic=topic or "*"))
     page = topics_out(found, limit, page_token)
     if json:
         Output().json(page)
@@ -125,8 +128,12 @@ def topics(
     if page.topics:
         rows = ((one.topic, one.route, one.held, _pause(one), _policy(one), *_messages(one)) for one in page.topics)
         Output().table(("topic", "route", "held", "paused by", "policy", "messages", "as of"), rows)
+    elif counted is not None and counted.messages is None:
+        say(no_count(counted.as_of))
+        return 1
     else:
-        say("there are no such topics; delayq policies list shows all pauses and policies.")
+        as_of = "" if counted is None or counted.exact else f" as of {shown(counted.as_of)}"
+        say(f"there are no such topics{as_of}; delayq policies list shows all pauses and policies.")
     if page.next_page_token is not None:
         say(f"there are more: --page-token {page.next_page_token}")
     return 0
@@ -160,7 +167,9 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
         yield from (("messages/s at most", one.limit.rate), ("limited by", f"{one.limit.match}{until}"))
         yield "granted in the last second", None if granted is UNSET else granted
         yield "held for at least ms", one.limit.wait_ms
-    if one.counts and one.as_of:
-        yield from (*one.counts.items(), ("as of", shown(one.as_of)))
+    if one.counts is UNSET or not one.as_of:
+        yield "messages", None
+    else:
+        yield from (*(one.counts or {"messages": 0}).items(), ("as of", shown(one.as_of)))
     for node in one.arriving:
         yield f"may come from {node.node}", "not told yet" if node.in_flight is None else node.in_flight
