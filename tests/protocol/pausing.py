@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Change
+from delayq.store.commands import Change, PoliciesSet
 from tests.protocol.machine import IDS, Generation, Protocol
 from tests.protocol.machine import made as made_as
 from tests.protocol.world import Owner
@@ -54,7 +54,7 @@ class Pausing(Protocol):
         self.step += 1
         store, world = self.world.store, self.world
         made = store.run(commands.set_policies([Change(field, value)], maker=MAKER, now=world.now))
-        assert made is not None
+        assert isinstance(made, PoliciesSet)
         if not apply:  # who has asked for it is dead, or will come later
             return
         self.look_at_stream()

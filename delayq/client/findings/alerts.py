@@ -39,7 +39,7 @@ ALERTS: Final[Mapping[str, str]] = {
 #: The alerts without a finding, and why.
 ONLY_PROMETHEUS: Final[Mapping[str, str]] = {
     "DelayqNoApi": "processes of the API write nothing into Redis, so only Prometheus, which scrapes them, knows that none runs",
-    "DelayqApiErrors": "each process of the API counts its own answers, and only Prometheus, which scrapes all of them, has the share",
+    "DelayqApiErrors": "each process of the API counts its own answers, and only Prometheus scrapes all of them",
     "DelayqDueBacklogGrowing": "a trend of 15 minutes, and Redis has no history; messages are `late` then",
     "DelayqHeldGrows": "a trend of 10 minutes, and Redis has no history; held messages are a figure of the overview",
 }
