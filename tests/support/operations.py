@@ -135,7 +135,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
             (f"schedule t --body-file /no/such {WHEN}", "--body-file: /no/such cannot be read: No such"),
             (f"schedule t --body-file / {WHEN}", "--body-file: / cannot be read: Is a directory"),
             (f"schedule t {{ --json-body {WHEN}", "BODY: it is no JSON value (the text ends too early)"),
-            (f'schedule t "\\ud83d" --json-body {WHEN}', "a lone surrogate at byte 1: half of a character such as an emoji"),
+            (f"schedule t '\"\\ud83d\"' --json-body {WHEN}", "BODY: it is no JSON value (a lone surrogate at byte 1:"),
             (f"schedule t {'[' * 100_000} --json-body {WHEN}", "BODY: it is no JSON"),
             (f"schedule t \udcff {WHEN}", "an argument is not UTF-8"),
         ],
