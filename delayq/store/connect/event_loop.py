@@ -75,13 +75,12 @@ class Server(NamedServer):
         self._factory: Any = redis.asyncio.ConnectionPool(
             _CLASSES[transport(url)], **(connection_options(url, timeout) | own)
         )
-        self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
 
     async def connect(self) -> Connection:
         """A new connection; raises Fault."""
         moves = self.moves
-        made = self._factory.make_connection()
         with AS_FAULTS:
+            made = self._factory.make_connection()  # redis-py opens a file for it
             try:
                 async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
                     await made.connect()

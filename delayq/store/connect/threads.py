@@ -87,13 +87,12 @@ class Server(NamedServer):
         self._factory = redis.ConnectionPool(
             _CLASSES[transport(url)], **connection_options(url, timeout), command_packer=Packer()
         )
-        self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
 
     def connect(self) -> Connection:
         """A new connection; raises Fault."""
         moves = self.moves
-        made: Any = self._factory.make_connection()
         with AS_FAULTS:
+            made: Any = self._factory.make_connection()  # redis-py opens a file for it
             made.connect()
         return Connection(made, self, moves)
 
