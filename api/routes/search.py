@@ -124,8 +124,8 @@ async def count(service: Service, request: Request) -> Answer:
 
     Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones; and of one topic, or its
     `tags`, where its policy has them indexed. Exactly, too, if there are 10,000 messages or fewer in all and the key may read all
-    topics. Else as of the last census of each queue, which its worker takes; dues are spread evenly then between those that it
-    tells apart. Null is what it does not tell.
+    topics. Otherwise the count is as of the last census of each queue, which its worker takes; due times within one range of
+    the census are spread evenly. It is null if the census has no such count.
     """
     wanted = _filter_of(request.query(*_COUNTED))
     return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))

@@ -121,7 +121,7 @@ class FoundOut(msgspec.Struct, rename="camel"):
 
 
 class CountOut(msgspec.Struct, rename="camel"):
-    """How many messages there are; null if no census was taken yet, with `asOf` if that one does not tell."""
+    """How many messages there are; null if no census was taken yet, or (with `asOf`) if it has no such count."""
 
     count: int | None
     exact: bool
@@ -136,7 +136,7 @@ class BucketOut(msgspec.Struct, rename="camel"):
 
 
 class ForecastOut(msgspec.Struct, rename="camel"):
-    """How many messages fall due when; `buckets` is null if no census was taken yet, with `asOf` if that one does not tell."""
+    """How many messages fall due when; `buckets` is null if no census was taken yet, or (with `asOf`) it has none."""
 
     buckets: list[BucketOut] | None
     exact: bool

@@ -90,7 +90,7 @@ def count(
 ) -> int:
     """Print how many messages there are.
 
-    Exactly, or with more than 10,000 in all as of the last census of each queue; exit 1 if that does not tell.
+    Exact for up to 10,000 messages in all, else as of the last census of each queue; exit 1 if it has no such count.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
@@ -116,8 +116,8 @@ def forecast(
 ) -> int:
     """Print how many messages fall due when.
 
-    Those that wait in queues. Exactly, or with --topic and more than 10,000 in all as of the last census of each queue; exit 1 if
-    that does not tell.
+    Those that wait in queues. Exact, but with --topic and more than 10,000 in all as of the last census of each queue; exit 1 if
+    it has no such count.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
