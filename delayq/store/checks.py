@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -34,6 +35,9 @@ __all__ = [
 #: What DELAYQ_ACCEPT may name: what a server that somebody else runs does not say.
 PERSISTENCE: Final = "unknown-persistence"
 EVICTION: Final = "unknown-eviction"
+_GIVE: Final = "give it these rights (ACL SETUSER); docs/operations.md lists all"
+#: The command that Redis refuses.
+_COMMAND: Final = re.compile(r"run the '([a-z|]+)'")
 #: The oldest major version of Redis that has scripts with flags.
 OLDEST: Final = 7
 
@@ -245,7 +249,7 @@ def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared
     known = {PERSISTENCE, EVICTION} <= set(accept)
     rights = " ".join(right for right in server.lacking if not (known and right == "+info") and right not in spared)
     return [
-        f"the user of Redis lacks {rights}{_where(server)}: give it these rights (ACL SETUSER); docs/operations.md lists all"
+        f"the user of Redis lacks {rights}{_where(server)}: {_GIVE}"
     ] if rights else []  # fmt: skip
 
 
@@ -298,9 +302,15 @@ def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[
 
 
 def told(answers: list[Any]) -> ServerSettings:
-    """The server of the answers to `questions`; raises StoreError, or ConfigError for one that is too old for scripts."""
+    """The server of the answers to `questions`; raises StoreError, or ConfigError.
+
+    ConfigError is for a server that is too old for scripts, and for a user who lacks a right to connect at all, as to another
+    database than 0: then Redis refuses every question, whatever it is about.
+    """
     found, good, *more = answers
     rights = more.pop(0) if more else None
+    if is_missing_right(found) and (named := _COMMAND.search(str(found))) is not None and named.group(1) != "info":
+        raise ConfigError(f"the user of Redis lacks +{named.group(1)}: {_GIVE}")
     if isinstance(rights, StoreError) and str(rights).startswith(too_old("")):  # also if it may not say what it is
         raise ConfigError(str(rights))
     for answer in answers:

@@ -87,6 +87,7 @@ SPARED: Final = frozenset({"+subscribe"})
 CONDITIONAL: Final = {
     "ping": "workers: to find out whether a silent subscription still works",
     "select": "a database other than 0",
+    "client|setname": "`client_name` in the URL of Redis",
     "client|setinfo": "Redis 7.2 or newer, or Valkey: the name of the client library",
     "role": "Sentinel",
     "cluster|slots": "Redis Cluster",

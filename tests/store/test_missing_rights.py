@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -179,3 +180,15 @@ def test_a_server_that_cannot_say_what_its_user_may_do_is_taken_at_its_word(
     assert store.run(rights.lacking(rights.WORKER)) is None
     assert check_rights(store).text == "the server cannot say what its user may do"
     store.close()
+
+
+@pytest.mark.parametrize(("url", "right"), [("?client_name=shop", "client|setname"), ("/3", "select")])
+@pytest.mark.parametrize("start", [by_client, by_async_client, by_worker])
+def test_a_right_to_connect_is_on_the_list_and_named_by_itself(
+    start: Callable[[Settings], None], url: str, right: str, limited: Limited
+) -> None:
+    settings = limited.settings.replace(redis_url=limited.url.removesuffix("/0") + url)
+    with without(limited, f"-{right}"), pytest.raises(ConfigError, match=f"lacks \\+{re.escape(right)}: give it"):
+        start(settings)
+    start(settings)
+    limited.server.flush()
