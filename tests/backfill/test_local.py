@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,32 @@ def test_json_lines_may_have_different_properties_and_lines_that_are_none(
     assert found is not None and found.record is not None and found.record.message("b").properties["q"] == "true"
     path.write_text("\n".join(rows))  # one value makes another type of the column
     assert "the column expect_date is double" in cli(*words, "--dry-run").err
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", ":Asia/Tokyo", ":/usr/share/zoneinfo/Asia/Tokyo"])
+def test_a_date_begins_in_the_zone_of_the_machine(
+    cli: Cli, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    path = tmp_path / "dates.parquet"
+    pyarrow.parquet.write_table(pa.table({"id": ["a"], "expect_date": [date(2033, 5, 18)]}), path)
+    words = ("backfill", str(path), "--local", "--topic", "t")
+    assert json.loads(cli(*words, "--dry-run", "--json").out)["dues"][0]["from"] == "2033-05-17T15:00:00.000Z"
+    cli(*words)
+    found = given.client.get("a")
+    assert found is not None and found.due == 1_999_954_800_000
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--strict",), ()])
+def test_only_dates_need_the_zone_of_the_machine(
+    cli: Cli, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    path = tmp_path / "dates.parquet"
+    for due, said in ((FAR, ""), (date(2033, 5, 18), "is no time zone that this machine knows")):
+        pyarrow.parquet.write_table(pa.table({"id": ["a"], "expect_date": [due]}), path)
+        ran = cli("backfill", str(path), "--local", "--topic", "t", *words)
+        assert (ran.code, said in ran.err) == (2 if said else 0, True), ran.err
 
 
 def test_it_needs_no_spark(csv: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
@@ -98,7 +98,7 @@ def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> For
     handed = Handed.of(settings)
 
     def look_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(look(batches, options, handed, here))]})
+        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(look(batches, options, handed, lambda: here))]})
 
     whole = Forecast()
     for row in frame.mapInArrow(look_in_task, "found binary").toLocalIterator():
@@ -114,7 +114,7 @@ def twice(frame: DataFrame, options: WriteOptions) -> int:
 
     def digests_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows(batches):
-            found = digests(batch, options, here)
+            found = digests(batch, options, lambda: here)
             ids = pa.array([id for id, _ in found], pa.string())
             yield pa.RecordBatch.from_arrays([ids, pa.array([one for _, one in found], pa.binary())], ["id", "digest"])
 
@@ -130,9 +130,9 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 # -- in a task -----------------------------------------------------------------------------------------------------------
 
 
-def digests(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> list[tuple[str | None, bytes]]:
+def digests(batch: pa.RecordBatch, options: WriteOptions, here: Callable[[], tzinfo]) -> list[tuple[str | None, bytes]]:
     """Of each row that is a message its id, and what tells it from others of the same id."""
-    rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
+    rows = [one for one in messages_of(batch, options, here) if isinstance(one, Message)]
     return [(one.id, blake2b(_content(one), digest_size=16).digest()) for one in rows]
 
 
@@ -146,7 +146,9 @@ def _content(row: Message) -> bytes:
     return repr(msgspec.structs.astuple(msgspec.structs.replace(row, body=body))).encode()
 
 
-def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
+def look(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: Callable[[], tzinfo]
+) -> Forecast:
     """Look at every row of a task."""
     found = Forecast()
     with handed.client_of_task(check_routes=options.check_routes) as client:
@@ -154,7 +156,7 @@ def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Hande
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())
             client.learn_routes()
-            rows = [_checked(row, context, now) for row in messages_of(batch, options, lambda: here)]
+            rows = [_checked(row, context, now) for row in messages_of(batch, options, here)]
             ids = {whole_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
             looked = client.run(partial(look_for_whole, ids=[*ids]))
             there = dict(zip(looked, all_good([*looked.values()]), strict=True))

@@ -39,8 +39,8 @@ def run_job(
     frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
     writer = frame.write.format("delayq").mode("append").option("report", name)
     # Tasks know the zone of a session only if somebody has set it. The session itself always has one, which --dry-run uses.
-    here = frame.sparkSession.conf.get("spark.sql.session.timeZone") or ""
-    for option, value in ({"timeZone": here} | dict(options)).items():
+    here = {"timeZone": frame.sparkSession.conf.get("spark.sql.session.timeZone") or ""}
+    for option, value in (here | dict(options)).items():
         if value:
             writer = writer.option(option, value)
     watch.start()

@@ -61,14 +61,14 @@ class LocalTable:
 
     def forecast(self) -> Forecast:
         """Look at every row."""
-        return look(self._batches(), self._options, self._handed, self._here())
+        return look(self._batches(), self._options, self._handed, self._here)
 
     def twice(self) -> int:
         """How many ids stand in several rows that are different messages."""
         first: dict[str | None, bytes] = {}
         differ: set[str | None] = set()
         for batch in windows(self._batches()):
-            for id, digest in digests(batch, self._options, self._here()):
+            for id, digest in digests(batch, self._options, self._here):
                 if first.setdefault(id, digest) != digest:
                     differ.add(id)
         return len(differ)
@@ -91,13 +91,12 @@ class LocalTable:
 
 
 def _zone_of_this_machine() -> str:
-    """Its name, as Java takes it for the zone of a session: that of TZ, or of /etc/localtime."""
-    if name := os.environ.get("TZ", "").removeprefix(":"):
+    """Its name, as Java takes it for the zone of a session: that of TZ, which may be a file, or of /etc/localtime."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    if name and not name.startswith("/"):
         return name
-    try:
-        return os.readlink("/etc/localtime").partition("zoneinfo/")[2] or "UTC"
-    except OSError:
-        return "UTC"
+    found = str(Path(name or "/etc/localtime").resolve()).partition("zoneinfo/")[2]
+    return found or ("UTC" if name in ("", "/etc/localtime") else name)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------
