@@ -116,7 +116,11 @@ class TooManyPending(DelayqError):
 
 
 _REMEDIES: Final = {
-    "pause": ("pauses", "resume one that is not needed, or pause by a pattern that covers several topics"),
+    "pause": (
+        "pauses",
+        "resume one that is not needed (a resume with a rate counts until it is over), or pause by a pattern that covers several "
+        "topics",
+    ),
     "policy": ("policies", "delete one that is not needed, or write one whose pattern covers several topics"),
 }
 
