@@ -412,5 +412,6 @@ def _sentence(error: ValidationError) -> str:
         return message
     name = str(first["loc"][0])
     field = Settings.model_fields.get(name)
-    shown = f"; it is {first['input']!r}" if field is not None and field.repr else ""
+    given = repr(first["input"])
+    shown = f"; it is {given}" if field is not None and field.repr and "@" not in given else ""  # a@ is a login
     return f"{variable(name)}: {message}{shown}"

@@ -74,6 +74,12 @@ def test_a_wrong_setting_is_refused_in_one_sentence_with_its_name() -> None:
     assert "4711" not in str(caught.value)  # a secret is not shown
 
 
+def test_a_login_in_a_wrong_setting_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_settings(zookeeper="user:secret@host")
+    assert "DELAYQ_ZOOKEEPER" in str(raised.value) and "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("given", "hosts", "path"),
     [
