@@ -6,6 +6,8 @@ scripts of a call is searched by the model in reliability/model.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -327,9 +329,6 @@ MUTANTS = (
         Mutant("a closed queue that takes new messages", (("schedule", "elseif known[1] then", "elseif false then"),)),
         (1, 3, 4),
     ),
-    (Mutant("a cancel that is not sent on", (("cancel", NOT_HERE, "'not_found'"),)), (1, 2, 3)),
-    (Mutant("a look that is not sent on", (("get", NOT_HERE, "'not_found'"),)), (1, 2, 3)),
-    (Mutant("a reschedule that is not sent on", (("reschedule", NOT_HERE, "'not_found'"),)), (4, 9, 19)),
     (Mutant("a burial of what has ended meanwhile", (("bury", "if how == 'ok' then", "if true then"),)), (3, 5, 6)),
     (
         Mutant(
@@ -351,6 +350,36 @@ def test_the_machine_fails_without_a_rule_of_the_scripts(
     plant(mutant, monkeypatch)
     with pytest.raises(AssertionError):
         run(valkey, *seeds, *range(amount(0, 200)))
+
+
+@pytest.mark.parametrize(
+    ("script", "call"),
+    [
+        ("cancel", lambda machine: machine.cancel(client=1, ids=["a"])),
+        ("get", lambda machine: machine.look(client=1)),
+        ("reschedule", lambda machine: machine.reschedule(client=1, id="a")),
+    ],
+    ids=["a-cancel-that-is-not-sent-on", "a-look-that-is-not-sent-on", "a-reschedule-that-is-not-sent-on"],
+)
+def test_a_client_that_knows_only_closed_queues_is_sent_on(
+    script: str, call: Callable[[Reshards], None], valkey: ServerUnderTest
+) -> None:
+    def walk() -> None:
+        with closing(Store(valkey.url, timeout=PATIENCE)) as store:
+            machine = type("Machine", (Reshards,), {"store": store, "flush": staticmethod(valkey.flush)})()
+            machine.begin()
+            machine.list_another(queues=3)
+            for queue in machine.listed[0].numbers:
+                store.run(commands.close(queue_keys(queue)))
+                machine.open.discard(queue)
+            machine.schedule(client=0, id="a", body="a", again=False)
+            call(machine)
+
+    walk()
+    with pytest.MonkeyPatch.context() as patched:
+        plant(Mutant(f"a {script} that is not sent on", ((script, NOT_HERE, "'not_found'"),)), patched)
+        with pytest.raises(AssertionError):
+            walk()
 
 
 def test_the_machine_fails_when_the_newest_layout_is_asked_first(

@@ -52,9 +52,9 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
     client.store.run(commands.set_policies(pause, maker="0000000001", entry=entry_of(by, "pause", Retention())))
     entries = client.audit(1_000).entries
     assert sorted(one.id for entry in entries for one in entry.change.messages) == sorted(f"m{n}" for n in range(60))
-    assert [(one.queue, one.change.count, one.change.detail) for one in entries] == [
-        (None, 0, "pause:t {}"),
-        (None, 60, ""),  # one act, on every primary
+    assert sorted((str(one.queue), one.change.count, one.change.detail) for one in entries) == [
+        ("None", 0, "pause:t {}"),
+        ("None", 60, ""),  # one act, on every primary
     ]
     assert client.overview().scheduled == 40
     assert {one.code for one in client.status()} >= {"owners"}
