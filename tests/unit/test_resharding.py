@@ -361,7 +361,7 @@ def test_the_machine_fails_without_a_rule_of_the_scripts(
     ],
     ids=["a-cancel-that-is-not-sent-on", "a-look-that-is-not-sent-on", "a-reschedule-that-is-not-sent-on"],
 )
-def test_the_machine_fails_without_an_answer_that_sends_on(
+def test_the_machine_fails_when_an_answer_does_not_send_on(
     script: str, call: Callable[[Reshards], None], valkey: ServerUnderTest
 ) -> None:
     def walk() -> None:
