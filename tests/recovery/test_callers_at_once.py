@@ -67,7 +67,7 @@ async def test_each_caller_is_told_the_truth_of_its_own_message(
             await hurt.wait()
             proxy.heal()
         told = await asyncio.gather(*callers, return_exceptions=True)
-        assert max(sizes) > CALLERS // 2
+        assert max(sizes) > 1, "callers share an exchange"
         assert client.group.waiting == 0
 
     assert isinstance(told[3], asyncio.CancelledError)
