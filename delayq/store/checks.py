@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -175,7 +175,7 @@ def complaints(
     if is_too_old(server):
         return [too_old(server.version)]
     found = _missing_rights(server, accept)
-    found += [text for _, text in untrusted(server, accept)]
+    found += untrusted(server, accept)
     if any(disk.failing for disk in server.disks):
         found.append(
             f"Redis cannot write its append-only file{_where(server)}, and takes no changes: make room on its disk"
@@ -210,38 +210,25 @@ def _where(server: ServerSettings) -> str:
     return f" on one of the {server.primaries} primaries at least" if server.primaries > 1 else ""
 
 
-def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> list[tuple[str, str]]:
-    """Why a server may lose messages: 'eviction' or 'aof', and a sentence. What is unknown counts unless it is accepted."""
-    found = []
+def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> Iterator[str]:
+    """Why a server may lose messages, a sentence each. What the server does not report counts, unless it is accepted."""
     if server.policy is None and EVICTION not in accept:
-        found.append(
-            (
-                "eviction",
-                f"the server does not say its maxmemory-policy{_where(server)}, so it may throw messages away: ask who runs it "
-                f"whether it is noeviction, then set DELAYQ_ACCEPT={EVICTION}",
-            )
+        yield (
+            f"the server does not say its maxmemory-policy{_where(server)}, so it may throw messages away: ask who runs it "
+            f"whether it is noeviction, then set DELAYQ_ACCEPT={EVICTION}"
         )
     elif server.policy not in (None, "noeviction"):
-        found.append(
-            (
-                "eviction",
-                f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
-                "run CONFIG SET maxmemory-policy noeviction",
-            )
+        yield (
+            f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
+            "run CONFIG SET maxmemory-policy noeviction"
         )
     if server.aof is False:
-        found.append(
-            ("aof", f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"),
-        )
+        yield f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
     elif server.aof is None and PERSISTENCE not in accept:
-        found.append(
-            (
-                "aof",
-                f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it, then set "
-                f"DELAYQ_ACCEPT={PERSISTENCE}",
-            )
+        yield (
+            f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it, then set "
+            f"DELAYQ_ACCEPT={PERSISTENCE}"
         )
-    return found
 
 
 def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared: Collection[str] = ()) -> list[str]:
@@ -267,7 +254,7 @@ def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
     refuse_old(server)
     for missing in _missing_rights(server, accept, SPARED):
         raise ConfigError(missing)
-    for _, reason in untrusted(server, accept):
+    for reason in untrusted(server, accept):
         raise ConfigError(f"this Redis cannot be trusted: {reason}")
 
 

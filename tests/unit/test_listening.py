@@ -10,17 +10,9 @@ import pytest
 
 from delayq.errors import ConfigError
 from delayq.listening import listen, shown
+from tests.support.ipv6 import has_ipv6
 
 PORT = "DELAYQ_API_PORT"
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from delayq.config import Settings
 from delayq.embedded.processes import LOCALHOST, free_port
+from tests.support.ipv6 import has_ipv6
 from tests.support.raw_http import answers
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
@@ -38,15 +39,6 @@ def serve() -> Iterator[Serve]:
     yield start
     for port in ports:
         port.close()
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 def get(address: str, path: str) -> httpx2.Response:

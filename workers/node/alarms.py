@@ -101,9 +101,8 @@ class Alarms:
         self._ask_server_at = self._look_at = clock.monotonic()
         self._lost: dict[str, str] = {}
         self.alarms: dict[str, str] = {}
-        self.own: list[
-            str
-        ] = []  # those of the alarms that only this worker can raise: no other look at Redis tells them
+        #: The alarms that only this worker can raise, because no other look at Redis shows them.
+        self.own: list[str] = []
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.ServerSettings | None = None
         self.missing = 0
@@ -120,14 +119,12 @@ class Alarms:
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
         complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
-        refused = (
-            [
+        refused = []
+        if self._rewriting.refused:
+            refused = [
                 f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
                 "give its user +bgrewriteaof"
             ]
-            if self._rewriting.refused
-            else []
-        )
         complaints += refused
         try:
             if now >= self._look_at:

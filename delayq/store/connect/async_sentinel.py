@@ -33,7 +33,6 @@ class AsyncPrimary:
         self._sentinels = list(address.nodes)
         self._server: Server | None = None
         self._known: Server | None = None  # the last one, also once it is forgotten
-        Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
 
     async def connect(self) -> Connection:
         """A connection to the primary; raises Fault."""

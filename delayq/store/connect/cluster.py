@@ -37,7 +37,6 @@ class Cluster:
         self._slots = SlotMap(address.nodes)
         self._servers: dict[Node, tuple[Server, Peer]] = {}
         self._begin()
-        self._server(address.nodes[0])  # refuses unknown options
 
     def _begin(self) -> None:
         self._servers = {}

@@ -1,0 +1,17 @@
+"""Whether this machine has IPv6, which containers often lack."""
+
+from __future__ import annotations
+
+import socket
+
+__all__ = ["has_ipv6"]
+
+
+def has_ipv6() -> bool:
+    """Whether a socket can be bound to the loopback address of IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
