@@ -15,9 +15,9 @@ from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
 from delayq.care.accounts import Accounts
-from delayq.client import operations
+from delayq.client.changing import messages as operations
 from delayq.client.findings import Facts, Finding, away, findings
-from delayq.client.overview import overview
+from delayq.client.findings.overview import overview
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION

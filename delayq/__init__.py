@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delayq.client.async_client import AsyncClient
+    from delayq.client.changing.messages import Cancelled, Rescheduled, Scheduled
     from delayq.client.client import Client
-    from delayq.client.operations import Cancelled, Rescheduled, Scheduled
     from delayq.config import Settings
     from delayq.errors import (
         ConfigError,
@@ -68,7 +68,7 @@ __all__ = [
 #: to import than many a command of the command line to run.
 _PLACES = {
     "AsyncClient": "delayq.client.async_client",
-    "Cancelled": "delayq.client.operations",
+    "Cancelled": "delayq.client.changing.messages",
     "Client": "delayq.client.client",
     "ConfigError": "delayq.errors",
     "Conflict": "delayq.errors",
@@ -84,8 +84,8 @@ _PLACES = {
     "PastDue": "delayq.errors",
     "PoliciesChanged": "delayq.errors",
     "Policy": "delayq.policies",
-    "Rescheduled": "delayq.client.operations",
-    "Scheduled": "delayq.client.operations",
+    "Rescheduled": "delayq.client.changing.messages",
+    "Scheduled": "delayq.client.changing.messages",
     "Settings": "delayq.config",
     "State": "delayq.message",
     "StoreError": "delayq.errors",

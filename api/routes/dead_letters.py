@@ -20,9 +20,9 @@ from api.wire.requests import LIMIT, MOST, IdsIn, decode, instant_of, limit_of
 from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
 from delayq.client.audit import By
-from delayq.client.dead_letters import DeadLetterPage, Wanted
-from delayq.client.dead_letters import dead_letters as dead_letters_of
-from delayq.client.search import MOST_SECONDS
+from delayq.client.looking.dead_letters import DeadLetterPage, Wanted
+from delayq.client.looking.dead_letters import dead_letters as dead_letters_of
+from delayq.client.looking.search import MOST_SECONDS
 from delayq.message import check_id
 from delayq.patterns import check_pattern
 from delayq.store.commands import DeadLetter

@@ -13,13 +13,13 @@ from api.service import Service
 from api.wire.problems import Problem
 from delayq import Cancelled, StoreError
 from delayq.api_keys import Scope
-from delayq.client import operations
 from delayq.client.audit import By
-from delayq.client.counting import Counted, Forecast
-from delayq.client.explain import Explanation
-from delayq.client.explain import explain as explain_message
-from delayq.client.operations import Context, Plan, Rescheduled
-from delayq.client.search import SearchPage
+from delayq.client.changing import messages as operations
+from delayq.client.changing.messages import Context, Plan, Rescheduled
+from delayq.client.looking.counting import Counted, Forecast
+from delayq.client.looking.explain import Explanation
+from delayq.client.looking.explain import explain as explain_message
+from delayq.client.looking.search import SearchPage
 from delayq.store.commands import Filter, Found
 
 __all__ = [

@@ -13,7 +13,7 @@ from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.requests import PolicyIn, decode, policy_of
 from delayq import InvalidMessage, Policy
-from delayq.client import policies as plans
+from delayq.client.changing import policies as plans
 from delayq.policies import check_policy_name
 from delayq.store.commands import ANY
 from delayq.text.topics import PoliciesOut, PolicyChangedOut, PolicyOut, policies_out, policy_changed_out, policy_out

@@ -15,7 +15,7 @@ from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
 from benchmarks.measures.schedule import accepted, schedule_all
 from benchmarks.running.processes import connect, server
 from delayq import Client, Message
-from delayq.client.schedule import encode_all, schedule_encoded
+from delayq.client.scheduling.schedule import encode_all, schedule_encoded
 from delayq.store.commands import Retention
 from delayq.store.keys import queue_keys
 

@@ -19,7 +19,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from delayq.bridges.amqp_messages import Reader
 from delayq.client.client import Client
-from delayq.client.schedule import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import Clock
 from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError, TooManyPending
 from delayq.message import Message

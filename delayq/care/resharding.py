@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from delayq.client.policies import bring
+from delayq.client.changing.policies import bring
 from delayq.clock import Clock, pause
 from delayq.errors import ConfigError
 from delayq.nodes import read_nodes

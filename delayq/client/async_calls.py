@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from delayq.client import operations, policies
 from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
-from delayq.client.counting import Counted, Forecast, count_messages, forecast
-from delayq.client.dead_groups import DeadGroups, dead_groups
-from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
-from delayq.client.explain import Explanation, explain
+from delayq.client.changing import messages as operations
+from delayq.client.changing import policies
+from delayq.client.changing.messages import Cancelled, Rescheduled, RouteState
+from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.findings import Facts, Finding, findings, read_facts
+from delayq.client.findings.overview import Overview, overview
 from delayq.client.known_routes import KnownRoutes
-from delayq.client.operations import Cancelled, Rescheduled, RouteState
-from delayq.client.overview import Overview, overview
+from delayq.client.looking.counting import Counted, Forecast, count_messages, forecast
+from delayq.client.looking.dead_groups import DeadGroups, dead_groups
+from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.looking.explain import Explanation, explain
+from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
+from delayq.client.looking.search_by_key import search_of
 from delayq.client.plan import Context, Plan
-from delayq.client.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
-from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
-from delayq.client.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
-from delayq.client.search_by_key import search_of
+from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
@@ -135,7 +136,7 @@ class AsyncCalls:
         return await self.store.follow(plan)
 
     async def run(self, make: Callable[[Context], Plan[T]]) -> T:
-        """Run a plan that is not among the methods here, such as `delayq.client.schedule.schedule_ready`."""
+        """Run a plan that is not among the methods here, such as `delayq.client.scheduling.schedule.schedule_ready`."""
         return await self._run(make(await self.context()))
 
     async def read(self, make: Callable[[Context], Plan[T]]) -> T:

@@ -13,8 +13,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
+from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan
-from delayq.client.tokens import read_token, token_of
 from delayq.clock import SystemClock
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant

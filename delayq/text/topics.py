@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.client.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.message import check_topic
 from delayq.policies import Policies, Policy
 from delayq.text.answers import PauseOut, Time, pause_out

@@ -16,8 +16,8 @@ DECORATORS: Final = {"lru_cache", "cache"}
 SHORT: Final = {
     "api/routes/files.py": "the files of the console and of the documentation",
     "delayq/client/audit.py": "patterns of at most 255 characters, checked before",
-    "delayq/client/dead_letters.py": "patterns of at most 255 characters, checked before",
-    "delayq/client/search.py": "patterns of at most 255 characters, checked before",
+    "delayq/client/looking/dead_letters.py": "patterns of at most 255 characters, checked before",
+    "delayq/client/looking/search.py": "patterns of at most 255 characters, checked before",
     "delayq/codec.py": "topics of at most 255 characters: others raise, and an exception is not kept",
     "delayq/embedded/processes.py": "no argument",
     "delayq/patterns.py": "patterns of at most 255 characters, checked before",

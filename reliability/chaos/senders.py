@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from delayq import Client, Message
-from delayq.client.schedule import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import Settings
 from delayq.errors import DelayqError, StoreError
 from reliability.chaos.calls import Calls

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from delayq.api_keys import SCOPES
-from delayq.client import operations, search_by_key
+from delayq.client.changing import messages as operations
+from delayq.client.looking import search_by_key
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import Carriers, Command

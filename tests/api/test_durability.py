@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq.api_keys import SCOPES
-from delayq.client import operations
+from delayq.client.changing import messages as operations
 from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands

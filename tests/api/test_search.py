@@ -11,7 +11,7 @@ import pytest
 
 from api.service import SEARCHES
 from delayq import AsyncClient, parse_instant
-from delayq.client.search import SearchPage
+from delayq.client.looking.search import SearchPage
 from delayq.config import Settings
 from tests.api.conftest import HOUR, Serving, Worker, assert_refused
 from tests.support.keys import KeyFile

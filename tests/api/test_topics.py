@@ -93,7 +93,7 @@ async def test_topics_are_listed_page_by_page_by_a_pattern_and_whether_they_are_
 async def test_a_topic_has_the_figures_of_the_census_with_their_age(
     api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # as if there were more messages
+    monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)  # as if there were more messages
     wanted = {"match": "orders.*", "reason": "payment API down", "until": "2035-12-01T12:00:00Z"}
     await api.post("/v1/topics:pause", json=wanted)
     id = await schedule(api, topic="orders.unpaid")

@@ -67,7 +67,7 @@ COUNTS = {
 def test_count_and_forecast_print_what_the_http_api_answers(
     cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # as if there were more messages
+    monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)  # as if there were more messages
     given.scheduled("a", expect_date=2_000_000_000_000)
     given.dead_letter("b")
 

@@ -86,7 +86,7 @@ def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
 ) -> None:
     given.scheduled("a")
     assert cli("topics", "nobody").rows[-2:-1] == [["messages", "0"]]
-    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # as if there were more messages
+    monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)  # as if there were more messages
     ran = cli("topics")
     assert (ran.code, ran.out) == (1, "")
     assert ran.sentence().startswith("no census was taken yet")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from delayq import AsyncClient, Client, Message
-from delayq.client import operations
-from delayq.client.operations import Cancelled
+from delayq.client.changing import messages as operations
+from delayq.client.changing.messages import Cancelled
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, taken

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from delayq import Client, Filter, InvalidMessage, Message
-from delayq.client.counting import Counted
+from delayq.client.looking.counting import Counted
 from delayq.store import commands
 from delayq.store.commands import BUCKETS, Census, Command, Slice, Tally, bucket_edges
 from delayq.store.keys import queue_keys
@@ -33,7 +33,7 @@ def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were too many messages to look at each of them when somebody asks."""
-    monkeypatch.setattr("delayq.client.counting.LIVE", -1)
+    monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)
 
 
 def walked(q: Queue, look: int, now: int) -> list[Slice]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
-from delayq.client.explain import Explanation
+from delayq.client.looking.explain import Explanation
 from delayq.config import load_settings
 from delayq.nodes import LINE_AGE
 from delayq.store import commands

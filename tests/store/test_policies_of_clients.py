@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Scheduled, StoreUnavailable, TooManyPending
-from delayq.client import operations
 from delayq.client.by_policy import COUNT_EVERY
+from delayq.client.changing import messages as operations
 from delayq.config import load_settings
 from delayq.message import tag_key, topic_key
 from delayq.store import commands

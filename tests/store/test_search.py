@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
 from delayq import Client, InvalidMessage, Message, Scheduled
-from delayq.client import search, search_by_key
-from delayq.client.search import Search, SearchPage, check_filter, takes
-from delayq.client.search_by_key import SearchByKey
+from delayq.client.looking import search, search_by_key
+from delayq.client.looking.search import Search, SearchPage, check_filter, takes
+from delayq.client.looking.search_by_key import SearchByKey
 from delayq.codec import encode
 from delayq.message import Limits
 from delayq.store import commands
@@ -248,7 +248,9 @@ def test_counts_and_forecasts_are_those_of_the_list(
                 counted = client.count(few)
                 assert (counted.messages, counted.exact) == (len(world.listed(few)), True)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("delayq.client.counting.LIVE", -1)  # as if there were too many to look at each of them
+                patch.setattr(
+                    "delayq.client.looking.counting.LIVE", -1
+                )  # as if there were too many to look at each of them
                 counted = client.count(asked)
             assert counted.messages == len(world.listed(asked))
             aside = any(world.all[id].state in ("parked", "held") for id in world.listed(asked))
@@ -275,7 +277,7 @@ def test_counts_by_a_census_are_those_of_the_list_or_not_known(
     world = World(valkey, there)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workers.queue.census.MOST_TOPICS", most)
-        patch.setattr("delayq.client.counting.LIVE", -1)  # as if there were too many to look at each of them
+        patch.setattr("delayq.client.looking.counting.LIVE", -1)  # as if there were too many to look at each of them
         rest = any(take_census(client, queue) for queue in range(QUEUES))
         in_past = [one for one in world.all.values() if one.place or one.due < FUTURE]
         aside = ("parked", "held")  # of a topic of which some are held a census takes all that are set aside for held

@@ -17,8 +17,8 @@ import redis
 import uvloop
 
 from delayq import AsyncClient, Client, Message, Settings
-from delayq.client import operations
-from delayq.client.operations import Scheduled
+from delayq.client.changing import messages as operations
+from delayq.client.changing.messages import Scheduled
 from delayq.client.plan import Plan
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from delayq.client.plan import Context, Plan
-from delayq.client.schedule import Outcome, encode_all, schedule_encoded
+from delayq.client.scheduling.schedule import Outcome, encode_all, schedule_encoded
 from delayq.message import RESERVED, Message
 from delayq.times import EARLIEST
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from delayq.client.changing.messages import Scheduled
 from delayq.client.client import Client
-from delayq.client.operations import Scheduled
 from delayq.config import Settings
 from delayq.message import Message
 from delayq.store import commands

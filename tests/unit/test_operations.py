@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from delayq.client import operations
-from delayq.client.dead_letters import dead_letters
+from delayq.client.changing import messages as operations
 from delayq.client.known_routes import KnownRoutes
+from delayq.client.looking.dead_letters import dead_letters
 from delayq.client.plan import CHUNK, Context, Plan
-from delayq.client.schedule import CHUNK_BYTES, Scheduled
+from delayq.client.scheduling.schedule import CHUNK_BYTES, Scheduled
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.routes import Route, Routes

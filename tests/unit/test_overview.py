@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.client.counting import _rates
-from delayq.client.dead_groups import reason_class
 from delayq.client.findings import Facts
-from delayq.client.overview import Overview, overview
+from delayq.client.findings.overview import Overview, overview
+from delayq.client.looking.counting import _rates
+from delayq.client.looking.dead_groups import reason_class
 from delayq.config import Settings
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.policies import NO_POLICIES, Pause, Policies

@@ -15,8 +15,8 @@ from msgspec import UNSET
 
 from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, StoreUnavailable
 from delayq.care.resharding import reshard
-from delayq.client import policies as plans
 from delayq.client.audit import By
+from delayq.client.changing import policies as plans
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import NotDone, StoreError, StoreRefused

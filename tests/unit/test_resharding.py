@@ -24,10 +24,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayq.client import operations
-from delayq.client.dead_letters import dead_letters
+from delayq.client.changing import messages as operations
+from delayq.client.changing.messages import Context, Scheduled
 from delayq.client.known_routes import KnownRoutes
-from delayq.client.operations import Context, Scheduled
+from delayq.client.looking.dead_letters import dead_letters
 from delayq.errors import Conflict
 from delayq.message import Message
 from delayq.routes import Route, Routes

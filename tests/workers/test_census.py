@@ -46,7 +46,7 @@ def test_an_owner_counts_its_queue_and_keeps_what_it_has_counted(worlds: Worlds)
 
 def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "EVERY", 10)
-    monkeypatch.setattr("delayq.client.counting.LIVE", -1)  # a client would count so few messages by itself
+    monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)  # a client would count so few messages by itself
     settings = settings_for(valkey.url, MemoryTarget())
     with Client(settings=settings) as client:
         client.schedule_many([Message(topic=f"t{number % 2}", delay_time=60_000) for number in range(40)])

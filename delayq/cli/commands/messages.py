@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
-from delayq.client.operations import Rescheduled
-from delayq.client.search import order_of
+from delayq.client.changing.messages import Rescheduled
+from delayq.client.looking.search import order_of
 from delayq.errors import StoreError
 from delayq.store.commands import Filter, Found
 from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out

@@ -19,7 +19,7 @@ from delayq.cli.options import (
     option,
     properties_of,
 )
-from delayq.client.search import check_filter
+from delayq.client.looking.search import check_filter
 from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.text.answers import count_out, forecast_out, found_out

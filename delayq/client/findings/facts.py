@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.operations import RouteState, route_states
+from delayq.client.changing.messages import RouteState, route_states
+from delayq.client.changing.policies import HELD
 from delayq.client.plan import Plan
-from delayq.client.policies import HELD
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies

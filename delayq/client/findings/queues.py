@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from delayq.client.explain import NO_ROUTE, OF_ROUTE
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
+from delayq.client.looking.explain import NO_ROUTE, OF_ROUTE
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Final
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
-from delayq.client.traffic import delivered, late_of, whole
+from delayq.client.looking.traffic import delivered, late_of, whole
 from delayq.nodes import LATENESS, SAME_NAME
 from delayq.times import format_instant
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delayq.client.plan import CHUNK, Context
-from delayq.client.schedule import Ready
+from delayq.client.scheduling.schedule import Ready
 from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message

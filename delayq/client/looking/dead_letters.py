@@ -1,4 +1,4 @@
-"""Dead letters by the time of their death, across all queues: a plan, as those of `delayq.client.operations`.
+"""Dead letters by the time of their death, across all queues: a plan, as those of `delayq.client.changing.messages`.
 
 Their order is that of (time of death, queue, place among those of the same time in the queue). A page first asks every
 queue for times and ids alone, merges them, and then reads the letters that it has chosen: bodies may be large.
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from delayq.client.dead_groups import reason_class
+from delayq.client.looking.dead_groups import reason_class
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage
 from delayq.message import check_id

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayq.client.by_policy import indexes_topic
-from delayq.client.operations import count
+from delayq.client.changing.messages import count
+from delayq.client.looking.search import check_filter, has_topic
+from delayq.client.looking.traffic import delivered, was_busy
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.client.search import check_filter, has_topic
-from delayq.client.traffic import delivered, was_busy
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State, tag_key, topic_key
 from delayq.nodes import RECENT_STEP, read_nodes

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayq.client.explain import explain_parked
+from delayq.client.looking.explain import explain_parked
+from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.client.tokens import read_token, token_of
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
 from delayq.store import commands

@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from delayq.client.audit import By, changed_by, ended_by, entry_of
-from delayq.client.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
 from delayq.client.known_routes import KnownRoutes
+from delayq.client.looking.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
-from delayq.client.schedule import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from delayq.client import operations
-from delayq.client.plan import Context, Plan, every_queue
-from delayq.client.search import (
+from delayq.client.changing import messages as operations
+from delayq.client.looking.search import (
     ENDED_STATES,
     MOST_BYTES,
     MOST_LOOKED,
@@ -23,7 +22,8 @@ from delayq.client.search import (
     takes,
     timeless,
 )
-from delayq.client.tokens import read_token, token_of
+from delayq.client.looking.tokens import read_token, token_of
+from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import check_key
 from delayq.store import commands

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import Action, By, entry_of
-from delayq.client.counting import taken_now_or_before
 from delayq.client.known_routes import name_of_route
+from delayq.client.looking.counting import taken_now_or_before
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
 from delayq.message import check_topic

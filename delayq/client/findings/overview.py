@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
-from delayq.client.traffic import delivered, last_slots, whole
+from delayq.client.looking.traffic import delivered, last_slots, whole
 from delayq.nodes import RECENT_STEP
 from delayq.policies import Pause
 from delayq.telemetry.histogram import Histogram

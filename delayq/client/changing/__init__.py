@@ -1,0 +1,1 @@
+"""Plans that change messages, topics and policies."""

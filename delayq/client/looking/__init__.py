@@ -1,0 +1,1 @@
+"""Plans that read what Redis holds and change nothing."""
