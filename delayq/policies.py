@@ -131,7 +131,7 @@ class Limit(_Set, frozen=True, kw_only=True):
     @property
     def bucket(self) -> Bucket:
         """What the messages of all its topics are spent from."""
-        return Bucket(f"t:limit/{self.match}", self.rate, math.ceil(self.rate))
+        return Bucket.of_topics(f"limit/{self.match}", self.rate, math.ceil(self.rate))
 
     def _bare(self) -> Self:
         return msgspec.structs.replace(self, match="", since=0, stored="", rate=float(self.rate))
@@ -269,6 +269,15 @@ class Bucket(msgspec.Struct, frozen=True):
     rate: float
     burst: int
 
+    @classmethod
+    def of_topics(cls, name: str, rate: float, burst: int) -> Self:
+        """The bucket of a topic, or of all topics of a policy or a limit: no job that has a rate uses one of these."""
+        return cls(f"t:{name}", rate, burst)
+
+    def is_of(self, topic: str) -> bool:
+        """Whether the topic has the bucket for itself."""
+        return self.name == f"t:{topic}"
+
 
 class Slots(msgspec.Struct, frozen=True):
     """`most` messages sent at a time, of all that share the slots of this name."""
@@ -395,7 +404,7 @@ def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | 
     found = []
     if policy is not None and policy.rate:
         name = topic if policy.per == "topic" else f"policy/{policy.name}"
-        found.append(Bucket(f"t:{name}", policy.rate, policy.burst or math.ceil(policy.rate)))
+        found.append(Bucket.of_topics(name, policy.rate, policy.burst or math.ceil(policy.rate)))
     if limit is not None and limit.rate:
         found.append(limit.bucket)
     return min(found, key=lambda one: one.rate, default=None)

@@ -139,7 +139,7 @@ async def topic(service: Service, request: Request) -> Answer:
     async with service.searching:
         found = await service.client.topic(name, live=request.caller.everything("read"))
     said = found.limit or found.policy
-    shared = found.bucket is not None and found.bucket.name != f"t:{name}"  # other topics spend from it, too
+    shared = found.bucket is not None and not found.bucket.is_of(name)  # other topics spend from it, too
     if shared and said is not None and not request.caller.has("read", said.match):
         found = msgspec.structs.replace(found, granted_last_second=None)
     return Answer(200, encode(topic_out(found)))

@@ -22,6 +22,7 @@ from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES
 from benchmarks.running.processes import Process, server, worker
 from delayq import Client
+from delayq.store.keys import ParkedSet
 
 __all__ = ["ASIDE", "Plan", "Slot", "main"]
 
@@ -121,7 +122,9 @@ def _schedule(plan: Plan, client: Client) -> None:
 
 
 def _aside(plan: Plan, watch: Watch) -> bool:
-    return sum(watch.parked(f"h:held.{number}") for number in range(len(plan.starts))) == watch.pending()
+    return (
+        sum(watch.parked(ParkedSet.of_topic(f"held.{number}")) for number in range(len(plan.starts))) == watch.pending()
+    )
 
 
 def _left(moment: int) -> float:

@@ -31,6 +31,7 @@ from benchmarks.running.processes import server, worker
 from benchmarks.slots import NULL_BACKLOG, Kind, Side, compared, costs, in_slots, rate, rates
 from delayq import Client
 from delayq.policies import Policy
+from delayq.store.keys import ParkedSet
 
 __all__ = ["run"]
 
@@ -117,7 +118,7 @@ def _hold(count: int, pauses: list[Held]) -> Held:
         _schedule(running.url, count, moment, moment - BEFORE_MS)
         with Traffic(plan, Path(folder)) as traffic:
             sleep_until(moment - 5)
-            name = f"h:{TOPIC}"
+            name = ParkedSet.of_topic(TOPIC)
             wait_for(
                 f"{count:,} messages to go aside",
                 lambda: watch.parked(name) >= count,

@@ -28,6 +28,7 @@ __all__ = [
     "REWRITTEN",
     "Layout",
     "Layouts",
+    "ParkedSet",
     "QueueKeys",
     "following",
     "ids_ending",
@@ -49,6 +50,60 @@ LOOK_EVERY: Final = 10_000
 #: In the slot of META, so that one question tells both.
 POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
+
+
+class ParkedSet:
+    """The names of a queue's parked sets. Only this class knows how they are spelled.
+
+    A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds: of a route whose target
+    takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an ordering key and a
+    route, with more messages than fit into the owner's memory; and the one of all topics that have no route.
+    """
+
+    #: Messages whose topic has no route. No route can have this name.
+    NO_ROUTE: Final = "t:*"
+
+    @staticmethod
+    def of_route(route: str) -> str:
+        """The set of a route's messages, which wait for its target."""
+        return f"t:{route}"
+
+    @staticmethod
+    def of_topic(topic: str) -> str:
+        """The set of a topic's held messages."""
+        return f"h:{topic}"
+
+    @staticmethod
+    def of_lane(route: str, ordering_key: str) -> str:
+        """The set of a lane. A route's name has no '/', so no two lanes share a name."""
+        return f"k:{route}/{ordering_key}"
+
+    @staticmethod
+    def is_of_route(name: str) -> bool:
+        """Whether it is the set of a route, or the one of topics without a route."""
+        return name.startswith("t:")
+
+    @staticmethod
+    def is_of_topic(name: str) -> bool:
+        """Whether it holds the messages of a paused or limited topic."""
+        return name.startswith("h:")
+
+    @staticmethod
+    def is_of_lane(name: str) -> bool:
+        """Whether it is the set of a lane."""
+        return name.startswith("k:")
+
+    @classmethod
+    def route(cls, name: str) -> str | None:
+        """The route of a route's set or of a lane; None for other sets."""
+        if name == cls.NO_ROUTE or name.startswith("h:"):
+            return None
+        return name[2:].partition("/")[0] if name.startswith("k:") else name[2:]
+
+    @staticmethod
+    def topic(name: str) -> str | None:
+        """The topic whose messages the set holds; None for other sets."""
+        return name[2:] if name.startswith("h:") else None
 
 
 class QueueKeys:
@@ -80,13 +135,12 @@ class QueueKeys:
         return int(self.tag)
 
     def parked(self, name: str) -> str:
-        """The tickets parked under `name`: 't:' and a route's name, 'k:', a route's name, '/' and an ordering key, or 'h:' and
-        a topic."""
+        """The tickets of one parked set; `ParkedSet` makes the names."""
         return f"delayq:{{{self.tag}}}:parked:{name}"
 
     def held(self, topic: str) -> str:
         """The tickets that a pause or a limit of the topic holds."""
-        return self.parked(f"h:{topic}")
+        return self.parked(ParkedSet.of_topic(topic))
 
     def stream(self, topic: str) -> str:
         """The topic's stream in this queue's slot, for Redis Cluster."""
@@ -100,7 +154,7 @@ def queue_keys(queue: int) -> QueueKeys:
 
 
 def rate_key(name: str) -> str:
-    """The bucket of a rate: of a job, or of a limit, whose names begin with `t:`."""
+    """The bucket of a rate: of a job, or of topics (`delayq.policies.Bucket`)."""
     return f"delayq:rate:{name}"
 
 

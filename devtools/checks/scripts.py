@@ -10,7 +10,7 @@ from typing import Final
 from delayq.message import State
 from delayq.store import scripts
 from delayq.store.commands import COUNTERS
-from delayq.store.keys import AUDIT, META, NODES, QueueKeys, rate_key, report_key, slots_key
+from delayq.store.keys import AUDIT, META, NODES, ParkedSet, QueueKeys, rate_key, report_key, slots_key
 from devtools import rights
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, at, read
@@ -66,7 +66,12 @@ def _protocol() -> Iterator[str]:
 def _keys() -> list[str]:
     keys = QueueKeys("q")
     names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name != "tag"]
-    names += [keys.parked("t:<route>"), keys.parked("k:<route>/<ordering key>"), keys.stream("<topic>"), META, NODES]
+    parked = [
+        ParkedSet.of_route("<route>"),
+        ParkedSet.of_topic("<topic>"),
+        ParkedSet.of_lane("<route>", "<ordering key>"),
+    ]
+    names += [*map(keys.parked, parked), keys.stream("<topic>"), META, NODES]
     return [*names, rate_key("<name>"), slots_key("<name>"), AUDIT, report_key("<name>")]
 
 

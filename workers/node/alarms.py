@@ -11,14 +11,14 @@ from itertools import islice
 import structlog
 
 from delayq.care.accounts import GONE, Accounts
-from delayq.client.findings.facts import HELD, MOST_HELD
+from delayq.client.findings.facts import MOST_HELD
 from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
 from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import ParkedSet, queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets.redis_stream.backlog import backlogs
 
@@ -145,11 +145,12 @@ class Alarms:
         self.missing, self._lost = found.missing, found.lost
 
     def _look_at_held(self, stats: Sequence[QueueStats]) -> None:
-        names = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)][:MOST_HELD]
-        counts = self._store.run_all(commands.count_parked(queue_keys(queue), name) for queue, name in names)
+        sets = [(one.queue, topic) for one in stats for topic in one.held_topics][:MOST_HELD]
+        counts = self._store.run_all(
+            commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets
+        )
         held: dict[str, int] = {}
-        for (_, name), count in zip(names, counts, strict=True):
-            topic = name.removeprefix(HELD)
+        for (_, topic), count in zip(sets, counts, strict=True):
             held[topic] = held.get(topic, 0) + count
         self.held = held
 

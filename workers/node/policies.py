@@ -14,9 +14,9 @@ from delayq.patterns import compiled, overlap
 from delayq.policies import MAKER, Limit, Policies, number_of
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import HELD_SET, Change, Glance, QueueStats
+from delayq.store.commands import Change, Glance, QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.symptoms import History
 from workers.queue.tenure import Book
 
@@ -114,16 +114,14 @@ class PolicyWatch:
 
     def _leads(self, name: str, limit: Limit) -> bool:
         """Whether what is parked under this name may be of a topic that is limited so."""
-        kind, _, rest = name.partition(":")
-        of_route = rest.partition("/")[0] if kind == "k" else rest
-        return any(route.name == of_route and overlap(route.match, limit.match) for route in self._routes.table)
+        waits_for = ParkedSet.route(name)
+        return any(route.name == waits_for and overlap(route.match, limit.match) for route in self._routes.table)
 
 
 def _lasts(limit: Limit, found: Iterable[QueueStats]) -> bool:
     """Whether a queue holds something of it, or has not come past what was due when it was set."""
     covers = compiled(limit.match).match
     return any(
-        (one.head_due is not None and one.head_due <= limit.since)
-        or any(covers(name.removeprefix(HELD_SET)) for name in one.parked_sets if name.startswith(HELD_SET))
+        (one.head_due is not None and one.head_due <= limit.since) or any(covers(topic) for topic in one.held_topics)
         for one in found
     )

@@ -17,7 +17,7 @@ import msgspec
 
 from delayq.routes import Route, Routes
 from delayq.store.commands import Head, LanesPage
-from workers.queue.ordering import lane_of
+from delayq.store.keys import ParkedSet
 from workers.queue.parked_sets import ParkedSets, follows
 
 __all__ = ["HeldSets"]
@@ -103,7 +103,7 @@ class HeldSets:
         if one.stream is not None:
             (one.forced.add if message.by_force else one.forced.discard)(message.place)
         elif message.ordering_key:
-            lane = lane_of(one.route, message.ordering_key)
+            lane = ParkedSet.of_lane(one.route, message.ordering_key)
             for lanes in (one.lanes, one.reading):
                 if lanes is not None:
                     _stretch(lanes, lane, message.place)
@@ -126,7 +126,7 @@ class HeldSets:
     def holds_back(self, message: _Follower) -> bool:
         """Whether a message with an ordering key follows one of its lane that is held, or that may be."""
         assert message.route is not None
-        lane = lane_of(message.route.name, message.ordering_key)
+        lane = ParkedSet.of_lane(message.route.name, message.ordering_key)
         return self.holds_lane(message.route.name, lane, message.place)
 
     def holds_lane(self, route: str, lane: str, place: Head) -> bool:
@@ -187,7 +187,7 @@ class HeldSets:
             return
         for place, ordering_key in page.entries:
             if ordering_key:
-                _stretch(one.reading, lane_of(one.route, ordering_key), place)
+                _stretch(one.reading, ParkedSet.of_lane(one.route, ordering_key), place)
         one.upto = page.after
         if page.after is None:
             one.lanes, one.reading, one.known, one.read_at = one.reading, None, True, now

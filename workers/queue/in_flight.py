@@ -31,13 +31,14 @@ from typing import Any, TypeVar
 from delayq.codec import CorruptRecord
 from delayq.policies import NO_POLICIES, Bucket, Policies, Slots
 from delayq.store.commands import Head, Now, Parked, Pulled
+from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
 from workers.queue.grants import Grants, Want, count_of
 from workers.queue.held import HeldSets
 from workers.queue.offers import Leave, Offer
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import ParkedSets, of_topic
+from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
 from workers.queue.tenure import Tenure
@@ -219,7 +220,7 @@ class InFlight:
                 continue
             if ticket in pulled.let_past:
                 message.by_hand, message.by_force = True, pulled.let_past[ticket]
-                self.held.look_again(of_topic(topic))
+                self.held.look_again(ParkedSet.of_topic(topic))
             message.route = self._tenure.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
@@ -310,7 +311,7 @@ class InFlight:
             stay = {*going, *waits, *offered}
             for message in admitted:
                 if message not in stay:
-                    self._settle(message, Park(of_topic(message.topic)))
+                    self._settle(message, Park(ParkedSet.of_topic(message.topic)))
 
     def _with_slots(
         self, share: Share, batch: list[InFlightMessage]
@@ -509,7 +510,7 @@ class InFlight:
         """Redis is to be told this. What waits behind a message in its lane is parked with it."""
         if isinstance(fate, Park):
             for one in self._lanes.clear_from(message):
-                if one is not message and fate.name.startswith("h:"):
+                if one is not message and ParkedSet.is_of_topic(fate.name):
                     fate = Park(self._lanes.name(one))  # it follows what is held, and is not held itself
                 self._set_aside(one, fate)
             return
@@ -526,7 +527,7 @@ class InFlight:
 
     def _expect(self, name: str, message: InFlightMessage) -> None:
         self._parked.expect(name, message.place)
-        if name.startswith("h:"):
+        if ParkedSet.is_of_topic(name):
             self.held.remember(name, message)
 
     def steps(self, now: Now) -> list[Step]:
@@ -589,7 +590,7 @@ class InFlight:
             self.rewind(due)
         self.held.sync()
         for name in self._parked:
-            if name.startswith("k:") and self.may_return_to_lane(name):
+            if ParkedSet.is_of_lane(name) and self.may_return_to_lane(name):
                 self._parked.want(name)
 
     # -- anew: what is pulled again ----------------------------------------------------------------------------------

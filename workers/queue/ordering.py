@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from bisect import insort
 
+from delayq.store.keys import ParkedSet
 from workers.sending.message import InFlightMessage, Stage
 
-__all__ = ["MOST", "Lanes", "lane_of"]
+__all__ = ["MOST", "Lanes"]
 
 #: Messages of one lane in flight; beyond that they are parked under the lane's name.
 MOST = 16
 LOW = 4
-
-
-def lane_of(route: str, ordering_key: str) -> str:
-    """The name of a lane, and of the set where those are parked for which the lane has no place.
-
-    A route's name has no '/' in it, so no two lanes share a name whatever the keys are.
-    """
-    return f"k:{route}/{ordering_key}"
 
 
 def _place(message: InFlightMessage) -> tuple[int, bytes]:
@@ -42,8 +35,8 @@ class Lanes:
 
     @staticmethod
     def name(message: InFlightMessage) -> str:
-        """The name of its lane."""
-        return lane_of(message.route.name if message.route is not None else "", message.ordering_key)
+        """The name of its lane, and of the set in which messages are parked that the lane has no room for."""
+        return ParkedSet.of_lane(message.route.name if message.route is not None else "", message.ordering_key)
 
     def full(self, message: InFlightMessage) -> bool:
         """Whether as many of the message's lane are in flight as may be."""

@@ -9,23 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from delayq.store.commands import Head, Parked
+from delayq.store.keys import ParkedSet
 
-__all__ = ["NO_ROUTE", "ParkedSets", "follows", "of_route", "of_topic"]
+__all__ = ["ParkedSets", "follows"]
 
-#: Parked messages whose topic has no route any more; no route can have this name.
-NO_ROUTE = "t:*"
 #: The place of a set that was not looked at yet: everything counts as behind it.
 _UNKNOWN: Head = (-1, b"")
-
-
-def of_route(route: str) -> str:
-    """The name of the set in which messages of a route are parked."""
-    return f"t:{route}"
-
-
-def of_topic(topic: str) -> str:
-    """The name of the set in which messages are held whose topic is paused or limited."""
-    return f"h:{topic}"
 
 
 def follows(place: Head, other: Head) -> bool:
@@ -48,7 +37,7 @@ class _Set:
 
 
 class ParkedSets:
-    """The parked sets of one queue, by name: 't:' and a route, 'h:' and a topic, or 'k:' and the lane of an ordering key."""
+    """The parked sets of one queue, by name (`ParkedSet`)."""
 
     def __init__(self) -> None:
         self._sets: dict[str, _Set] = {}
@@ -66,7 +55,7 @@ class ParkedSets:
     @property
     def held(self) -> Iterator[str]:
         """The names of those that hold messages of paused or limited topics."""
-        return (name for name in self._sets if name.startswith("h:"))
+        return (name for name in self._sets if ParkedSet.is_of_topic(name))
 
     def head(self, name: str) -> Head | None:
         """A place before which nothing stands in the set; None if there is no such set."""

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from delayq.policies import Policies, Slots
 from delayq.store import commands
 from delayq.store.commands import Command, Head, LanesPage, Parked
+from delayq.store.keys import ParkedSet
 from workers.queue.grants import Grants, Want
 from workers.queue.in_flight import InFlight
-from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
+from workers.queue.parked_sets import ParkedSets
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals
 
@@ -46,7 +47,7 @@ class Parking:
         self._probed: dict[_Name, int] = {}  # how often since it was parked
         self._coming: list[Want] = []  # of what came back in the last tick: it is pulled in this one
         self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
-        self._unrouted = NO_ROUTE in names
+        self._unrouted = ParkedSet.NO_ROUTE in names
         self._held = in_flight.held
         self.before_pulls = False  # pulls have to wait in this tick
         self.returning = False  # held messages may come back as long as there are any
@@ -58,9 +59,9 @@ class Parking:
         """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route. Pulls have to
         wait: newer ones would overtake what comes back for its stream, and what has no route now either would be parked again
         before all came back."""
-        if not name.startswith("t:") or name in self._shares:
+        if not ParkedSet.is_of_route(name) or name in self._shares:
             return False
-        if name == NO_ROUTE:
+        if name == ParkedSet.NO_ROUTE:
             return self._unrouted
         return not self._refusals.keep_parked(name)
 
@@ -80,7 +81,7 @@ class Parking:
         for name in self._held.first_by_force():
             wanted.setdefault(name, (1, 0.0))
         for name in parked:
-            if name.startswith("t:") and parked.turn(name):
+            if ParkedSet.is_of_route(name) and parked.turn(name):
                 self._call_back(name, wanted)
         # What came back is pulled first: a pull that runs along with the next ones would leave it again.
         for name in parked.wanted(0 if self._in_flight.unread else AT_ONCE):
@@ -139,7 +140,7 @@ class Parking:
             if stream is not None and first.get(stream, head) < head:
                 continue  # something that is paused or limited may have to be in front of it in its stream
             route = self._tenure.routes.find(name[2:])
-            share = self._shares.get(of_route(route.name)) if route is not None else None
+            share = self._shares.get(ParkedSet.of_route(route.name)) if route is not None else None
             bucket = policies.bucket(name[2:])
             slots = policies.slots(name[2:]) if share is not None else None
             ramp = RAMP_TO if bucket is not None or slots is not None else self._ramp.get(name, RAMP_FROM)
@@ -206,9 +207,9 @@ class Parking:
             self._ramp.pop(name, None)
             self._probed.pop(name, None)
             self._refusals.forget_returned(self._parked)
-            if name == NO_ROUTE:
+            if name == ParkedSet.NO_ROUTE:
                 self._unrouted = False
         elif name in self._looking and turn not in ("", answer.turn):
             self._parked.look_again(name)  # some were cancelled, and there may be more of them
-        elif not turn and name.startswith("k:") and self._in_flight.may_return_to_lane(name):
+        elif not turn and ParkedSet.is_of_lane(name) and self._in_flight.may_return_to_lane(name):
             self._parked.want(name)  # the turn had to be told first

@@ -11,10 +11,11 @@ from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.policies import Bucket
 from delayq.store import commands
 from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Pulled
+from delayq.store.keys import ParkedSet
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.grants import Grants, Lease, Reserved, count_of
 from workers.queue.in_flight import InFlight
-from workers.queue.parked_sets import ParkedSets, of_topic
+from workers.queue.parked_sets import ParkedSets
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 
@@ -207,7 +208,7 @@ class Pulling:
             limited = {
                 topic: bucket
                 for topic, bucket in limited.items()
-                if of_topic(topic) not in self._parked or grants.spare(bucket, now)
+                if ParkedSet.of_topic(topic) not in self._parked or grants.spare(bucket, now)
             }
         buckets = {bucket.name: bucket for bucket in limited.values()}
         reserved = grants.reserve(buckets.values(), self._look, now) if buckets else ()

@@ -17,10 +17,11 @@ from delayq.policies import NO_POLICY, Policies
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
+from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import NO_ROUTE, ParkedSets, follows, of_route, of_topic
+from workers.queue.parked_sets import ParkedSets, follows
 from workers.queue.tenure import Bounds, Tenure
 from workers.sending.message import InFlightMessage
 
@@ -79,32 +80,34 @@ def sort(
     """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
     if policies.pauses and not message.by_force and policies.pause(message.topic) is not None:
-        return Park(of_topic(message.topic))
+        return Park(ParkedSet.of_topic(message.topic))
     route = message.route
     if route is None:
-        return Park(NO_ROUTE)
+        return Park(ParkedSet.NO_ROUTE)
     if message.expired(now):
         return Bury("expired")
     if route.name not in targets:  # so its topic is a stream in the same Redis
         if message.record.keyed and held:
             head = held.streams(held).get(route.stream_of(message.topic))
             if head is not None and follows(message.place, head):
-                return Park(of_topic(message.topic))
+                return Park(ParkedSet.of_topic(message.topic))
         error = refused.get((route.name, route.stream_of(message.topic)))
         if error is None and policies.bucket(message.topic) is not None and not awaits(message):
-            return Park(of_topic(message.topic))
+            return Park(ParkedSet.of_topic(message.topic))
         if error is None:
             return Way.PULL_ANEW  # the pull did not know of the stream, or had no grant; the next one is told, or has
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
-        return Park(of_route(route.name))
+        return Park(ParkedSet.of_route(route.name))
     limited = policies.limited and held and not message.by_force
-    if limited and parked.holds_up(of_topic(message.topic), message.place) and not spare(message.topic):
-        return Park(of_topic(message.topic))  # what is granted is for the lowest
+    if limited and parked.holds_up(ParkedSet.of_topic(message.topic), message.place) and not spare(message.topic):
+        return Park(ParkedSet.of_topic(message.topic))  # what is granted is for the lowest
     if message.record.keyed:
         lane = lanes.name(message)
-        for name in (of_route(route.name), lane, of_topic(message.topic)):
-            if parked.holds_up(name, message.place) and not (message.by_force and name == of_topic(message.topic)):
+        for name in (ParkedSet.of_route(route.name), lane, ParkedSet.of_topic(message.topic)):
+            if parked.holds_up(name, message.place) and not (
+                message.by_force and name == ParkedSet.of_topic(message.topic)
+            ):
                 return Park(name)
         if lanes.full(message) or (held and held.holds_back(message)):
             return Park(lane)
@@ -130,7 +133,7 @@ def judge(
     spared = broken or message.probe or result.outcome == "full"
     # One that may have arrived, and may be at fault itself, burns an attempt in any case.
     if spared and (certain or result.outcome != "unknown"):
-        return Park(of_route(route.name))
+        return Park(ParkedSet.of_route(route.name))
     made = message.attempts + 1
     policy = policies.policy(message.topic) or NO_POLICY
     if made >= (message.record.max_attempts or policy.max_attempts or route.max_attempts or bounds.max_attempts):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from delayq.store.keys import ParkedSet
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import ParkedSets, of_route
+from workers.queue.parked_sets import ParkedSets
 from workers.sending.circuit import PROBES
 from workers.sending.forwarder import STALL, Forwarder
 from workers.sending.message import InFlightMessage
@@ -21,7 +22,7 @@ class Share:
 
     def __init__(self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets, lanes: Lanes) -> None:
         self.name = forwarder.route.name
-        self.aside = of_route(self.name)  # the set in which its messages are parked
+        self.aside = ParkedSet.of_route(self.name)  # the set in which its messages are parked
         self.forwarder = forwarder
         self.waiting: list[InFlightMessage] = []  # for room, in order
         self.sending = 0

@@ -14,10 +14,10 @@ import structlog
 from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, Known, KnownTopics, Most
-from delayq.store.keys import QueueKeys
+from delayq.store.keys import ParkedSet, QueueKeys
 from delayq.targets.redis_stream.target import is_local
 from workers.queue.held import HeldSets
-from workers.queue.parked_sets import ParkedSets, of_route
+from workers.queue.parked_sets import ParkedSets
 
 __all__ = ["MOST", "Refusals", "Stream", "Topics", "stream_of"]
 
@@ -205,12 +205,14 @@ class Refusals:
         if one is None or one.reason is None:
             return
         one.reason, one.ask_at = None, now + 2 * LONGEST_PAUSE
-        self._returning.add(of_route(stream[0]))
+        self._returning.add(ParkedSet.of_route(stream[0]))
         log.warning("stream_takes", topic=topic)
 
     def keep_parked(self, name: str) -> bool:
         """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
-        refusing = any(one.reason is not None and of_route(route) == name for (route, _), one in self._streams.items())
+        refusing = any(
+            one.reason is not None and ParkedSet.of_route(route) == name for (route, _), one in self._streams.items()
+        )
         return refusing and name not in self._returning
 
     def forget_returned(self, parked: ParkedSets) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from delayq.client.audit import By, changed_by, ended_by, entry_of
 from delayq.client.known_routes import KnownRoutes
-from delayq.client.looking.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
+from delayq.client.looking.explain import explain_parked, held_by
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import CorruptRecord
@@ -33,7 +33,7 @@ from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Carriers, Command, Found, Meta, QueueStats
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import ParkedSet, QueueKeys, queue_keys
 from delayq.times import Duration, Instant
 
 __all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "RouteState", "Scheduled"]
@@ -476,12 +476,12 @@ def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) ->
         (one.queue, name)
         for one in queues
         for name in one.parked_sets
-        if name.startswith(OF_ROUTE) and name != OF_ROUTE + NO_ROUTE
+        if ParkedSet.is_of_route(name) and name != ParkedSet.NO_ROUTE
     ]
     parked = dict.fromkeys((one.name for line in live for one in line.routes), 0)
     counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in sets])) if sets else []
     for (_, name), count in sorted(zip(sets, counts, strict=True)):
-        route = name.removeprefix(OF_ROUTE)
+        route = ParkedSet.route(name) or ""
         parked[route] = parked.get(route, 0) + count
     return [_state(name, count, live) for name, count in parked.items()]
 

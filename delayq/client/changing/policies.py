@@ -26,11 +26,10 @@ from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check
 from delayq.store import commands
 from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesFull, PoliciesSet, QueueStats
 from delayq.store.connect.exchange import all_good, as_unknown
-from delayq.store.keys import Layouts, queue_keys
+from delayq.store.keys import Layouts, ParkedSet, queue_keys
 from delayq.targets.redis_stream.target import is_local
 
 __all__ = [
-    "HELD",
     "Arriving",
     "Paused",
     "PolicyChanged",
@@ -49,8 +48,6 @@ __all__ = [
     "topics",
 ]  # fmt: skip
 
-#: Names of parked sets that hold what is paused or over a limit.
-HELD: Final = "h:"
 #: How often others may change the policies while this call brings them to the queues.
 TRIES: Final = 10
 #: ms after the longest send by which what a silent node had begun to send has been given up.
@@ -431,14 +428,10 @@ def _state(
 
 def _held(queues: Iterable[QueueStats], wanted: Callable[[str], object]) -> Plan[Counter[str]]:
     """How many messages at most are held, by their topics."""
-    sets = [
-        (one.queue, name)
-        for one in queues
-        for name in one.parked_sets
-        if name.startswith(HELD) and wanted(name.removeprefix(HELD))
-    ]
+    sets = [(one.queue, topic) for one in queues for topic in one.held_topics if wanted(topic)]
     found: Counter[str] = Counter()
-    counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in sets])) if sets else []
-    for (_, name), count in zip(sets, counts, strict=True):
-        found[name.removeprefix(HELD)] += count
+    asked = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets]
+    counts = all_good((yield asked)) if asked else []
+    for (_, topic), count in zip(sets, counts, strict=True):
+        found[topic] += count
     return found

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from delayq.client.changing.messages import RouteState, route_states
-from delayq.client.changing.policies import HELD
 from delayq.client.plan import Plan
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
@@ -17,9 +16,9 @@ from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import META, Layout, queue_keys, read_layouts
+from delayq.store.keys import META, Layout, ParkedSet, queue_keys, read_layouts
 
-__all__ = ["HELD", "MOST_HELD", "Facts", "read_facts"]
+__all__ = ["MOST_HELD", "Facts", "read_facts"]
 
 #: So many parked sets of what a pause or a limit holds are counted.
 MOST_HELD: Final = 2_000
@@ -74,8 +73,9 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         queues = [queue_keys(one) for layout in layouts for one in layout.numbers]
         stats = all_good((yield [commands.stats(one, most_held=MOST_HELD + 1) for one in queues]))
         routes = yield from route_states(nodes, stats)
-    held = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)]
-    count = [commands.count_parked(queue_keys(queue), name) for queue, name in held] if len(held) <= MOST_HELD else []
+    held = [(one.queue, topic) for one in stats for topic in one.held_topics]
+    counted = held if len(held) <= MOST_HELD else []
+    count = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in counted]
     dead = [commands.lowest_due(queue_keys(one.queue).dead) for one in stats if one.dead]
     found: list[int | None] = all_good((yield [*count, *dead])) if count or dead else []
     counts, died = found[: len(count)], [one for one in found[len(count) :] if one is not None]

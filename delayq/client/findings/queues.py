@@ -7,8 +7,8 @@ from typing import Final
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
-from delayq.client.looking.explain import NO_ROUTE, OF_ROUTE
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
+from delayq.store.keys import ParkedSet
 
 __all__ = [
     "LATE",
@@ -75,14 +75,15 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
     parked: dict[str, list[int]] = {}
     for one in facts.stats:
         for name in one.parked_sets:
-            if name.startswith(OF_ROUTE):
-                parked.setdefault(name.removeprefix(OF_ROUTE), []).append(one.queue)
+            if ParkedSet.is_of_route(name):
+                parked.setdefault(name, []).append(one.queue)
     known = {route.name for line in facts.live for route in line.routes}
-    if without := parked.pop(NO_ROUTE, None):
+    if without := parked.pop(ParkedSet.NO_ROUTE, None):
         text = f"messages are parked in {name_queues(without)}: no live worker has a route for their topics"
         mend = "add a route to DELAYQ_ROUTES of the workers, and restart them; or cancel the messages"
         yield Check("parked", WARN, text, mend)
-    gone = {name: queues for name, queues in parked.items() if name not in known}
+    routes = {ParkedSet.route(name) or "": queues for name, queues in parked.items()}
+    gone = {name: queues for name, queues in routes.items() if name not in known}
     if gone and facts.live and all(line.tells_routes for line in facts.live):
         named = "; ".join(f"{name} in {name_queues(queues)}" for name, queues in sorted(gone.items()))
         text = f"messages are parked for routes that no live worker has: {named}"
@@ -95,7 +96,7 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
 def check_parked_streams(facts: Facts) -> Iterator[Check]:
     """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
     for name in dict.fromkeys(route.name for line in facts.live for route in line.routes if route.local):
-        if waiting := [one.queue for one in facts.stats if f"{OF_ROUTE}{name}" in one.parked_sets]:
+        if waiting := [one.queue for one in facts.stats if ParkedSet.of_route(name) in one.parked_sets]:
             text = f"messages of route {name} are parked in {name_queues(waiting)}: their streams take nothing"
             mend = "let delayq's user write to the topics' keys, or see stream_refuses in the log of the workers"
             yield Check("streams", WARN, text, mend, runbook="delayqstreamrefuses")

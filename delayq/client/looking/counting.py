@@ -23,7 +23,7 @@ from delayq.message import MAX_DUE, State, tag_key, topic_key
 from delayq.nodes import RECENT_STEP, read_nodes
 from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
+from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
@@ -216,7 +216,7 @@ def _is_pattern(topic: str) -> bool:
 
 def _together(wanted: Filter, queues: dict[int, QueueStats]) -> bool:
     """Whether parked and held messages, of which only the sum is known exactly, need not be told apart."""
-    held = any(name.startswith(HELD_SET) for stats in queues.values() for name in stats.parked_sets)
+    held = any(stats.held_topics for stats in queues.values())
     return not held or wanted.wants(State.PARKED) == wanted.wants(State.HELD)
 
 

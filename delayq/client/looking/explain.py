@@ -15,16 +15,13 @@ from delayq.message import State
 from delayq.nodes import NodeLine, RouteLine, owners_of, read_nodes
 from delayq.policies import Pause, Policies
 from delayq.store import commands
-from delayq.store.commands import HELD_SET, Found
+from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import ParkedSet, QueueKeys, queue_keys
 from delayq.times import format_instant
 
-__all__ = ["NO_ROUTE", "OF_ROUTE", "Explanation", "explain", "explain_parked", "held_by"]
+__all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 
-#: Names of parked sets that wait for a route's target; that of messages which no route takes.
-OF_ROUTE: Final = "t:"
-NO_ROUTE: Final = "*"
 #: Tickets of its own that one that was delivered now may have left in a set: so many are looked for.
 OWN: Final = 100
 #: It also holds for a circuit that opened a moment ago, which the owner has not published yet.
@@ -74,7 +71,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def held_before(self) -> int:
         """How many messages of its topic are held and go before it."""
-        return (self.ranks["h"] or 0) + self.elsewhere
+        return (self.ranks["topic"] or 0) + self.elsewhere
 
 
 def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[Explanation]:
@@ -97,10 +94,10 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
     route = line.name if line is not None else name_of_route(topic, nodes.values(), context.routes.own)
     ticket = found.id.encode() + b"\0" + found.record.generation
     sets = {
-        "h": f"{HELD_SET}{topic}",
-        "t": f"{OF_ROUTE}{route}",
-        "*": f"{OF_ROUTE}{NO_ROUTE}",
-        "k": f"k:{route}/{ordering_key}",
+        "topic": ParkedSet.of_topic(topic),
+        "route": ParkedSet.of_route(route or ""),
+        "noRoute": ParkedSet.NO_ROUTE,
+        "lane": ParkedSet.of_lane(route or "", ordering_key),
     }
     asked = [commands.place_in(keys.parked(name), ticket) for name in sets.values()]
     held_at = commands.due_in(keys.held(topic), ticket)
@@ -242,7 +239,7 @@ def _held(found: Found, known: _Known) -> Explanation:
     before = known.held_before
     if known.forced and (known.pause is not None or known.rate is not None or known.at_a_time is not None):
         text = "it goes by force, in its order: behind what is held before it under its ordering key, or for its stream"
-        return Explanation(waits_for="key", text=f"{text}{_behind(known.ranks['h'])}")
+        return Explanation(waits_for="key", text=f"{text}{_behind(known.ranks['topic'])}")
     if known.rate is not None:
         text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
@@ -262,9 +259,9 @@ def _parked(found: Found, known: _Known) -> Explanation:
 
 
 def _set_aside(known: _Known) -> Explanation:
-    if known.ranks["*"] is not None:
+    if known.ranks["noRoute"] is not None:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
-    if (before := known.ranks["k"]) is not None:
+    if (before := known.ranks["lane"]) is not None:
         text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside"
         text += _behind(before) if known.of_others else ""
         return Explanation(waits_for="key", text=text)

@@ -24,9 +24,9 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
 from delayq.store import commands
-from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
+from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
+from delayq.store.keys import ParkedSet, queue_keys
 
 __all__ = [
     "ENDED_STATES", "MOST_BYTES", "MOST_LOOKED", "MOST_SECONDS",
@@ -201,8 +201,8 @@ class Search:
         if stats.scheduled and wants(*QUEUE_STATES):
             yield QUEUE
         for name in stats.parked_sets:  # of held ones the name says the topic
-            held = name.startswith(HELD_SET)
-            if wants(aside(name)) and (not held or has_topic(self._wanted, name.removeprefix(HELD_SET))):
+            topic = ParkedSet.topic(name)
+            if wants(aside(name)) and (topic is None or has_topic(self._wanted, topic)):
                 yield name
         if stats.dead and wants(State.DEAD):
             yield DEAD

@@ -20,6 +20,7 @@ MINUTE: Final = 60_000
 REST: Final = "*"
 _BEGAN: Final = "began"
 _VERSION: Final = "version"
+#: How the field of a topic begins, in the census only; parked sets have names of their own (`ParkedSet`).
 _TOPIC: Final = "t:"
 
 

@@ -10,11 +10,10 @@ import msgspec
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
 from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
-from delayq.store.keys import QueueKeys
+from delayq.store.keys import ParkedSet, QueueKeys
 
 __all__ = [
     "COUNTERS",
-    "HELD_SET",
     "LOOK_BY_KEY",
     "Carriers",
     "Found",
@@ -43,8 +42,6 @@ __all__ = [
 
 #: Members of the index that one look by a business key reads at most: it takes the server a few ms.
 LOOK_BY_KEY: Final = 5_000
-#: How the names of parked sets begin in which messages of paused or limited topics are held.
-HELD_SET: Final = "h:"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +192,7 @@ def count_key(keys: QueueKeys, key: str) -> Command[int]:
 def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[bool]:
     """Whether a message of one queue is parked because its topic is paused or limited."""
     ticket = id.encode() + b"\0" + generation
-    return plain("ZSCORE", keys.parked(HELD_SET + topic), ticket, read=lambda reply: reply is not None)
+    return plain("ZSCORE", keys.held(topic), ticket, read=lambda reply: reply is not None)
 
 
 def place_in(key: str, ticket: bytes) -> Command[int | None]:
@@ -266,6 +263,11 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         """How many messages were scheduled, have not ended, and are not there; below 0: more are there than were."""
         ended = sum(self.counters[name] for name in ENDS)
         return self.counters["scheduled"] - ended - self.counters["written_off"] - self.pool
+
+    @property
+    def held_topics(self) -> list[str]:
+        """The topics of which a pause or a limit holds messages."""
+        return [topic for name in self.parked_sets if (topic := ParkedSet.topic(name)) is not None]
 
     @property
     def head_lateness(self) -> int:

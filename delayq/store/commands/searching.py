@@ -9,8 +9,8 @@ import msgspec
 
 from delayq.message import State, given_instant
 from delayq.store.commands.command import Command, Now, plain
-from delayq.store.commands.reading import HELD_SET, Found, found
-from delayq.store.keys import QueueKeys
+from delayq.store.commands.reading import Found, found
+from delayq.store.keys import ParkedSet, QueueKeys
 from delayq.times import Instant
 
 __all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
@@ -73,8 +73,8 @@ EVERYTHING: Final = Filter()
 
 
 def aside(name: str) -> str:
-    """What messages are in that stand in a parked set."""
-    return State.HELD if name.startswith(HELD_SET) else State.PARKED
+    """The state of the messages of a parked set."""
+    return State.HELD if ParkedSet.is_of_topic(name) else State.PARKED
 
 
 class Page(msgspec.Struct, frozen=True):
