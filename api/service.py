@@ -14,6 +14,7 @@ from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
+from delayq.answers.messages import overview_out, status_out
 from delayq.care.accounts import Accounts
 from delayq.client.changing import messages as operations
 from delayq.client.findings import Facts, Finding, away, findings
@@ -21,7 +22,6 @@ from delayq.client.findings.overview import overview
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
-from delayq.text.answers import overview_out, status_out
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -21,7 +21,7 @@ from delayq.errors import ConfigError, DelayqError, StoreError
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.telemetry.ending import flush, write_last
-from delayq.text.output import visible
+from delayq.terminal import visible
 
 __all__ = ["main", "watch"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
+from delayq.answers.messages import instant
 from delayq.clock import Clock
+from delayq.local_time import shown
 from delayq.nodes import ranges
-from delayq.text.answers import instant
-from delayq.text.local_time import shown
-from delayq.text.output import Output, visible
+from delayq.terminal import Output, visible
 
 __all__ = ["Printer"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from delayq.text.output import visible
+from delayq.terminal import visible
 from devtools.sentences import sentence
 
 __all__ = ["Screen"]

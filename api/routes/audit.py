@@ -7,9 +7,9 @@ from typing import Any
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.requests import LIMIT, MOST, instant_of, limit_of
+from delayq.answers.messages import AuditOut, audit_out
 from delayq.client.audit import ACTIONS, check_span
 from delayq.patterns import check_pattern
-from delayq.text.answers import AuditOut, audit_out
 
 __all__ = ["OPERATIONS"]
 

@@ -19,6 +19,7 @@ from api.wire.problems import Problem
 from api.wire.requests import LIMIT, MOST, IdsIn, decode, instant_of, limit_of
 from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
+from delayq.answers.messages import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
 from delayq.client.audit import By
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted
 from delayq.client.looking.dead_letters import dead_letters as dead_letters_of
@@ -26,7 +27,6 @@ from delayq.client.looking.search import MOST_SECONDS
 from delayq.message import check_id
 from delayq.patterns import check_pattern
 from delayq.store.commands import DeadLetter
-from delayq.text.answers import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
 
 __all__ = ["OPERATIONS"]
 

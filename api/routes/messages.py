@@ -28,9 +28,9 @@ from api.wire.problems import Problem
 from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
+from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state_out
 from delayq.client.changing.messages import Rescheduled
 from delayq.message import check_id, check_key
-from delayq.text.answers import ScheduledOut, StateOut, scheduled_out, state_out
 
 __all__ = ["OPERATIONS"]
 

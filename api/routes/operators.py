@@ -13,8 +13,7 @@ from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.responses import HealthOut, MeOut
-from delayq.api_keys import SCOPES
-from delayq.text.answers import (
+from delayq.answers.messages import (
     FindingOut,
     NodesOut,
     OverviewOut,
@@ -28,6 +27,7 @@ from delayq.text.answers import (
     stats_out,
     status_out,
 )
+from delayq.api_keys import SCOPES
 
 __all__ = ["OPERATIONS"]
 

@@ -13,10 +13,10 @@ from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.requests import PolicyIn, decode, policy_of
 from delayq import InvalidMessage, Policy
+from delayq.answers.topics import PoliciesOut, PolicyChangedOut, PolicyOut, policies_out, policy_changed_out, policy_out
 from delayq.client.changing import policies as plans
 from delayq.policies import check_policy_name
 from delayq.store.commands import ANY
-from delayq.text.topics import PoliciesOut, PolicyChangedOut, PolicyOut, policies_out, policy_changed_out, policy_out
 
 __all__ = ["OPERATIONS"]
 

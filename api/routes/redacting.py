@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from api.service import Service
-from delayq.text.answers import MessageOut
-from delayq.text.redacting import redact
+from delayq.answers.messages import MessageOut
+from delayq.answers.redacting import redact
 
 __all__ = ["redacted"]
 

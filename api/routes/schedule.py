@@ -16,7 +16,7 @@ from api.wire.problems import RETRY_AFTER, Problem
 from api.wire.requests import BatchIn, MessageIn, PartsIn, decode, message_of
 from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
-from delayq.text.answers import ScheduledOut, scheduled_out
+from delayq.answers.messages import ScheduledOut, scheduled_out
 from delayq.times import format_instant
 
 __all__ = ["OPERATIONS"]

@@ -11,10 +11,10 @@ from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire.requests import KEY, LIMIT, MOST, duration_of, instant_of, limit_of
 from delayq import InvalidMessage
+from delayq.answers.messages import CountOut, ForecastOut, FoundOut, count_out, forecast_out, found_out
 from delayq.client.looking.counting import MOST_BUCKETS
 from delayq.client.looking.search import ENDED_STATES, SEARCHED_STATES, check_filter
 from delayq.store.commands import Filter
-from delayq.text.answers import CountOut, ForecastOut, FoundOut, count_out, forecast_out, found_out
 
 __all__ = ["OPERATIONS"]
 

@@ -12,8 +12,7 @@ from api.routes.by import by_hand, tell
 from api.service import Operations, Service
 from api.wire.requests import LIMIT, MOST, PauseIn, ResumeIn, decode, duration_of, instant, limit_of
 from delayq import InvalidMessage
-from delayq.message import check_topic
-from delayq.text.topics import (
+from delayq.answers.topics import (
     PausedOut,
     ResumedOut,
     TopicOut,
@@ -23,6 +22,7 @@ from delayq.text.topics import (
     topic_out,
     topics_out,
 )
+from delayq.message import check_topic
 
 __all__ = ["OPERATIONS"]
 

@@ -1,4 +1,4 @@
-"""What goes out: of one request with many parts, and of the service itself. All else is `delayq.text.answers`."""
+"""What goes out: of one request with many parts, and of the service itself. All else is `delayq.answers.messages`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from api.wire.problems import ProblemOut
+from delayq.answers.messages import FindingOut, Ms, Time
 from delayq.api_keys import Scope
-from delayq.text.answers import FindingOut, Ms, Time
 
 __all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]
 

@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from delayq.cli.options import BadUse
 from delayq.errors import Conflict, DelayqError, InvalidMessage
-from delayq.text.output import say
+from delayq.terminal import say
 
 __all__ = ["main"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delayq.text.answers import instant
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.answers.messages import instant
+from delayq.local_time import shown
+from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast, Room

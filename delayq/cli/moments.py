@@ -7,8 +7,8 @@ from datetime import datetime, time, timedelta
 from typing import Final
 
 from delayq.errors import DelayqError
-from delayq.text.local_time import local
-from delayq.text.output import say
+from delayq.local_time import local
+from delayq.terminal import say
 from delayq.times import check_unix_ms, parse_duration, parse_instant
 
 __all__ = ["BadUse", "duration", "moment"]

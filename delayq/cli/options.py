@@ -13,7 +13,7 @@ import typer
 from delayq.cli.moments import BadUse, duration, moment
 from delayq.cli.started_server import noted_url
 from delayq.clock import SystemClock
-from delayq.text.output import say, visible
+from delayq.terminal import say, visible
 
 if TYPE_CHECKING:
     from delayq.client.audit import By

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, TextIO
 
-from delayq.text.output import visible
+from delayq.terminal import visible
 
 __all__ = ["Bar", "TransientLine"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq.api_keys import hash_of, load_keys
-from delayq.text.local_time import shown
+from delayq.local_time import shown
 from tests.cli.conftest import Ran
 
 Cli = Callable[..., Ran]

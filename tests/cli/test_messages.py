@@ -6,8 +6,8 @@ from typing import Any
 
 from delayq import parse_instant
 from delayq.client.known_routes import NO_WORKER
+from delayq.local_time import shown
 from delayq.store.keys import spread
-from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given
 
 HOUR = 3_600_000

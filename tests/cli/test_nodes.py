@@ -10,7 +10,7 @@ import pytest
 
 from delayq import parse_instant
 from delayq.cli import main
-from delayq.text.local_time import shown
+from delayq.local_time import shown
 from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH, NEW_EPOCH
 

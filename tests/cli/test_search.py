@@ -5,10 +5,10 @@ import json
 import pytest
 
 from delayq import parse_instant
+from delayq.local_time import shown
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys
-from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH
 

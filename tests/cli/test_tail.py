@@ -12,8 +12,8 @@ import pytest
 from delayq.cli.commands.tail import watch
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
+from delayq.local_time import shown
 from delayq.store.connect.store import Store
-from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given, Ran
 from tests.support.nodes import publish_routes
 from tests.support.waiting import eventually

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from delayq.local_time import shown
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_EACH, Census, Change
 from delayq.store.keys import queue_keys
-from delayq.text.local_time import shown
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 

@@ -18,11 +18,11 @@ from coordinator.__main__ import main, watch
 from coordinator.printing import Printer
 from coordinator.zookeeper.membership import Entry
 from coordinator.zookeeper.overview import Member, Overview, Overviews
+from delayq import local_time
 from delayq.clock import SystemClock
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
-from delayq.text import local_time
 from tests.coordinator.team import QUEUES, Team
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess

@@ -11,7 +11,7 @@ import typer
 
 from delayq.cli import app
 from delayq.cli.moments import BadUse, duration, moment
-from delayq.text.local_time import in_sentence, shown
+from delayq.local_time import in_sentence, shown
 from delayq.times import parse_instant
 
 Clocks = Callable[[str], None]

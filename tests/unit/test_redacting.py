@@ -5,8 +5,8 @@ import base64
 import pytest
 from msgspec import Raw
 
-from delayq.text.answers import MessageOut
-from delayq.text.redacting import redact
+from delayq.answers.messages import MessageOut
+from delayq.answers.redacting import redact
 
 BODY = b'{"card":{"no":"4111","name":"x"},"items":[{"a":1,"b":2},{"a":0.10000000000000000001},7],"big":123456789012345678901234}'
 

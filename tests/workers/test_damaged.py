@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from delayq.answers.messages import dead_letter_out, state_out
 from delayq.codec import MOST_PROPERTIES, CorruptRecord, Record, due_head, encode
 from delayq.message import Message
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.targets import OK
-from delayq.text.answers import dead_letter_out, state_out
 from tests.protocol.world import RETENTION
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, STREAMS, OneQueue

@@ -16,8 +16,8 @@ from delayq.cli.options import AsJson, BadUse, option
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import ConfigError
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.local_time import shown
+from delayq.terminal import Output, say
 from delayq.times import format_instant
 
 __all__ = ["list_", "new", "revoke"]

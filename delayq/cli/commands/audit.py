@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from msgspec import UNSET
 
+from delayq.answers.messages import AuditEntryOut, audit_out
 from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
+from delayq.local_time import shown
 from delayq.store import commands
-from delayq.text.answers import AuditEntryOut, audit_out
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["audit"]
 

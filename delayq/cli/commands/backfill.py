@@ -16,7 +16,7 @@ from delayq.cli.progress import Bar
 from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.errors import MissingExtra
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast

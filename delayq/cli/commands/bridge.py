@@ -17,7 +17,7 @@ from delayq.client.client import Client
 from delayq.clock import SystemClock
 from delayq.telemetry.ending import write_last
 from delayq.telemetry.nonblocking_log import NonblockingHandler
-from delayq.text.output import Output, visible
+from delayq.terminal import Output, visible
 
 __all__ = ["rabbitmq"]
 

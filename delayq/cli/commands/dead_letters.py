@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
+from delayq.answers.messages import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
 from delayq.cli.options import (
     AsJson,
     BadUse,
@@ -21,10 +22,9 @@ from delayq.cli.options import (
 )
 from delayq.client.client import Client
 from delayq.errors import StoreError
+from delayq.local_time import shown
 from delayq.store import commands
-from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["discard", "groups", "list_", "redrive"]
 

@@ -6,15 +6,15 @@ import sys
 from contextlib import closing
 from typing import Annotated
 
+from delayq.answers.messages import status_out
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings_of
 from delayq.cli.progress import TransientLine
 from delayq.client.findings import worst_first
 from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
+from delayq.local_time import in_sentence
 from delayq.store.connect.store import Store
-from delayq.text.answers import status_out
-from delayq.text.local_time import in_sentence
-from delayq.text.output import Output, say, visible
+from delayq.terminal import Output, say, visible
 
 __all__ = ["doctor"]
 

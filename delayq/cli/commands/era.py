@@ -10,7 +10,7 @@ from delayq.client.audit import entry_of
 from delayq.client.client import Client
 from delayq.nodes import era_of
 from delayq.store import commands
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["bump", "show"]
 

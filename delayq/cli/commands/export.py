@@ -9,7 +9,7 @@ import typer
 from delayq.cli import tables
 from delayq.cli.options import AsJson, RedisUrl, moment, option, settings_of
 from delayq.clock import SystemClock
-from delayq.text.output import Output
+from delayq.terminal import Output
 
 __all__ = ["export"]
 

@@ -10,14 +10,14 @@ import typer
 from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
+from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
 from delayq.client.changing.messages import Rescheduled
 from delayq.client.looking.search import order_of
 from delayq.errors import StoreError
+from delayq.local_time import in_sentence, shown
 from delayq.store.commands import Filter, Found
-from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
-from delayq.text.local_time import in_sentence, shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.client.client import Client

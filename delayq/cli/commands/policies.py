@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from delayq.answers.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
+from delayq.local_time import shown
 from delayq.policies import Policy
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
-from delayq.text.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
+from delayq.terminal import Output, say
 
 __all__ = ["delete", "list_", "put", "show"]
 

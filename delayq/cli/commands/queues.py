@@ -7,11 +7,11 @@ from operator import attrgetter
 
 import msgspec
 
+from delayq.answers.messages import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
 from delayq.cli.options import AsJson, RedisUrl, connect
+from delayq.local_time import shown
 from delayq.nodes import ranges
-from delayq.text.answers import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["nodes", "queues", "routes", "stats"]
 

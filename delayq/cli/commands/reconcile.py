@@ -11,7 +11,7 @@ from delayq.cli.commands.backfill import schedule_rows
 from delayq.cli.forecast import counts_rows, counts_shape
 from delayq.cli.options import AsJson, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.reconcile import Compared, Comparison

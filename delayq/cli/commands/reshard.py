@@ -13,7 +13,7 @@ from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, option
 from delayq.client.audit import entry_of
 from delayq.clock import SystemClock
 from delayq.store import commands
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["reshard"]
 

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from delayq import Scheduled, json_text
+from delayq.answers.messages import scheduled_out
 from delayq.cli.options import (
     AsJson,
     At,
@@ -26,10 +27,9 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.client.known_routes import NO_WORKER
+from delayq.local_time import shown
 from delayq.message import Message, State
-from delayq.text.answers import scheduled_out
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["schedule"]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from delayq.answers.messages import count_out, forecast_out, found_out
 from delayq.cli.commands.messages import print_found, searched
 from delayq.cli.options import (
     AsJson,
@@ -20,11 +21,10 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.client.looking.search import check_filter
+from delayq.local_time import shown
 from delayq.store import commands
 from delayq.store.commands import Filter
-from delayq.text.answers import count_out, forecast_out, found_out
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["count", "forecast", "search"]
 

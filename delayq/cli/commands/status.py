@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from delayq.answers.messages import overview_out, status_out
 from delayq.api_keys import SCOPES
 from delayq.cli.options import AsJson, RedisUrl, connect, who
 from delayq.client.findings.check import CRITICAL
+from delayq.local_time import in_sentence, shown
 from delayq.nodes import LATENESS
-from delayq.text.answers import overview_out, status_out
-from delayq.text.local_time import in_sentence, shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["me", "overview", "status"]
 

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from delayq.answers.messages import instant
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.clock import Clock, SystemClock, pause
 from delayq.config import Settings
 from delayq.errors import StoreError, StoreUnavailable
+from delayq.local_time import shown
 from delayq.message import check_topic
 from delayq.nodes import NodeLine
 from delayq.routes import Route
@@ -22,9 +24,7 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import redis_url_of
-from delayq.text.answers import instant
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["tail"]
 

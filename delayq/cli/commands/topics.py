@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from msgspec import UNSET, UnsetType
 
+from delayq.answers.messages import PauseOut
+from delayq.answers.topics import LimitOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
 from delayq.cli.commands.search import no_count
 from delayq.cli.options import (
     AsJson,
@@ -22,12 +24,10 @@ from delayq.cli.options import (
     moment,
     option,
 )
+from delayq.local_time import shown
 from delayq.store import commands
 from delayq.store.commands import Filter
-from delayq.text.answers import PauseOut
-from delayq.text.local_time import shown
-from delayq.text.output import Output, say
-from delayq.text.topics import LimitOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
+from delayq.terminal import Output, say
 
 __all__ = ["pause", "resume", "topics"]
 

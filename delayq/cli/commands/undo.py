@@ -13,7 +13,7 @@ from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect
 from delayq.cli.progress import TransientLine
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import RUN_PROPERTY, Message
-from delayq.text.output import Output, say
+from delayq.terminal import Output, say
 
 __all__ = ["undo"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version as version_of
 
 from delayq.cli.options import AsJson
-from delayq.text.output import Output
+from delayq.terminal import Output
 
 __all__ = ["version"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from delayq.text.answers import MessageOut
+from delayq.answers.messages import MessageOut
 
 __all__ = ["HIDDEN", "redact"]
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from delayq.answers.messages import PauseOut, Time, pause_out
 from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.message import check_topic
 from delayq.policies import Policies, Policy
-from delayq.text.answers import PauseOut, Time, pause_out
 from delayq.times import format_instant
 
 __all__ = [

@@ -1,1 +1,0 @@
-"""What people and programs read: tables, JSON and plain lines."""
