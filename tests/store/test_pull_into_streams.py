@@ -189,6 +189,26 @@ def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:
     assert q.field("buried") == "3"
 
 
+@pytest.mark.parametrize("stood", [600, 1_500])
+def test_a_pull_that_waited_in_a_stalled_redis_appends_nothing_that_expired_meanwhile(q: Queue, stood: int) -> None:
+    """The node's time is from before the stall. After a long one the clock may have jumped instead: the next pull knows."""
+    q.given(row("first", at=19_000), row("a", at=20_000, expire_after=300), row("b", at=20_000), now=10_000)
+    pulled = q.pull(now=20_000 + stood, node_now=20_000, known=[ORDERS])
+    if stood == 1_500:
+        assert (pulled.appended, pulled.more, pulled.next_due) == (1, True, 20_000)
+        pulled = q.pull(now=20_001 + stood, node_now=20_001 + stood, known=[ORDERS])
+    assert pulled.more is False
+    assert [entry["id"] for entry in q.stream("orders")] == ["first", "b"]
+    assert q.state().reasons.keys() == {"a"}
+
+
+def test_a_clock_of_redis_that_jumps_ahead_makes_no_dead_letters(q: Queue) -> None:
+    q.given(row("a", at=20_000, expire_after=300), row("b", at=30_000, expire_after=300), now=10_000)
+    hour = 3_600_000
+    appended = [q.pull(now=at + hour, node_now=at, known=[ORDERS]).appended for at in (20_000, 20_001, 30_000)]
+    assert (appended, q.state().dead) == ([0, 1, 1], {})
+
+
 def test_an_entry_tells_its_attempt_and_the_asked_due_after_a_retry_and_a_reschedule(q: Queue) -> None:
     far = 1_800_000_000_001  # all its digits are written
     q.given(row("tried", at=20_000), row("moved", at=20_000), row("far", at=far))

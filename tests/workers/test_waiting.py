@@ -163,6 +163,18 @@ def test_one_that_has_waited_for_a_thread_is_sent_only_if_it_may_still_go(
     assert sorted(desk.target.ids) == sorted(["busy", *(id for id, outcome in told.items() if outcome)])
 
 
+@pytest.mark.parametrize(("waited", "told"), [(99, OK.outcome), (100, None)])
+def test_one_that_expires_while_it_waits_for_a_thread_is_not_sent_however_short_the_wait_was(
+    desks: Desks, waited: int, told: str | None
+) -> None:
+    desk = desks()
+    desk.hang("busy")
+    desk.submit(held("expires", expire_after=100))
+    desk.clock.advance(waited)
+    desk.target.release()
+    assert desk.wait_for_reports(2) == {"busy": ["ok"], "expires": [told]}
+
+
 @pytest.mark.parametrize(("waited", "told"), [(100, OK.outcome), (101, None)])
 def test_one_that_has_waited_for_a_thread_for_longer_than_its_grant_is_good_is_not_sent(
     desks: Desks, waited: int, told: str | None

@@ -190,11 +190,14 @@ class Forwarder:
             for message in group.batch
         ):
             return True
-        if all(since - group.since <= LOOK_AGAIN for group in send.groups):
+        waited = since - min(group.since for group in send.groups)
+        if waited <= 0:
             return False
-        if any(since - group.since > OLDEST for group in send.groups):
-            return True
         now, ends = self._clock.now(), since + self.longest
+        if waited <= LOOK_AGAIN:  # a message may expire within less
+            return any(message.expired(now) for group in send.groups for message in group.batch)
+        if waited > OLDEST:
+            return True
         return any(
             message.score > now or message.expired(now) or (message.slot is not None and ends > message.slot.expires)
             for group in send.groups

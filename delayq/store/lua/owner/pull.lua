@@ -35,6 +35,10 @@ if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
   ahead = now - tonumber(ARGV[3])
   now, micro = tonumber(ARGV[3]), 0 -- the earlier of the two clocks: one that jumps ahead fires nothing early
 end
+-- Expiry goes by the clock of Redis as it is now, less what it is known to be ahead: the node's time is from before this pull
+-- perhaps stood in a server that stood still. If the difference is new, the clock may have jumped instead: the next pull knows.
+local known_ahead = tonumber(known[7] or '') or 0
+local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ahead >= 1000
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
 local window, most_final, traced = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14] == '1'
@@ -252,7 +256,11 @@ for i = 1, due_count do
         if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
           local asked = tonumber(due)
           local after = flags % 8 > 3 and tonumber(match(sub(record, ordering_end + 1, options_end), ',([0-9]+)$'))
-          expired = after and now >= asked + after
+          expired = after and expiry_now >= asked + after
+          if expired and in_doubt and now < asked + after then
+            full, next_due = true, due_of[entries[i]] or redis.call('ZSCORE', queue, entries[i])
+            break
+          end
           due = digits(asked) -- without the zeros before it
         end
       end
@@ -408,7 +416,7 @@ end
 if appended > 0 then
   set('forwarded', (tonumber(known[5] or '') or 0) + appended)
 end
-if math.abs(ahead - (tonumber(known[7] or '') or 0)) >= 1000 then
+if math.abs(ahead - known_ahead) >= 1000 then
   set('ahead', ahead < 1000 and '0' or digits(ahead))
 end
 if looked > 0 and tonumber(last_score) > watermark then
