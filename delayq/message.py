@@ -2,17 +2,22 @@
 
 The life of a message::
 
-                        reschedule (new due)
-                           ┌──────┐
-    schedule ──▶ scheduled ┴──────▶ due ──pull──▶ in_flight ──ack──▶ delivered
-                   │  ▲              │    ▲           │ │ │
-            cancel │  └─retrying ◀───┼────┼───retry───┘ │ └─park──▶ parked ──unpark──▶ due
-                   ▼      │ cancel   │    └─────────────┼──────────────────────────────┘
-               cancelled  └──────────┴──▶ cancelled     └─bury──▶ dead ──redrive──▶ due
-                                          (in flight)
+                    reschedule
+                     ┌─────┐
+                     ▼     │
+    schedule ──▶ scheduled ┴──▶ due ──pull──▶ in_flight ──┬─ack───▶ delivered
+                                                          ├─retry─▶ retrying ─────────▶ due
+                                                          ├─park──▶ parked ──unpark───▶ due
+                                                          ├─park──▶ held ────unpark───▶ due
+                                                          └─bury──▶ dead ──┬─redrive──▶ due
+                                                                           └─discard──▶ discarded
 
-How a message ended is remembered for a window of time (15 minutes unless configured), then forgotten: 'delivered',
-'cancelled', 'removed_in_flight' (cancelled when it may have been forwarded), 'discarded' (as a dead letter).
+    cancel ──▶ cancelled, if no target can have the message: it is scheduled, or a pause holds it
+           ──▶ removed_in_flight, if a target may have it: any other state; a dead letter stays
+
+A parked message waits for its target, its ordering key or a route. A held one is parked, too: its topic is paused or limited.
+
+How a message ended is remembered for a window of time (15 minutes unless configured), then forgotten.
 """
 
 from __future__ import annotations

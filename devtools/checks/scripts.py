@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from delayq import message
 from delayq.message import State
 from delayq.store import scripts
 from delayq.store.commands import COUNTERS
@@ -52,9 +53,18 @@ def _protocol() -> Iterator[str]:
     described = {word for heading in headings for word in re.split(r", | and ", heading)}
     for name in sorted(set(scripts.NAMES) - described):
         yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")
+    drawings = {
+        PROTOCOL: text.partition("```text")[2].partition("```")[0],
+        Path(message.__file__): message.__doc__ or "",
+    }
     for name, state in vars(State).items():
-        if name.isupper() and f"`{state}`" not in text:
+        if not name.isupper():
+            continue
+        if f"`{state}`" not in text:
             yield at(PROTOCOL, 1, f"the state `{state}` is not described: describe it")
+        for page, drawing in drawings.items():
+            if not re.search(rf"\b{state}\b", drawing):
+                yield at(page, 1, f"the life of a message is drawn without the state `{state}`: draw it")
     among = re.search(r"`@promise` \(([^)]*)\)", text)
     named = set(re.findall(r"`(\w+)`", among[1])) if among else set()
     line = text.count("\n", 0, among.start()) + 1 if among else 1

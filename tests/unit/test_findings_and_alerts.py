@@ -68,7 +68,7 @@ def complains(**of_the_node: Any) -> Facts:
         "redis_clock": SimpleNamespace(answers=True),
     }  # fmt: skip
     told = SimpleNamespace(**well | of_the_node)
-    return seen(node(complaints=tuple(own_complaints(told))))  # type: ignore[arg-type]  # has all that is asked for
+    return seen(node(complaints=tuple(own_complaints(told))))
 
 
 def alarmed(look: Callable[[list[QueueStats]], Found], *stats: list[QueueStats]) -> Facts:

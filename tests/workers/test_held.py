@@ -92,10 +92,10 @@ def test_what_waits_when_it_is_paused_is_not_sent_and_what_is_being_sent_is_told
     assert 1 < room < BOUNDS.window
     world.pause("g.t")
     hand.settle()
-    assert (len(hand.sending), hand.job.held) == (room, {"g.t": room})
+    assert (len(hand.sending), hand.job.sending_paused) == (room, {"g.t": room})
     hand.answer_all(DOWN)
     assert hand.run(5_000) == []
-    assert (hand.job.held, sum(world.aside().values())) == ({}, BOUNDS.window + 2)
+    assert (hand.job.sending_paused, sum(world.aside().values())) == ({}, BOUNDS.window + 2)
     world.pause("other")
     sent = hand.run(5_000, lambda _: OK)
     assert sorted(sent) == sorted(["k1", "k2", *(f"{n:03}" for n in range(BOUNDS.window))])

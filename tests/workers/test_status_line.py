@@ -121,7 +121,7 @@ def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_
 def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_topics_may_arrive_yet(
     store: Store, clock: ManualClock
 ) -> None:
-    jobs = [SimpleNamespace(version="", held={}) for _ in range(3)]
+    jobs = [SimpleNamespace(version="", sending_paused={}) for _ in range(3)]
     owned = cast(Ownership, SimpleNamespace(jobs={}, running=jobs, since={}, handed_over=None))
     one = line(store, clock, "one")
 
@@ -133,9 +133,9 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
 
     assert told() == ("", {})
     for job in jobs[1:]:
-        job.version, job.held = "2", {"a": 2, "b": 1}
+        job.version, job.sending_paused = "2", {"a": 2, "b": 1}
     assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
-    jobs[0].version, jobs[0].held = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
+    jobs[0].version, jobs[0].sending_paused = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
     hangs = cast(Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False)))
     one._forwarders = {"hangs": hangs}
     one._book.current = Policies(pauses={"a": Pause(match="a")})

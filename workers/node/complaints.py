@@ -1,25 +1,38 @@
-"""What keeps a worker from doing its work well, a sentence each: for its /readyz, and for its line in Redis."""
+"""The sentences that /readyz and the worker's line in Redis show while something keeps a worker from delivering well."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
-from workers.node.redis_clock import FAR, NEAR, STEADY
+from workers.node.alarms import Alarms
+from workers.node.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
+from workers.queue.pull_job import PullJob
 
-if TYPE_CHECKING:
-    from workers.node.node import Node
-
-__all__ = ["complaints", "own_complaints"]
+__all__ = ["Worker", "complaints", "own_complaints"]
 
 
-def complaints(node: Node) -> list[str]:
-    """All; nothing when all is well."""
+class Worker(Protocol):
+    """The parts of a node that complaints are about."""
+
+    ready: bool
+    watch: Alarms | None
+    redis_clock: RedisClock
+    skew: Skew
+
+    @property
+    def jobs(self) -> Mapping[int, PullJob]:
+        """The pull jobs by queue."""
+
+
+def complaints(node: Worker) -> list[str]:
+    """All complaints of a node, with those about Redis; none if it delivers well."""
     alarms = node.watch.alarms.values() if node.watch is not None else ()
     return list(dict.fromkeys([*own_complaints(node), *alarms]))
 
 
 def _of_clock(behind: int) -> str:
-    """What is wrong with the clock; `behind` is the clock of Redis minus this worker's (ms)."""
+    """The sentence about a wrong clock; `behind` is the clock of Redis minus the worker's, in ms."""
     if abs(behind) < FAR:  # it was corrected
         since = f"this ends {STEADY // 1_000} s after it came below {NEAR} ms"
         return f"the clock of this worker was {FAR} ms or more from that of Redis, and is {abs(behind)} ms from it now: {since}"
@@ -27,8 +40,8 @@ def _of_clock(behind: int) -> str:
     return f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)"
 
 
-def own_complaints(node: Node) -> list[str]:
-    """What is its own: the rest anybody sees who asks Redis."""
+def own_complaints(node: Worker) -> list[str]:
+    """The complaints that only this node knows. Anybody who asks Redis sees the others."""
     found = []
     if not node.ready:
         found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")

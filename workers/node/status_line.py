@@ -90,7 +90,9 @@ class StatusLine:
         """Say it, if it is time or something `changed`; raises StoreError."""
         now = self._clock.monotonic()
         version = min((job.version for job in ownership.running), default=self._book.current.version)
-        held = _sum([*(job.held for job in ownership.running), *map(self._given_up, self._forwarders.values())])
+        held = _sum(
+            [*(job.sending_paused for job in ownership.running), *map(self._given_up, self._forwarders.values())]
+        )
         broken = {name for name, forwarder in self._forwarders.items() if forwarder.circuit.open}
         changed = changed or self._said != (version, held, broken)
         if self._recent is not None:

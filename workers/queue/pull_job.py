@@ -123,8 +123,8 @@ class PullJob:
         return self._policies.version
 
     @property
-    def held(self) -> Mapping[str, int]:
-        """By topic, how many messages of what is paused by then are being sent."""
+    def sending_paused(self) -> Mapping[str, int]:
+        """By topic, how many messages of paused topics are still being sent."""
         return self.in_flight.leaving
 
     @property
