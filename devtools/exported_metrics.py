@@ -15,7 +15,7 @@ from delayq.config import load_settings
 from delayq.message import Limits, Message
 from delayq.store.commands import Pulled
 from delayq.targets import OK
-from workers.node.alarms import Alarms
+from workers.node.duties.alarms import Alarms
 from workers.node.node import Node
 from workers.queue.topics import Refusals
 from workers.sending.message import InFlightMessage

@@ -26,7 +26,7 @@ from tests.support.nodes import QUEUES, RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.node.alarms import Alarms
+from workers.node.duties.alarms import Alarms
 
 HOUR = 3_600_000
 
@@ -44,8 +44,8 @@ def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker looks more often."""
-    monkeypatch.setattr("workers.node.alarms.EVERY", 100)
-    monkeypatch.setattr("workers.node.janitor.EVERY", 100)
+    monkeypatch.setattr("workers.node.duties.alarms.EVERY", 100)
+    monkeypatch.setattr("workers.node.duties.janitor.EVERY", 100)
     monkeypatch.setattr("workers.node.node.ROUND", 50)
 
 

@@ -24,8 +24,8 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.alarms import EVERY, Alarms
 from workers.node.complaints import complaints
+from workers.node.duties.alarms import EVERY, Alarms
 from workers.telemetry.metrics import Metrics
 
 STREAMS: dict[str, Any] = {"name": "streams", "match": "s.*"}

@@ -25,7 +25,7 @@ from delayq.testing import ManualClock
 from tests.support.service import ROOT
 from tests.unit.test_overview import LAST, NOW, counts, facts_of, line_of
 from workers.node.complaints import own_complaints
-from workers.node.lately import LatelyCounts
+from workers.node.duties.lately import LatelyCounts
 
 EPOCH: Final = "0000000001.0000000001"
 RULES: Final[list[dict[str, Any]]] = msgspec.yaml.decode((ROOT / "observability" / "alerts.yaml").read_bytes())[

@@ -17,7 +17,7 @@ from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.policies import NO_POLICIES, Pause, Policies
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
-from workers.node.recent import RecentCounts
+from workers.node.duties.recent import RecentCounts
 
 NOW = 1_800_000_000_000
 LAST = NOW // RECENT_STEP - 1

@@ -42,7 +42,7 @@ from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
-from workers.node.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch
 
 HOUR = 3_600_000
 FAR = 4_000_000_000_000  # when everything is due

@@ -14,7 +14,7 @@ from delayq.message import Message
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.alarms import EVERY, SERVER_EVERY, Alarms
+from workers.node.duties.alarms import EVERY, SERVER_EVERY, Alarms
 
 Said = list[tuple[str, str]]
 

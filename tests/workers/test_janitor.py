@@ -10,7 +10,7 @@ from delayq.store.commands import plain, redis_now
 from delayq.store.keys import AUDIT, queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.janitor import TRIM_EVERY, Janitor
+from workers.node.duties.janitor import TRIM_EVERY, Janitor
 
 DAY = 86_400_000
 

@@ -13,7 +13,7 @@ from delayq.store.commands import Command, Retention, plain
 from delayq.store.keys import META, Layout, queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch
 
 OLD, NEW = Layout(16), Layout(100, 16)
 BOTH = (OLD, NEW)

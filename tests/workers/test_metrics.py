@@ -15,7 +15,7 @@ from delayq.store.commands import Pulled, plain
 from delayq.store.keys import queue_keys
 from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
-from workers.node.alarms import Alarms
+from workers.node.duties.alarms import Alarms
 from workers.node.node import Node
 from workers.queue.topics import Refusals
 from workers.telemetry.metrics import Metrics

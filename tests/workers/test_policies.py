@@ -15,7 +15,7 @@ from delayq.store.keys import POLICIES
 from delayq.targets import OK, Result
 from delayq.testing import ManualClock
 from tests.workers.one_queue import TABLE, OneQueue
-from workers.node.policies import PolicyWatch
+from workers.node.duties.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
 from workers.queue.symptoms import History
 from workers.queue.tenure import Book

@@ -13,7 +13,7 @@ from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
-from workers.node.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
+from workers.node.duties.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
 
 EVERY = 1_000
 LISTED = (Layout(16), Layout(4, 16))

@@ -22,7 +22,7 @@ from delayq.testing import ManualClock
 from tests.support.clusters import Member
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.node.alarms import SERVER_EVERY, Alarms, Rewriting
+from workers.node.duties.alarms import SERVER_EVERY, Alarms, Rewriting
 
 SUSPECT = "might not load it again"
 

@@ -33,10 +33,10 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node import node
+from workers.node.duties.recent import RecentCounts
+from workers.node.duties.redis_clock import Skew
+from workers.node.duties.status_line import EVERY, MOST_COMPLAINTS, MOST_TOPICS, SILENT, TIDY, StatusLine
 from workers.node.ownership import Ownership
-from workers.node.recent import RecentCounts
-from workers.node.redis_clock import Skew
-from workers.node.status_line import EVERY, MOST_COMPLAINTS, MOST_TOPICS, SILENT, TIDY, StatusLine
 from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from workers.node.alarms import Alarms
-from workers.node.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
+from workers.node.duties.alarms import Alarms
+from workers.node.duties.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
 from workers.queue.pull_job import PullJob
 
 __all__ = ["Worker", "complaints", "own_complaints"]

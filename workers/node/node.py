@@ -25,17 +25,17 @@ from delayq.store.rights import WORKER
 from delayq.targets import open_target
 from delayq.targets.webhook.egress import Egress
 from delayq.telemetry.histogram import Histogram
-from workers.node.alarms import Alarms
 from workers.node.complaints import own_complaints
-from workers.node.janitor import Janitor
-from workers.node.lately import LatelyCounts
-from workers.node.layouts import LayoutWatch, numbers_of
+from workers.node.duties.alarms import Alarms
+from workers.node.duties.janitor import Janitor
+from workers.node.duties.lately import LatelyCounts
+from workers.node.duties.layouts import LayoutWatch, numbers_of
+from workers.node.duties.policies import PolicyWatch
+from workers.node.duties.recent import RecentCounts
+from workers.node.duties.redis_clock import RedisClock, Skew
+from workers.node.duties.status_line import StatusLine
 from workers.node.leases import LeaseThread
 from workers.node.ownership import Ownership
-from workers.node.policies import PolicyWatch
-from workers.node.recent import RecentCounts
-from workers.node.redis_clock import RedisClock, Skew
-from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
 from workers.queue.grants import Leases

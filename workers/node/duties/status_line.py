@@ -18,10 +18,10 @@ from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here
-from workers.node.lately import LatelyCounts
+from workers.node.duties.lately import LatelyCounts
+from workers.node.duties.recent import RecentCounts
+from workers.node.duties.redis_clock import Skew
 from workers.node.ownership import Ownership
-from workers.node.recent import RecentCounts
-from workers.node.redis_clock import Skew
 from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 
