@@ -23,7 +23,8 @@ class Amqp:
     def __init__(self, server: RabbitMQ) -> None:
         self.server = server
         parameters = pika.URLParameters(server.amqp_url)
-        parameters.heartbeat = 0  # pika answers heartbeats inside its own calls only, and a test may be slower than the broker
+        # pika answers heartbeats only inside its own calls, and a test on a busy machine may take longer than the broker waits.
+        parameters.heartbeat = 0
         self.connection = pika.BlockingConnection(parameters)
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
