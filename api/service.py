@@ -16,9 +16,9 @@ from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
 from delayq.answers.messages import overview_out, status_out
 from delayq.care.accounts import Accounts
-from delayq.client.changing import messages as operations
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.overview import overview
+from delayq.client.looking.messages import count
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
@@ -150,7 +150,7 @@ class Service:
 
     async def _carrying(self, key: str) -> int:
         """How many messages carry a business key."""
-        return await self.client.read(lambda context: operations.count(context, key))
+        return await self.client.read(lambda context: count(context, key))
 
     async def findings(self) -> list[Finding]:
         """What is wrong, the worst first, also when Redis tells nothing."""

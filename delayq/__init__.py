@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delayq.client.async_client import AsyncClient
-    from delayq.client.changing.messages import Cancelled, Rescheduled, Scheduled
+    from delayq.client.changing.messages import Cancelled, Rescheduled
     from delayq.client.client import Client
+    from delayq.client.scheduling.schedule import Scheduled
     from delayq.config import Settings
     from delayq.errors import (
         ConfigError,
@@ -85,7 +86,7 @@ _PLACES = {
     "PoliciesChanged": "delayq.errors",
     "Policy": "delayq.policies",
     "Rescheduled": "delayq.client.changing.messages",
-    "Scheduled": "delayq.client.changing.messages",
+    "Scheduled": "delayq.client.scheduling.schedule",
     "Settings": "delayq.config",
     "State": "delayq.message",
     "StoreError": "delayq.errors",

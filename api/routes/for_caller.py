@@ -14,12 +14,15 @@ from api.wire.problems import Problem
 from delayq import Cancelled, StoreError
 from delayq.api_keys import Scope
 from delayq.client.audit import By
-from delayq.client.changing import messages as operations
-from delayq.client.changing.messages import Context, Plan, Rescheduled
+from delayq.client.changing import dead_letters, messages
+from delayq.client.changing.by_key import by_key
+from delayq.client.changing.messages import Rescheduled
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.explain import Explanation
 from delayq.client.looking.explain import explain as explain_message
+from delayq.client.looking.messages import look
 from delayq.client.looking.search import SearchPage
+from delayq.client.plan import Context, Plan
 from delayq.store.commands import Filter, Found
 
 __all__ = [
@@ -55,7 +58,7 @@ def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> 
 
 
 def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) -> Plan[dict[str, Verdict]]:
-    found = yield from operations.look(context, ids)
+    found = yield from look(context, ids)
     return {id: _verdict(caller, scope, one) for id, one in found.items()}
 
 
@@ -150,25 +153,25 @@ async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: 
         outcomes = yield from _to_each(caller, scope, do, context, ids)
         return [outcome for outcome in outcomes.values() if outcome is not None]
 
-    return await service.client.run(lambda context: operations.by_key(context, key, each))
+    return await service.client.run(lambda context: by_key(context, key, each))
 
 
 async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages; in order, how it went."""
-    do = partial(operations.cancel, by=by)
+    do = partial(messages.cancel, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
 
 
 async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
     """Cancel the messages with a business key that the caller sees; how each of them went."""
-    return await _to_all(service, caller, "cancel", key, partial(operations.cancel, by=by))
+    return await _to_all(service, caller, "cancel", key, partial(messages.cancel, by=by))
 
 
 async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids: Sequence[str]) -> Sequence[Delivered]:
     """Have messages delivered now; in order, how it went. `force` takes 'admin'."""
     scope: Scope = "admin" if force else "cancel"
-    do = partial(operations.deliver_now, force=force, by=by)
+    do = partial(messages.deliver_now, force=force, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "not_found") for id in ids]
 
@@ -176,7 +179,7 @@ async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids
 async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
     """The same for the messages with a business key that the caller sees."""
     scope: Scope = "admin" if force else "cancel"
-    return await _to_all(service, caller, scope, key, partial(operations.deliver_now, force=force, by=by))
+    return await _to_all(service, caller, scope, key, partial(messages.deliver_now, force=force, by=by))
 
 
 async def reschedule(
@@ -185,21 +188,21 @@ async def reschedule(
     """Give a message another due."""
     if caller.everything("cancel"):
         return await service.client.reschedule(id, **due, by=by)
-    spec = operations.spec_of(service.limits, service.clock.now(), **due)
+    spec = messages.spec_of(service.limits, service.clock.now(), **due)
     topic = await _topic(service, caller, "cancel", id)
     if topic is None:
         return Rescheduled(id, "not_found")
-    return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic, by))
+    return await service.client.run(lambda context: messages.reschedule(context, id, spec, topic, by))
 
 
 async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
     """Put dead letters back; in order, how it went."""
-    return await _to_dead(service, caller, partial(operations.redrive, by=by), ids)
+    return await _to_dead(service, caller, partial(dead_letters.redrive, by=by), ids)
 
 
 async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
     """Delete dead letters for good; in order, how it went."""
-    return await _to_dead(service, caller, partial(operations.discard, by=by), ids)
+    return await _to_dead(service, caller, partial(dead_letters.discard, by=by), ids)
 
 
 async def _to_dead(service: Service, caller: Caller, do: Do, ids: Sequence[str]) -> Sequence[Mended]:

@@ -12,12 +12,12 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
 from delayq.client.audit import AuditEntry, AuditPage
-from delayq.client.changing.messages import RouteState
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview, Traffic
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
 from delayq.client.looking.explain import Explanation
+from delayq.client.looking.service import RouteState
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
 from delayq.policies import Pause

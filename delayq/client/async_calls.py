@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from delayq.client import handshake
 from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
-from delayq.client.changing import messages as operations
 from delayq.client.changing import policies
-from delayq.client.changing.messages import Cancelled, Rescheduled, RouteState
+from delayq.client.changing.by_key import by_key
+from delayq.client.changing.dead_letters import discard, redrive
+from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
 from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.findings.overview import Overview, overview
@@ -20,8 +22,10 @@ from delayq.client.looking.counting import Counted, Forecast, count_messages, fo
 from delayq.client.looking.dead_groups import DeadGroups, dead_groups
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.looking.explain import Explanation, explain
+from delayq.client.looking.messages import find, get
 from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.looking.search_by_key import search_of
+from delayq.client.looking.service import RouteState, nodes, routes, stats
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
@@ -83,8 +87,8 @@ class AsyncCalls:
         Raises ConfigError for a Redis that would lose messages: nothing is written to it.
         """
         if self._context is None:
-            durability = await self._run(operations.durability(self._setup.settings))
-            meta, policies = await self._run(operations.agreement(self._setup.queues, self._setup.routes))
+            durability = await self._run(handshake.durability(self._setup.settings))
+            meta, policies = await self._run(handshake.agreement(self._setup.queues, self._setup.routes))
             context = self._setup.context(meta)
             context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
@@ -130,7 +134,7 @@ class AsyncCalls:
         self._setup.routes.warn()
 
     async def _learn(self) -> None:
-        await self._run(operations.learn_routes(self._setup.routes))
+        await self._run(handshake.learn_routes(self._setup.routes))
 
     async def _run(self, plan: Plan[T]) -> T:
         return await self.store.follow(plan)
@@ -205,7 +209,7 @@ class AsyncCalls:
 
     async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.cancel(await self.context(), ids, by=one_act(by)))
+        return await self._run(cancel(await self.context(), ids, by=one_act(by)))
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
@@ -213,7 +217,7 @@ class AsyncCalls:
         Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
         each queue: so the same call again gives the same answers.
         """
-        return await self._run(operations.by_key(await self.context(), key, partial(operations.cancel, by=one_act(by))))
+        return await self._run(by_key(await self.context(), key, partial(cancel, by=one_act(by))))
 
     async def reschedule(
         self,
@@ -230,8 +234,8 @@ class AsyncCalls:
         RFC 3339.
         """
         now = self._setup.clock.now()
-        spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return await self._run(operations.reschedule(await self.context(), id, spec, by=by))
+        spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return await self._run(reschedule(await self.context(), id, spec, by=by))
 
     async def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
         """Have a message delivered now. With `force` also one that is held, in spite of pauses and limits."""
@@ -242,7 +246,7 @@ class AsyncCalls:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
         """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.deliver_now(await self.context(), ids, force=force, by=one_act(by)))
+        return await self._run(deliver_now(await self.context(), ids, force=force, by=one_act(by)))
 
     async def deliver_now_by_key(
         self, key: str, *, force: bool = False, by: By | None = None
@@ -251,8 +255,8 @@ class AsyncCalls:
 
         Those that have ended are among them, as in `cancel_by_key`, and say how.
         """
-        each = partial(operations.deliver_now, force=force, by=one_act(by))
-        return await self._run(operations.by_key(await self.context(), key, each))
+        each = partial(deliver_now, force=force, by=one_act(by))
+        return await self._run(by_key(await self.context(), key, each))
 
     async def get(self, id: str) -> Found | None:
         """What is known of one id."""
@@ -260,7 +264,7 @@ class AsyncCalls:
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
-        return await self._run(operations.get(await self.reading(), ids))
+        return await self._run(get(await self.reading(), ids))
 
     async def explain(self, found: Found) -> Explanation:
         """Why a message that was got has not been delivered yet, or how it ended."""
@@ -271,7 +275,7 @@ class AsyncCalls:
 
         `search` tells of all of them, page by page.
         """
-        return await self._run(operations.find(await self.reading(), key))
+        return await self._run(find(await self.reading(), key))
 
     async def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """A page of the messages that fit a filter, by due; dead letters by when they died.
@@ -304,7 +308,7 @@ class AsyncCalls:
 
     async def stats(self) -> list[QueueStats]:
         """The figures of every queue."""
-        return await self._run(operations.stats(await self.reading()))
+        return await self._run(stats(await self.reading()))
 
     async def dead_letters(
         self,
@@ -335,7 +339,7 @@ class AsyncCalls:
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return await self._run(operations.redrive(await self.context(), ids, by=one_act(by)))
+        return await self._run(redrive(await self.context(), ids, by=one_act(by)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
@@ -343,15 +347,15 @@ class AsyncCalls:
 
     async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
-        return await self._run(operations.discard(await self.context(), ids, by=one_act(by)))
+        return await self._run(discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
-        return await self._run(operations.nodes(await self.reading()))
+        return await self._run(nodes(await self.reading()))
 
     async def routes(self) -> list[RouteState]:
         """The routes, their circuits as live workers tell of them, and how much is parked for each."""
-        return await self._run(operations.routes(await self.reading()))
+        return await self._run(routes(await self.reading()))
 
     async def status(self) -> list[Finding]:
         """What is wrong, the worst first, and what to do."""

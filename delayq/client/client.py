@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from delayq.client import handshake
 from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
-from delayq.client.changing import messages as operations
 from delayq.client.changing import policies
-from delayq.client.changing.messages import Cancelled, Rescheduled, RouteState
+from delayq.client.changing.by_key import by_key
+from delayq.client.changing.dead_letters import discard, redrive
+from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
 from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.findings.overview import Overview, overview
@@ -21,8 +23,10 @@ from delayq.client.looking.counting import Counted, Forecast, count_messages, fo
 from delayq.client.looking.dead_groups import DeadGroups, dead_groups
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.looking.explain import Explanation, explain
+from delayq.client.looking.messages import find, get
 from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.looking.search_by_key import search_of
+from delayq.client.looking.service import RouteState, nodes, routes, stats
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
@@ -84,8 +88,8 @@ class Client:
         Raises ConfigError for a Redis that would lose messages: nothing is written to it.
         """
         if self._context is None:
-            durability = self._run(operations.durability(self._setup.settings))
-            meta, policies = self._run(operations.agreement(self._setup.queues, self._setup.routes))
+            durability = self._run(handshake.durability(self._setup.settings))
+            meta, policies = self._run(handshake.agreement(self._setup.queues, self._setup.routes))
             context = self._setup.context(meta)
             context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
@@ -131,7 +135,7 @@ class Client:
         self._setup.routes.warn()
 
     def _learn(self) -> None:
-        self._run(operations.learn_routes(self._setup.routes))
+        self._run(handshake.learn_routes(self._setup.routes))
 
     def _run(self, plan: Plan[T]) -> T:
         return self.store.follow(plan)
@@ -206,7 +210,7 @@ class Client:
 
     def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return self._run(operations.cancel(self.context(), ids, by=one_act(by)))
+        return self._run(cancel(self.context(), ids, by=one_act(by)))
 
     def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
@@ -214,7 +218,7 @@ class Client:
         Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
         each queue: so the same call again gives the same answers.
         """
-        return self._run(operations.by_key(self.context(), key, partial(operations.cancel, by=one_act(by))))
+        return self._run(by_key(self.context(), key, partial(cancel, by=one_act(by))))
 
     def reschedule(
         self,
@@ -231,8 +235,8 @@ class Client:
         RFC 3339.
         """
         now = self._setup.clock.now()
-        spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return self._run(operations.reschedule(self.context(), id, spec, by=by))
+        spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return self._run(reschedule(self.context(), id, spec, by=by))
 
     def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
         """Have a message delivered now. With `force` also one that is held, in spite of pauses and limits."""
@@ -243,15 +247,15 @@ class Client:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
         """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
-        return self._run(operations.deliver_now(self.context(), ids, force=force, by=one_act(by)))
+        return self._run(deliver_now(self.context(), ids, force=force, by=one_act(by)))
 
     def deliver_now_by_key(self, key: str, *, force: bool = False, by: By | None = None) -> list[Rescheduled | Any]:
         """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown).
 
         Those that have ended are among them, as in `cancel_by_key`, and say how.
         """
-        each = partial(operations.deliver_now, force=force, by=one_act(by))
-        return self._run(operations.by_key(self.context(), key, each))
+        each = partial(deliver_now, force=force, by=one_act(by))
+        return self._run(by_key(self.context(), key, each))
 
     def get(self, id: str) -> Found | None:
         """What is known of one id."""
@@ -259,7 +263,7 @@ class Client:
 
     def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
-        return self._run(operations.get(self.reading(), ids))
+        return self._run(get(self.reading(), ids))
 
     def explain(self, found: Found) -> Explanation:
         """Why a message that was got has not been delivered yet, or how it ended."""
@@ -270,7 +274,7 @@ class Client:
 
         `search` tells of all of them, page by page.
         """
-        return self._run(operations.find(self.reading(), key))
+        return self._run(find(self.reading(), key))
 
     def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """A page of the messages that fit a filter, by due; dead letters by when they died.
@@ -303,7 +307,7 @@ class Client:
 
     def stats(self) -> list[QueueStats]:
         """The figures of every queue."""
-        return self._run(operations.stats(self.reading()))
+        return self._run(stats(self.reading()))
 
     def dead_letters(
         self,
@@ -334,7 +338,7 @@ class Client:
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return self._run(operations.redrive(self.context(), ids, by=one_act(by)))
+        return self._run(redrive(self.context(), ids, by=one_act(by)))
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
@@ -342,15 +346,15 @@ class Client:
 
     def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
-        return self._run(operations.discard(self.context(), ids, by=one_act(by)))
+        return self._run(discard(self.context(), ids, by=one_act(by)))
 
     def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
-        return self._run(operations.nodes(self.reading()))
+        return self._run(nodes(self.reading()))
 
     def routes(self) -> list[RouteState]:
         """The routes, their circuits as live workers tell of them, and how much is parked for each."""
-        return self._run(operations.routes(self.reading()))
+        return self._run(routes(self.reading()))
 
     def status(self) -> list[Finding]:
         """What is wrong, the worst first, and what to do."""

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from delayq.api_keys import SCOPES
-from delayq.client.changing import messages as operations
+from delayq.client.changing import by_key as pages
 from delayq.client.looking import search_by_key
 from delayq.config import Settings
 from delayq.store import commands
@@ -116,7 +116,7 @@ async def test_a_search_finds_what_has_ended_by_a_key_if_it_asks_for_that(
 async def test_what_a_key_cancelled_before_a_page_could_not_be_read_is_told(
     settings: Settings, asgi: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: str
 ) -> None:
-    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    monkeypatch.setattr(pages, "PAGE", 2)
     find = commands.find_by_key
 
     def only_the_first(keys: QueueKeys, key: str, limit: int, after: str = "", **more: Any) -> Command[Carriers]:

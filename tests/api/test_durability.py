@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq.api_keys import SCOPES
-from delayq.client.changing import messages as operations
+from delayq.client import handshake
 from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
@@ -33,7 +33,7 @@ CHANGES = [
 @pytest.fixture
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what no replica will confirm; any other reply may take a busy machine longer."""
-    monkeypatch.setattr(operations, "Durability", lambda **given: Durability(**given | {"timeout": 200}))
+    monkeypatch.setattr(handshake, "Durability", lambda **given: Durability(**given | {"timeout": 200}))
 
 
 @pytest.mark.parametrize("topics", ["*", "t.*"])

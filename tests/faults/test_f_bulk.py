@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from delayq import Client, Message
-from delayq.client.changing.messages import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import load_settings
 from delayq.store.keys import queue_keys
 from tests.faults.flow import batch, delayq, ids_of, now

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from delayq import AsyncClient, Client, Conflict, Message, Settings, StoreUnavailable
-from delayq.client.changing.messages import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from tests.support.nodes import QUEUES
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from delayq import AsyncClient, Client, Message
-from delayq.client.changing import messages as operations
+from delayq.client.changing import by_key as pages
 from delayq.client.changing.messages import Cancelled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, taken
@@ -31,7 +32,7 @@ def cancel(request: pytest.FixtureRequest, client: Client, valkey: ServerUnderTe
 
 def schedule(client: Client, *ids: str, key: str = "k", delay: int = 3_600_000) -> list[str]:
     wanted = [Message(topic="t", id=id, keys=(key,), delay_time=delay) for id in ids]
-    assert all(isinstance(one, operations.Scheduled) for one in client.schedule_many(wanted))
+    assert all(isinstance(one, Scheduled) for one in client.schedule_many(wanted))
     return list(ids)
 
 
@@ -45,25 +46,25 @@ def dead_letters(client: Client, queue: int, *ids: str) -> list[str]:
 
 
 def test_a_key_is_cancelled_however_many_messages_of_one_queue_carry_it(client: Client, cancel: Cancel) -> None:
-    ids = schedule(client, *(f"m{number:04}.0000" for number in range(2 * operations.FIND_LIMIT + 1)))
+    ids = schedule(client, *(f"m{number:04}.0000" for number in range(2 * pages.PAGE + 1)))
     schedule(client, "other.0000", key="kk")
     assert [(one.id, one.result) for one in cancel("k")] == [(id, "cancelled") for id in ids]
     assert client.find("k") == []
     assert [one.id for one in client.find("kk")] == ["other.0000"]
     again = cancel("k")  # of those that have ended there is a bound, for each queue
-    assert [(one.id, one.result) for one in again] == [(id, "cancelled") for id in ids[: operations.MOST_ENDED]]
+    assert [(one.id, one.result) for one in again] == [(id, "cancelled") for id in ids[: pages.MOST_ENDED]]
 
 
 def test_the_next_page_begins_behind_what_stays_and_the_pages_end(
     client: Client, cancel: Cancel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    monkeypatch.setattr(pages, "PAGE", 2)
     dead = dead_letters(client, 2, *(f"dead-{number}.0002" for number in range(5)))
     ids = schedule(client, "m.0002", "m.0001", *(f"m{number}.0000" for number in range(7)))
     outcomes = {one.id: one.result for one in cancel("k")}
     assert outcomes == dict.fromkeys(dead, "dead") | dict.fromkeys(ids, "cancelled")
-    monkeypatch.setattr(operations, "MOST_PAGES", 3)  # even if others schedule ever more
+    monkeypatch.setattr(pages, "MOST_PAGES", 3)  # even if others schedule ever more
     ids = schedule(client, *(f"n{number}.0000" for number in range(9)), key="l")
-    monkeypatch.setattr(operations, "MOST_ENDED", 0)
+    monkeypatch.setattr(pages, "MOST_ENDED", 0)
     assert [one.id for one in cancel("l")] == ids[:6]
     assert [one.id for one in cancel("l")] == ids[6:]

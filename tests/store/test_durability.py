@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreError
-from delayq.client.changing.messages import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import checks, commands

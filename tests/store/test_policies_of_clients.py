@@ -10,7 +10,7 @@ import pytest
 
 from delayq import Client, Message, Scheduled, StoreUnavailable, TooManyPending
 from delayq.client.by_policy import COUNT_EVERY
-from delayq.client.changing import messages as operations
+from delayq.client.looking.messages import count
 from delayq.config import load_settings
 from delayq.message import tag_key, topic_key
 from delayq.store import commands
@@ -62,7 +62,7 @@ def test_a_client_that_does_not_know_them_yet_follows_them_with_this_very_call(c
     assert [one.expire_after for one in records] == [5_000, 5_000, 5_000, 5_000, 8, None]
     assert [one.keys for one in records] == [(), (), ("mine",), (), (), ()]
     indexed = [topic_key("orders"), tag_key("orders", "vip guest"), topic_key("other")]
-    assert [client.read(partial(operations.count, key=key)) for key in indexed] == [5, 1, 0]
+    assert [client.read(partial(count, key=key)) for key in indexed] == [5, 1, 0]
     put_policy(client)  # takes it away
     ids = [one.id for one in done]
     again = scheduled(client, [given for given, id in zip(MESSAGES, ids, strict=True) if given.id is not None])

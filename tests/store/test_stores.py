@@ -17,9 +17,9 @@ import redis
 import uvloop
 
 from delayq import AsyncClient, Client, Message, Settings
-from delayq.client.changing import messages as operations
-from delayq.client.changing.messages import Scheduled
+from delayq.client import handshake
 from delayq.client.plan import Plan
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
@@ -578,7 +578,7 @@ def test_a_client_knows_where_changes_have_to_be_before_another_thread_may_make_
     seen: list[Any] = []
     wanted = Durability(replicas=1, timeout=100)
     with Watched(valkey.url) as client, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operations, "durability", lambda _: no_question(wanted))
+        patch.setattr(handshake, "durability", lambda _: no_question(wanted))
         client.context()
     assert seen == [wanted]
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from delayq.care.accounts import Accounts, Found
-from delayq.client.changing.messages import RouteState
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.alerts import ALERTS, ONLY_PROMETHEUS
 from delayq.client.findings.check import CRITICAL, INFO, WARNING
+from delayq.client.looking.service import RouteState
 from delayq.errors import StoreUnavailable
 from delayq.nodes import LATELY, LATENESS, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
 from delayq.policies import Pause, Policies

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from delayq.client.changing.messages import Scheduled
 from delayq.client.client import Client
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import Settings
 from delayq.message import Message
 from delayq.store import commands

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from delayq.client.changing import messages as operations
+from delayq.client.changing import by_key as pages
+from delayq.client.changing.by_key import by_key
+from delayq.client.changing.dead_letters import discard, redrive
+from delayq.client.changing.messages import cancel, reschedule, spec_of
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking.dead_letters import dead_letters
+from delayq.client.looking.messages import find, get
 from delayq.client.plan import CHUNK, Context, Plan
 from delayq.client.scheduling.schedule import CHUNK_BYTES, Scheduled
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
@@ -186,7 +190,7 @@ def test_a_level_above_the_last_is_the_last() -> None:
     for level, delay in {1: 100, 2: 200, 3: 300, 4: 300, 2**31: 300}.items():
         (outcome,) = Server().run(schedule_messages(context, [Message(topic="t", delay_level=level)], NOW))
         assert outcome.due == SERVER_NOW + delay
-        assert operations.spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
+        assert spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
 
 
 def test_the_id_of_a_keyed_message_says_its_key() -> None:
@@ -214,7 +218,7 @@ def test_ids_are_asked_once_each_and_answered_in_order() -> None:
 
     server = Server(reply)
     wanted = [*ids, *ids[:100]]
-    results = server.run(operations.cancel(CONTEXT, wanted))
+    results = server.run(cancel(CONTEXT, wanted))
     assert [result.id for result in results] == wanted
     assert all((result.result == "cancelled") == result.id.endswith("0") for result in results)
     cancels = [command for command in server.asked if command.script == "cancel"]
@@ -228,13 +232,13 @@ def test_ids_are_asked_once_each_and_answered_in_order() -> None:
 def test_a_wrong_id_or_key_is_refused_before_anything_is_sent() -> None:
     server = Server()
     plans: list[tuple[str, Plan[Any]]] = [
-        ("id", operations.cancel(CONTEXT, ["good", "not good"])),
-        ("id", operations.get(CONTEXT, ["not good"])),
-        ("id", operations.redrive(CONTEXT, ["not good"])),
-        ("id", operations.reschedule(CONTEXT, "not good", "r5")),
-        ("id", operations.discard(CONTEXT, ["not good"])),
-        ("key", operations.find(CONTEXT, "not good")),
-        ("key", operations.cancel_by_key(CONTEXT, "")),
+        ("id", cancel(CONTEXT, ["good", "not good"])),
+        ("id", get(CONTEXT, ["not good"])),
+        ("id", redrive(CONTEXT, ["not good"])),
+        ("id", reschedule(CONTEXT, "not good", "r5")),
+        ("id", discard(CONTEXT, ["not good"])),
+        ("key", find(CONTEXT, "not good")),
+        ("key", by_key(CONTEXT, "", cancel)),
     ]
     for field, plan in plans:
         with pytest.raises(InvalidMessage) as caught:
@@ -244,7 +248,7 @@ def test_a_wrong_id_or_key_is_refused_before_anything_is_sent() -> None:
 
 
 def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    monkeypatch.setattr(pages, "PAGE", 2)
     lost = StoreUnavailable("away")
     in_queue_0 = {"": [b"b.0000", [b"a.0000", b"b.0000"], []], "b.0000": lost}
 
@@ -253,12 +257,12 @@ def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatc
             return [b"cancelled"] * len(command.args[6:])
         return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else [b"", [], []]
 
-    first, second, error = Server(reply).run(operations.cancel_by_key(CONTEXT, "k"))
+    first, second, error = Server(reply).run(by_key(CONTEXT, "k", cancel))
     assert (first.id, second.id, error) == ("a.0000", "b.0000", lost)
     # If a first page cannot be read, nothing is cancelled.
     server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [b"", [], []])
     with pytest.raises(StoreUnavailable):
-        server.run(operations.cancel_by_key(CONTEXT, "k"))
+        server.run(by_key(CONTEXT, "k", cancel))
     assert {command.script for command in server.asked} == {"", "find_by_key"}
 
 

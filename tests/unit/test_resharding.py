@@ -24,10 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayq.client.changing import messages as operations
-from delayq.client.changing.messages import Context, Scheduled
+from delayq.client.changing.by_key import by_key
+from delayq.client.changing.dead_letters import discard, redrive
+from delayq.client.changing.messages import cancel, reschedule
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking.dead_letters import dead_letters
+from delayq.client.looking.messages import find, get
+from delayq.client.looking.service import stats
+from delayq.client.plan import Context, Plan
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.errors import Conflict
 from delayq.message import Message
 from delayq.routes import Route, Routes
@@ -73,7 +78,7 @@ class Reshards(RuleBasedStateMachine):
         self.held: list[tuple[Taken, int]] = []  # by owners, and their queues; perhaps of what has ended or moved since
         self.in_flight: dict[str, bytes] = {}  # id → the ticket by which it is to be settled
 
-    def ask(self, plan: operations.Plan[Any]) -> Any:
+    def ask(self, plan: Plan[Any]) -> Any:
         answers: list[Any] | None = None
         try:
             while True:
@@ -130,12 +135,12 @@ class Reshards(RuleBasedStateMachine):
 
     @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
     def cancel(self, client: int, ids: list[str]) -> None:
-        for one in self.ask(operations.cancel(self.clients[client], ids)):
+        for one in self.ask(cancel(self.clients[client], ids)):
             self.cancelled(one.id, one.result)
 
     @rule(client=CLIENTS)
     def cancel_by_key(self, client: int) -> None:
-        found = self.ask(operations.cancel_by_key(self.clients[client], "all"))
+        found = self.ask(by_key(self.clients[client], "all", cancel))
         assert sorted(one.id for one in found) == sorted(self.live | self.dead | self.ended)
         for one in found:
             self.cancelled(one.id, one.result)
@@ -153,7 +158,7 @@ class Reshards(RuleBasedStateMachine):
 
     @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
     def redrive(self, client: int, ids: list[str]) -> None:
-        for id, result in zip(ids, self.ask(operations.redrive(self.clients[client], ids)), strict=True):
+        for id, result in zip(ids, self.ask(redrive(self.clients[client], ids)), strict=True):
             again = id in self.live and id in self.redriven
             assert result == ("scheduled" if id in self.dead or again else "not_dead")
             if id in self.dead:
@@ -166,13 +171,13 @@ class Reshards(RuleBasedStateMachine):
             id = sorted(self.dead)[which % len(self.dead)]
         again = id in self.ended and self.ended[id][0] == "discarded"
         gone = ["discarded" if id in self.dead or again else "not_dead"]
-        assert self.ask(operations.discard(self.clients[client], [id])) == gone
+        assert self.ask(discard(self.clients[client], [id])) == gone
         if id in self.dead:
             self.ended[id] = ("discarded", self.dead.pop(id)[1])
 
     @rule(client=CLIENTS, id=IDS)
     def reschedule(self, client: int, id: str) -> None:
-        outcome = self.ask(operations.reschedule(self.clients[client], id, f"a{FAR}"))
+        outcome = self.ask(reschedule(self.clients[client], id, f"a{FAR}"))
         if id in self.live:
             assert outcome.result in ("scheduled", "in_flight")
             assert outcome.queue == self.live[id][1]
@@ -273,14 +278,14 @@ class Reshards(RuleBasedStateMachine):
     def look(self, client: int) -> None:
         context = self.clients[client]
         every = sorted(self.live | self.dead | self.ended)
-        found = dict(zip(every, self.ask(operations.get(context, every)), strict=True))
+        found = dict(zip(every, self.ask(get(context, every)), strict=True))
         for id, (_, queue) in self.live.items():
             one = found[id]
             assert one is not None
             assert (one.queue, one.record is not None) == (queue, True)
         assert {id for id, one in found.items() if one and one.state == "dead"} == self.dead.keys()
-        assert {one.id for one in self.ask(operations.find(context, "all"))} == self.live.keys() | self.dead.keys()
-        assert {one.queue for one in self.ask(operations.stats(context))} == {
+        assert {one.id for one in self.ask(find(context, "all"))} == self.live.keys() | self.dead.keys()
+        assert {one.queue for one in self.ask(stats(context))} == {
             queue for layout in self.listed for queue in layout.numbers
         }
         letters, token = [], None

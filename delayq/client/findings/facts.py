@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.changing.messages import RouteState, route_states
+from delayq.client.looking.service import RouteState, route_states
 from delayq.client.plan import Plan
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes

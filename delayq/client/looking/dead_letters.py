@@ -1,4 +1,4 @@
-"""Dead letters by the time of their death, across all queues: a plan, as those of `delayq.client.changing.messages`.
+"""A plan that reads dead letters of all queues by the time of their death.
 
 Their order is that of (time of death, queue, place among those of the same time in the queue). A page first asks every
 queue for times and ids alone, merges them, and then reads the letters that it has chosen: bodies may be large.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from delayq.client.changing import messages as operations
+from delayq.client.looking.messages import get
 from delayq.client.looking.search import (
     ENDED_STATES,
     MOST_BYTES,
@@ -103,7 +103,7 @@ class SearchByKey:
             answers = all_good((yield [self._ask(queue, behind) for queue, behind in asked.items()]))
             self._take(dict(zip(asked, answers, strict=True)))
         ids = self._next()
-        for one in (yield from operations.get(self._context, ids)):
+        for one in (yield from get(self._context, ids)):
             topic = one.record.topic if one is not None and one.record is not None else ""
             self._told += is_among(self._wanted, topic)
             if one is None or one.state not in (*SEARCHED_STATES, *self._wanted.states):

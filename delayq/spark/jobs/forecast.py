@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.changing.messages import Scheduled, look_for_whole
+from delayq.client.looking.messages import look_for_whole
 from delayq.client.plan import Context
-from delayq.client.scheduling.schedule import asked_due, whole_id
+from delayq.client.scheduling.schedule import Scheduled, asked_due, whole_id
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue

@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from delayq.client.changing.messages import Scheduled
 from delayq.client.client import Client
-from delayq.client.scheduling.schedule import schedule_ready
+from delayq.client.scheduling.schedule import Scheduled, schedule_ready
 from delayq.clock import Clock
 from delayq.errors import (
     Conflict,

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from delayq.client.changing.messages import Scheduled
 from delayq.client.client import Client
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import Clock, SystemClock, pause
 from delayq.errors import DelayqError, PastDue
 from delayq.spark.options import WriteOptions, zone

@@ -12,8 +12,9 @@ from delayq import AsyncClient, Client, ConfigError, Filter, Message, NotDurable
 from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
 from delayq.client.audit import By, entry_of
-from delayq.client.changing.messages import Cancelled, Scheduled
+from delayq.client.changing.messages import Cancelled
 from delayq.client.looking.counting import Counted
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.doctor import examine

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from delayq import AsyncClient, Client, Message, Settings, StoreUnavailable
-from delayq.client.changing.messages import Scheduled
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes

@@ -1,0 +1,81 @@
+"""Plans that redrive and discard dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delayq.client.audit import By, changed_by, entry_of
+from delayq.client.changing.messages import Topics, is_elsewhere, seen_topics
+from delayq.client.handshake import learn_routes
+from delayq.client.looking.messages import look_in_steps, topic_of
+from delayq.client.plan import Context, Plan, by_asked_id
+from delayq.errors import StoreError
+from delayq.message import State, check_id
+from delayq.store import commands
+from delayq.store.commands import Command, Found
+from delayq.store.keys import QueueKeys
+
+__all__ = [
+    "discard",
+    "redrive",
+]
+
+
+def redrive(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+) -> Plan[list[str | StoreError]]:
+    """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
+
+    One whose topic no route takes any more stays a dead letter.
+    """
+    entry = entry_of(by, "redrive", context.retention)
+    for id in ids:
+        check_id(id)
+    refused: set[str] = set()
+    if context.routes.outdated:
+        yield from learn_routes(context.routes)
+    if context.routes.refuses_some:
+        refused = yield from _without_route(context, ids, topics)
+
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.redrive(keys, some, topics=seen_topics(topics, given), entry=entry, changed=changed_by(by))
+
+    wanted = [id for id in ids if id not in refused]
+    results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "not_dead")
+    return ["no_route" if id in refused else results[id] for id in ids]
+
+
+def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
+    """Those whose topic no route takes."""
+    refused: set[str] = set()
+    for id, one in (yield from look_in_steps(context, ids)).items():
+        topic = topic_of(one)  # None: the script says so
+        if topic is None or not isinstance(one, Found) or one.state != State.DEAD:
+            continue
+        if context.routes.refuses(topic) and (topics is None or topics[id] == topic):
+            refused.add(id)
+    return refused
+
+
+def discard(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+) -> Plan[list[str | StoreError]]:
+    """Delete dead letters for good: 'discarded' (now, or before), or 'not_dead' of each, in order."""
+    entry = entry_of(by, "discard", context.retention)
+    for id in ids:
+        check_id(id)
+
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[bool | None]]:
+        return commands.discard(
+            keys,
+            some,
+            topics=seen_topics(topics, given),
+            entry=entry,
+            changed=changed_by(by),
+            retention=context.retention,
+        )
+
+    results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)
+    return [
+        result if isinstance(result := results[id], StoreError) else "discarded" if result else "not_dead" for id in ids
+    ]

@@ -1,0 +1,66 @@
+"""The plans by which a client agrees with Redis on layouts, routes, policies and durability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delayq.client.known_routes import KnownRoutes
+from delayq.client.plan import Plan
+from delayq.config import Settings
+from delayq.errors import StoreError
+from delayq.nodes import read_nodes
+from delayq.store import checks, commands
+from delayq.store.commands import Meta
+from delayq.store.connect.durability import Durability
+from delayq.store.connect.exchange import all_good
+
+__all__ = [
+    "agreement",
+    "durability",
+    "learn_routes",
+]
+
+
+def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:
+    """The layouts, which the first process writes with so many queues, and the policies; raises StoreError.
+
+    `routes` learns the tables of the live workers on the same trip.
+    """
+    meta, policies, *lines = yield [
+        commands.layout(queues),
+        commands.policies(),
+        commands.nodes(),
+        commands.redis_now(),
+    ]
+    all_good([meta, policies])
+    _take_routes(routes, lines)
+    return meta, policies
+
+
+def learn_routes(routes: KnownRoutes) -> Plan[None]:
+    """Read the tables of the live workers. If that fails, no table decides: what was to be done goes on without."""
+    _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
+
+
+def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:
+    lines, now = answers
+    if isinstance(lines, StoreError) or isinstance(now, StoreError):
+        routes.forget()
+    else:
+        routes.take(read_nodes(lines, now).values())
+
+
+def durability(settings: Settings) -> Plan[Durability | None]:
+    """Where a change has to be before it is answered (None: nothing to wait for).
+
+    Raises ConfigError for a server that would lose messages, or that cannot keep DELAYQ_FSYNC=always.
+    """
+    server = checks.told((yield checks.questions(settings.fsync, min_replicas=settings.min_replicas)))
+    checks.refuse(server, settings.accept)
+    fsync = settings.fsync == "always"
+    if fsync:
+        checks.refuse_fsync(server)
+    if not settings.min_replicas and not fsync:
+        return None
+    return Durability(replicas=settings.min_replicas, fsync=fsync, timeout=settings.redis_timeout)
