@@ -9,7 +9,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics as ApiMetrics
-from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits, Message
@@ -42,8 +41,9 @@ class Metric(NamedTuple):
 
 def _worker(redis_url: str) -> bytes:
     node = Node(load_settings(redis_url=redis_url, queues=2, zookeeper="127.0.0.1:1"))
-    node.watch = Alarms(node.store, [0, 1], SystemClock())
-    node.watch.tick()
+    node.watch = Alarms(node.store, [0, 1])
+    node.watch.look_at_server()
+    node.watch.look_at_queues()
     node.watch.backlogs = {"streams": 7}
     job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=Refusals(node.routes))
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)

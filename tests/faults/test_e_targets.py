@@ -25,7 +25,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
 from workers.node.complaints import complaints
-from workers.node.duties.alarms import EVERY, Alarms
+from workers.node.duties.alarms import Alarms
 from workers.telemetry.metrics import Metrics
 
 STREAMS: dict[str, Any] = {"name": "streams", "match": "s.*"}
@@ -66,10 +66,10 @@ class Running:
         return Counter(found.attempts for found in self.client.get_many(ids) if found is not None)
 
     def watch(self) -> Alarms:
-        """What looks after Redis, which looks again at once."""
+        """The alarms of the node, after another look at all queues."""
         watch = self.node.watch
         assert watch is not None
-        watch._look_at -= EVERY  # as if the time had come
+        watch.look_at_queues()
         return watch
 
     def metric(self, name: str) -> float:

@@ -40,14 +40,13 @@ from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, Layouts, following, queue_keys
-from delayq.testing import ManualClock
 from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
-from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.duties.layouts import LayoutWatch
 
 HOUR = 3_600_000
 FAR = 4_000_000_000_000  # when everything is due
@@ -248,10 +247,7 @@ class Reshards(RuleBasedStateMachine):
     def drop(self) -> None:
         """The window passes for queues that are empty, and a worker looks."""
         held = {queue for _, queue in (*self.live.values(), *self.dead.values())}
-        clock = ManualClock()
-        watch = LayoutWatch(self.store, self.listed, clock, FORGET_ALL, lambda queues: None)
-        clock.advance(RETIRE_EVERY)
-        watch.tick()
+        LayoutWatch(self.store, self.listed, FORGET_ALL, lambda queues: None).retire()
         after = self.store.run(commands.layouts())
         for layout in self.listed[:-1]:
             gone = layout not in after

@@ -11,9 +11,8 @@ from delayq.message import Message
 from delayq.store import commands
 from delayq.store.commands import Command, Retention, plain
 from delayq.store.keys import META, Layout, queue_keys
-from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.duties.layouts import LayoutWatch
 
 OLD, NEW = Layout(16), Layout(100, 16)
 BOTH = (OLD, NEW)
@@ -27,19 +26,17 @@ class House:
         self.client = Client(url)
         self.client.context()
         self.store = self.client.store
-        self.clock = ManualClock()
         self.told: list[Sequence[int]] = []
         self.asked: list[str] = []
 
     def watch(self, *layouts: Layout, window: int = 60_000) -> LayoutWatch:
-        return LayoutWatch(self.store, layouts, self.clock, Retention(window=window), self.told.append)
+        return LayoutWatch(self.store, layouts, Retention(window=window), self.told.append)
 
     def look(self, watch: LayoutWatch) -> tuple[Layout, ...]:
         """What is listed when it has looked."""
-        self.clock.advance(RETIRE_EVERY)
         listed = self.store.run(commands.layouts())
         watch.take(listed)
-        watch.tick()
+        watch.retire()
         return self.store.run(commands.layouts())
 
     def reshard(self, leave_open: int = 0) -> None:

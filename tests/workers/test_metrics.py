@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
-from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.policies import Pause, Policies, Policy
 from delayq.store.commands import Pulled, plain
@@ -56,8 +55,9 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     metrics = Metrics()
     metrics.watch(node)
     assert value(metrics, "delayq_due") == 0  # before it has looked
-    node.watch = Alarms(node.store, [0, 1], SystemClock())
-    node.watch.tick()
+    node.watch = Alarms(node.store, [0, 1])
+    node.watch.look_at_server()
+    node.watch.look_at_queues()
     sms = Policy(name="sms", match="sms", rate=2.0)
     node.book.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}

@@ -108,8 +108,11 @@ class House:
         return cast(PullJob, self.made[-1])
 
     def want(self, *queues: int, reachable: bool = True) -> bool:
+        """Adjust, and whether that changed anything."""
         self.spread.wanted = frozenset(queues)
-        return self.ownership.adjust(reachable=reachable)
+        before = self.epochs
+        self.ownership.adjust(reachable=reachable)
+        return self.epochs != before
 
     @property
     def epochs(self) -> dict[int, str]:

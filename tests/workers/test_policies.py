@@ -9,11 +9,10 @@ import pytest
 from delayq.policies import NO_POLICIES, Policies
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Change, Glance
+from delayq.store.commands import Change
 from delayq.store.connect.store import Store
 from delayq.store.keys import POLICIES
 from delayq.targets import OK, Result
-from delayq.testing import ManualClock
 from tests.workers.one_queue import TABLE, OneQueue
 from workers.node.duties.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
@@ -67,16 +66,26 @@ def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(world: OneQueu
 
 class Watched:
     def __init__(self, store: Store) -> None:
-        self.store, self.book, self.history, self.clock = store, Book(), History(), ManualClock()
+        self.store, self.book, self.history = store, Book(), History()
         self.changes = 0
-        self.watch = PolicyWatch(store, self.book, self.history, self.clock, Routes(TABLE), self._changed)
+        self.now = 0
+        self.watch = self.watch_of(store)
+
+    def watch_of(self, store: Store) -> PolicyWatch:
+        return PolicyWatch(store, self.book, self.history, lambda: self.now, Routes(TABLE), self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
 
     def glance(self, now: int = 0) -> None:
-        seen = self.store.run(commands.glance())
-        self.watch.tick(Glance(now, seen.layouts, seen.policies), now)
+        self.watch.observe(self.store.run(commands.glance()).policies)
+        self.look(now)
+
+    def look(self, now: int = 0) -> None:
+        """Look, if there are news."""
+        self.now = now
+        if self.watch.has_news():
+            self.watch.look()
 
 
 @pytest.fixture
@@ -93,7 +102,7 @@ def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: 
     assert (node.book.current.number, node.changes) == (1, 1)
     latest = put(node.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
     node.book.tell(latest.version)
-    node.watch.tick(None, 0)
+    node.look()
     assert (node.book.current.number, node.changes, node.book.ahead) == (2, 2, "")
     policy = node.book.current.policy("sms.de")
     assert policy is not None
@@ -103,18 +112,18 @@ def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: 
 def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(node: Watched) -> None:
     put(node.store, PAUSE)
     node.glance(8_999)
-    node.watch.tick(None, 8_999)
+    node.look(8_999)
     assert node.book.current.pause("other.t") is not None
     put(node.store, Change(PAUSE.field, '{"reason":"still down"}'))
-    node.watch.tick(None, 9_000)
+    node.look(9_000)
     assert read(node.store).pauses["other.*"].reason == "still down"
     put(node.store, PAUSE)
     node.glance(9_000)
     away = Store("redis://127.0.0.1:1/0", timeout=0.1)
-    PolicyWatch(away, node.book, node.history, node.clock, Routes(TABLE), node._changed).tick(None, 9_000)
+    node.watch_of(away).look()
     assert node.book.current.paused == ("other.*",), "it cannot be ended yet, and the node goes on"
     away.close()
-    node.watch.tick(None, 9_000)
+    node.look(9_000)
     assert not node.book.current.pauses and not read(node.store).pauses
 
 
@@ -125,8 +134,8 @@ def limits(world: OneQueue) -> Callable[[], list[str]]:
     node.watch.queues = [0, 1]
 
     def look() -> list[str]:
-        node.clock.advance(2_000)
-        node.glance()
+        node.watch.observe(node.store.run(commands.glance()).policies)
+        node.watch.look()
         return sorted(read(node.store).limits)
 
     return look
@@ -188,7 +197,7 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     node.glance()
     assert (node.book.current.version, node.history.went_back) == ("", 1)
     node.book.tell("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
-    node.watch.tick(None, 0)
+    node.look()
     assert (node.book.current.number, node.history.went_back) == (10, 2)
 
 

@@ -44,21 +44,15 @@ def redis() -> Redis:
 
 @pytest.fixture
 def redis_clock(redis: Redis) -> RedisClock:
-    return RedisClock(cast(Store, redis), redis.skew, redis.clock, every=EVERY)
+    return RedisClock(cast(Store, redis), redis.skew, redis.clock)
 
 
-def test_it_asks_at_once_and_then_when_it_is_time_and_compares_clocks_by_the_length_of_the_trip(
-    redis_clock: RedisClock, redis: Redis
-) -> None:
+def test_a_glance_compares_the_clocks_by_the_length_of_the_trip(redis_clock: RedisClock, redis: Redis) -> None:
     redis.trip = 100
-    assert redis_clock.tick() is not None
+    assert redis_clock.glance() is not None
     assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
     redis.trip = 0
-    redis.clock.advance(EVERY - 101)
-    assert redis_clock.tick() is None, "no news, so that what was listed since by this node is not taken back"
-    assert redis.asked == 1
-    redis.clock.advance(101)
-    glance = redis_clock.tick()
+    glance = redis_clock.glance()
     assert glance is not None
     assert glance.layouts == LISTED
 
@@ -75,7 +69,7 @@ def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
     answer = redis.run(None)
     monkeypatch.setattr(redis, "run", lambda _: answer)
     monkeypatch.setattr(redis.clock, "now", after_a_pause)
-    redis_clock.tick()
+    redis_clock.glance()
     assert not redis.skew.far
 
 
@@ -83,15 +77,15 @@ def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
 def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while_without_an_answer(
     redis_clock: RedisClock, redis: Redis, wait: int
 ) -> None:
-    redis_clock.tick()
+    redis_clock.glance()
     redis.away = True
     redis.clock.advance(wait)
-    assert redis_clock.tick() is None
+    assert redis_clock.glance() is None
     assert (redis_clock.answers, redis_clock.reachable, redis.skew.far) == (False, True, True)
     redis.clock.advance(REDIS_AWAY)
     assert not redis_clock.reachable
     redis.away = False
-    redis_clock.tick()
+    redis_clock.glance()
     assert (redis_clock.answers, redis_clock.reachable) == (True, True)
 
 

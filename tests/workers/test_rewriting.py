@@ -18,11 +18,10 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import checks
 from delayq.store.checks import Disk
 from delayq.store.connect.store import Store
-from delayq.testing import ManualClock
 from tests.support.clusters import Member
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.node.duties.alarms import SERVER_EVERY, Alarms, Rewriting
+from workers.node.duties.alarms import Alarms, Rewriting
 
 SUSPECT = "might not load it again"
 
@@ -46,10 +45,9 @@ def fail(admin: Any) -> None:
         admin.eval("return redis.error_reply('MISCONF Errors writing to the AOF file: No space left on device')", 0)
 
 
-def look(watch: Alarms, clock: ManualClock) -> list[str]:
+def look(watch: Alarms) -> list[str]:
     """Look, and what is wrong then."""
-    clock.advance(SERVER_EVERY)
-    watch.tick()
+    watch.look_at_server()
     return list(watch.alarms.values())
 
 
@@ -60,62 +58,60 @@ def rewrites(admin: Any) -> int:
     return count
 
 
-def test_it_is_rewritten_once_and_said_until_then(client: Client, clock: ManualClock, admin: Any) -> None:
-    watch = Alarms(client.store, range(16), clock)
-    assert look(watch, clock) == []
+def test_it_is_rewritten_once_and_said_until_then(client: Client, admin: Any) -> None:
+    watch = Alarms(client.store, range(16))
+    assert look(watch) == []
     assert rewrites(admin) == 0
     fail(admin)
     with structlog.testing.capture_logs() as logs:
-        (text,) = look(watch, clock)
+        (text,) = look(watch)
     assert SUSPECT in text
     assert [one["event"] for one in logs] == ["rewriting", "alarm"]
     assert rewrites(admin) == 1
-    assert look(watch, clock) == [text]  # it has seen that it succeeded, and writes it down
-    assert look(watch, clock) == []
+    assert look(watch) == [text]  # it has seen that it succeeded, and writes it down
+    assert look(watch) == []
     assert rewrites(admin) == 1
     fail(admin)
-    look(watch, clock)
+    look(watch)
     fail(admin)  # again during the rewrite, which is not good then
     assert rewrites(admin) == 2
-    assert SUSPECT in look(watch, clock)[0]
+    assert SUSPECT in look(watch)[0]
     assert rewrites(admin) == 3
-    look(watch, clock)
-    assert look(watch, clock) == []
+    look(watch)
+    assert look(watch) == []
 
 
 def test_another_worker_knows_that_it_was_rewritten_and_the_api_too_and_servers_that_are_gone_are_forgotten(
-    client: Client, clock: ManualClock, admin: Any
+    client: Client, admin: Any
 ) -> None:
     admin.hset("delayq:rewritten", "gone", 7)
-    watch = Alarms(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16))
     fail(admin)
     for _ in range(3):
-        look(watch, clock)
+        look(watch)
         rewrites(admin)
     assert admin.hgetall("delayq:rewritten") == {admin.info("server")["run_id"].encode(): b"1"}
-    assert look(Alarms(client.store, range(16), clock), clock) == []
+    assert look(Alarms(client.store, range(16))) == []
     assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
     assert rewrites(admin) == 1
     fail(admin)
-    assert SUSPECT in look(Alarms(client.store, range(16), clock), clock)[0]
+    assert SUSPECT in look(Alarms(client.store, range(16)))[0]
 
 
-def test_a_rewrite_that_failed_is_asked_for_again(
-    own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
-) -> None:
-    watch = Alarms(client.store, range(16), clock)
+def test_a_rewrite_that_failed_is_asked_for_again(own_valkey: EmbeddedServer, client: Client, admin: Any) -> None:
+    watch = Alarms(client.store, range(16))
     fail(admin)
     admin.config_set("rdb-key-save-delay", 1_000_000)  # µs, so that there is time
-    look(watch, clock)
+    look(watch)
     assert admin.info("persistence")["aof_rewrite_in_progress"]
-    assert SUSPECT in look(watch, clock)[0]  # it waits
+    assert SUSPECT in look(watch)[0]  # it waits
     admin.config_set("rdb-key-save-delay", 0)
     kill_child(own_valkey)
     eventually(lambda: admin.info("persistence")["aof_last_bgrewrite_status"] == "err", "it failed")
-    assert SUSPECT in look(watch, clock)[0]
+    assert SUSPECT in look(watch)[0]
     assert rewrites(admin) == 2
-    look(watch, clock)
-    assert look(watch, clock) == []
+    look(watch)
+    assert look(watch) == []
 
 
 def kill_child(server: EmbeddedServer) -> None:
@@ -125,19 +121,19 @@ def kill_child(server: EmbeddedServer) -> None:
 
 
 def test_a_user_who_may_not_ask_says_so_and_notices_that_somebody_else_did(
-    own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
+    own_valkey: EmbeddedServer, client: Client, admin: Any
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-bgrewriteaof")
     store = Store(own_valkey.url.replace("redis://", "redis://poor:secret@"), timeout=PATIENCE)
-    watch = Alarms(store, range(16), clock)
+    watch = Alarms(store, range(16))
     fail(admin)
-    suspect, refused = look(watch, clock)
+    suspect, refused = look(watch)
     assert SUSPECT in suspect
     assert "run BGREWRITEAOF, and give its user +bgrewriteaof" in refused
     admin.bgrewriteaof()
     assert rewrites(admin) == 1
-    look(watch, clock)
-    assert look(watch, clock) == []
+    look(watch)
+    assert look(watch) == []
     store.close()
 
 

@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 from workers.node import node
 from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import Skew
-from workers.node.duties.status_line import EVERY, MOST_COMPLAINTS, MOST_TOPICS, SILENT, TIDY, StatusLine
+from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLISH_EVERY, SILENT, StatusLine
 from workers.node.ownership import Ownership
 from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
@@ -78,8 +78,8 @@ def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: 
 
     def publish(*lines: StatusLine) -> None:
         for each in lines:
-            each.publish(NOTHING, changed=True)
-        clock.advance(EVERY)
+            each.publish(NOTHING)
+        clock.advance(PUBLISH_EVERY)
 
     publish(one)
     publish(other)  # what is there may be the line of a process that has ended
@@ -87,7 +87,7 @@ def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: 
     publish(one, other)
     publish(one, other)
     assert complaints() == ["another worker has the name same, too: give each worker a DELAYQ_NODE of its own"]
-    for _ in range(LINE_AGE // EVERY + 2):
+    for _ in range(LINE_AGE // PUBLISH_EVERY + 2):
         publish(other)
     assert complaints() == []
 
@@ -99,22 +99,20 @@ def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_
         killed(store, clock, f"killed-{number}", 2 * SILENT)
     killed(store, clock, "killed-lately", SILENT // 2)
     one = line(store, clock, "one")
-    one.publish(NOTHING, changed=True)
+    one.publish(NOTHING)
+    one.tidy()
     assert names(store) == {"one", "killed-lately"}
-    for name in ("one", "killed-lately"):  # it looks again once a minute; a node that lives writes its line again
+    for name in ("one", "killed-lately"):  # a node that lives writes its line again
         killed(store, clock, name, 2 * SILENT)
-    for _ in range(TIDY // EVERY - 1):
-        clock.advance(EVERY)
-        one.publish(NOTHING, changed=False)
-        assert names(store) == {"one", "killed-lately"}
-    clock.advance(EVERY)
-    one.publish(NOTHING, changed=False)
+    one.publish(NOTHING)
+    one.tidy()
     assert names(store) == {"one"}
-    killed(store, clock, "one", 2 * SILENT)  # it stood still, and another one takes its line away
-    line(store, clock, "other").publish(NOTHING, changed=True)
+    killed(store, clock, "one", 2 * SILENT)  # it stood still, and another node removes its line
+    other = line(store, clock, "other")
+    other.publish(NOTHING)
+    other.tidy()
     assert names(store) == {"other"}
-    clock.advance(EVERY)
-    one.publish(NOTHING, changed=False)
+    one.publish(NOTHING)
     assert names(store) == {"one", "other"}
 
 
@@ -126,7 +124,8 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
     one = line(store, clock, "one")
 
     def told() -> tuple[str | None, dict[str, int]]:
-        one.publish(owned, changed=False)
+        if one.has_news(owned):
+            one.publish(owned)
         lines = store.run(commands.nodes())
         found = read_nodes(lines, clock.now())["one"]
         return found.policies, found.held
@@ -159,7 +158,8 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
     one = line(store, clock, "one", forwarder)
 
     def told() -> RouteLine:
-        one.publish(NOTHING, changed=False)
+        if one.has_news(NOTHING):
+            one.publish(NOTHING)
         lines = store.run(commands.nodes())
         (found,) = read_nodes(lines, clock.now())["one"].routes
         return found
@@ -183,11 +183,12 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
     histogram = Histogram(LATENESS)
     one = line(store, clock, "one", complaints=lambda: ["queue 3 is stuck"] * 30, recent=RecentCounts(histogram))
-    one.publish(NOTHING, changed=True)
+    one.count()
     histogram.add(0.0005, 7)
     last = clock.now() // RECENT_STEP
     clock.advance(RECENT_STEP)
-    one.publish(NOTHING, changed=False)
+    one.count()
+    one.publish(NOTHING)
     lines = store.run(commands.nodes())
     told = read_nodes(lines, clock.now())["one"]
     assert (told.complaints, told.recent) == (("queue 3 is stuck",) * MOST_COMPLAINTS, Recent(last, ((7,),)))

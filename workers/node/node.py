@@ -14,7 +14,7 @@ from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, variable
-from delayq.errors import ConfigError, StoreError
+from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.nodes import Lately
 from delayq.routes import Routes
 from delayq.store import checks, commands
@@ -26,14 +26,15 @@ from delayq.targets import open_target
 from delayq.targets.webhook.egress import Egress
 from delayq.telemetry.histogram import Histogram
 from workers.node.complaints import own_complaints
-from workers.node.duties.alarms import Alarms
-from workers.node.duties.janitor import Janitor
+from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
+from workers.node.duties.every import Every
+from workers.node.duties.janitor import POOLS_EVERY, TRIM_EVERY, Janitor
 from workers.node.duties.lately import LatelyCounts
-from workers.node.duties.layouts import LayoutWatch, numbers_of
-from workers.node.duties.policies import PolicyWatch
+from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch, numbers_of
+from workers.node.duties.policies import LIMITS_EVERY, PolicyWatch
 from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import RedisClock, Skew
-from workers.node.duties.status_line import StatusLine
+from workers.node.duties.status_line import COUNT_EVERY, PUBLISH_EVERY, TIDY_EVERY, StatusLine
 from workers.node.leases import LeaseThread
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
@@ -121,13 +122,15 @@ class Node:
         _check_unused(settings)
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
-        self.redis_clock = RedisClock(self.store, self.skew, self._clock, every=GLANCE_EVERY)
+        self.redis_clock = RedisClock(self.store, self.skew, self._clock)
         self.book = Book(self._look_now)
         self._pace = Pace(self._clock)
         self._leases = Leases(self._hurry_leases)
         self._lease_thread = LeaseThread(self.store, self._leases, self._clock)
         self.history = History()
-        self.policies = PolicyWatch(self.store, self.book, self.history, self._clock, self.routes, self._look_at_all)
+        self.policies = PolicyWatch(
+            self.store, self.book, self.history, self._redis_now, self.routes, self._look_at_all
+        )
         self.ready = False
         self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
@@ -203,23 +206,8 @@ class Node:
         ownership = self.ownership = Ownership(
             coordinator, self._make_job, self._pullers.add, self._clock, drain=self.settings.drain_timeout
         )
-        queues = numbers_of(meta.layouts)
-        listener = WakeListener(self.store, queues, self._wake)
-        janitor = Janitor(self.store, queues, self._clock, self.settings.audit_window)
-        settings = self.settings
-        watch = self.watch = Alarms(
-            self.store, queues, self._clock, self._streams, fsync=settings.fsync, accept=settings.accept
-        )
-
-        def share(queues: Sequence[int]) -> None:
-            coordinator.share(queues)
-            listener.listen(queues)
-            janitor.queues = queues
-            watch.queues = queues
-            self.policies.queues = queues
-
-        self.policies.queues = queues
-        layouts = LayoutWatch(self.store, meta.layouts, self._clock, self._retention, share)
+        listener = WakeListener(self.store, numbers_of(meta.layouts), self._wake)
+        duties = self._duties(meta, coordinator, ownership, listener)
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
@@ -228,10 +216,48 @@ class Node:
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
-                    self._round(coordinator, ownership, layouts, janitor, watch)
+                    self._round(duties)
                     self._wait(SHORT_ROUND if ownership.ending or self._lags else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
+
+    def _duties(
+        self, meta: Meta, coordinator: Coordinator, ownership: Ownership, listener: WakeListener
+    ) -> Sequence[Every]:
+        """What the node does again and again, in this order."""
+        settings, clock, line, queues = self.settings, self._clock, self._line, numbers_of(meta.layouts)
+        janitor = Janitor(self.store, queues, settings.audit_window)
+        alarms = self.watch = Alarms(self.store, queues, self._streams, fsync=settings.fsync, accept=settings.accept)
+        self.policies.queues = queues
+
+        def share(queues: Sequence[int]) -> None:
+            coordinator.share(queues)
+            listener.listen(queues)
+            janitor.queues = alarms.queues = self.policies.queues = queues
+
+        layouts = LayoutWatch(self.store, meta.layouts, self._retention, share)
+
+        def glance() -> None:
+            if (seen := self.redis_clock.glance()) is not None:
+                layouts.take(seen.layouts)
+                self.policies.observe(seen.policies)
+
+        return [
+            Every(clock, 0, self._give_up_hung),
+            Every(clock, 0, self._lease_thread.start_if_hurried),
+            Every(clock, GLANCE_EVERY, glance),
+            Every(clock, LIMITS_EVERY, self.policies.look, sooner=self.policies.has_news),
+            Every(clock, 0, partial(self._own, coordinator, ownership)),
+            Every(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
+            Every(clock, SERVER_EVERY, alarms.look_at_server),
+            Every(clock, QUEUES_EVERY, alarms.look_at_queues),
+            Every(clock, POOLS_EVERY, janitor.look, first=POOLS_EVERY),
+            Every(clock, 0, janitor.go_on),
+            Every(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
+            Every(clock, COUNT_EVERY, line.count),
+            Every(clock, PUBLISH_EVERY, partial(line.publish, ownership), sooner=partial(line.has_news, ownership)),
+            Every(clock, TIDY_EVERY, line.tidy),
+        ]
 
     def _counted(self, failures: Callable[[], int]) -> Lately:
         """What it has counted since it began."""
@@ -291,34 +317,33 @@ class Node:
             return meta
         return None
 
-    def _round(
-        self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor, watch: Alarms
-    ) -> None:
-        """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
-        try:
-            self._give_up_hung()
-            self._lease_thread.start_if_hurried()
-            if (glance := self.redis_clock.tick()) is not None:
-                layouts.take(glance.layouts)
-            self.policies.tick(glance, self._clock.now() + self.skew.ms)
-            if (
-                not self._line.told
-            ):  # before anything is pulled: who pauses topics asks those who have a line what may arrive
-                with suppress(StoreError):  # one that is full refuses it
-                    self._line.publish(ownership, changed=True)
-            coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
-            changed = ownership.adjust(reachable=self.redis_clock.reachable)
-            self.ready = True
-            layouts.tick()
-            watch.tick()  # before what a Redis that takes no changes refuses
-            janitor.tick()
-            self._line.publish(ownership, changed)  # last: a full Redis refuses it
-        except StoreError as error:
-            log.warning("redis_trouble", error=str(error))
-        except CoordinatorError as error:
-            log.warning("coordinator_trouble", error=str(error))
-        except Exception:
-            log.exception("round_failed")
+    def _round(self, duties: Sequence[Every]) -> None:
+        """Do each duty for which it is time. Survives every exception."""
+        for duty in duties:
+            try:
+                duty.run()
+            except CoordinatorError as error:
+                log.warning("coordinator_trouble", error=str(error))
+            except StoreError as error:
+                log.warning("redis_trouble", error=str(error))
+                if isinstance(error, StoreUnavailable):
+                    return  # each of the other duties might wait for the same server
+            except Exception:
+                log.exception("round_failed")
+
+    def _own(self, coordinator: Coordinator, ownership: Ownership) -> None:
+        """Start and stop pull jobs as the coordinator says; raises CoordinatorError and StoreError."""
+        if (
+            not self._line.tried
+        ):  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
+            with suppress(StoreError):  # a full Redis refuses it
+                self._line.publish(ownership)
+        coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
+        ownership.adjust(reachable=self.redis_clock.reachable)
+        self.ready = True
+
+    def _redis_now(self) -> int:
+        return self._clock.now() + self.skew.ms
 
     def _streams(self) -> Mapping[str, str]:
         return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}

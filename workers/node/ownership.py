@@ -59,13 +59,12 @@ class Ownership:
         """Whether a queue is on its way out, so that it is worth looking again soon."""
         return bool(self._ending or self._releases)
 
-    def adjust(self, *, reachable: bool) -> bool:
-        """Start and end pull jobs; whether anything changed. Raises CoordinatorError.
+    def adjust(self, *, reachable: bool) -> None:
+        """Start and end pull jobs as the coordinator says; raises CoordinatorError.
 
         While Redis is out of reach, a queue that is to go goes at once: what its job has confirmed it acks later,
         under its old epoch.
         """
-        before = {queue: job.epoch for queue, job in self.jobs.items()}
         going: dict[str, list[int]] = {}  # by the reason
         assigned = self._coordinator.assigned()
         now = self._clock.monotonic()
@@ -89,7 +88,6 @@ class Ownership:
         self._give_back()
         # What was assigned above may not be any more: a queue that was fenced is left to its new owner for a while.
         self._start(self._coordinator.assigned())
-        return before != {queue: job.epoch for queue, job in self.jobs.items()}
 
     def _end(self, queue: int, job: PullJob, *, handed_over: bool) -> None:
         if job.alive:

@@ -1,6 +1,7 @@
-"""Looks now and then whether Redis can still be trusted, and whether all messages are accounted for.
+"""Alarms: Redis cannot be trusted any more, or messages are missing.
 
-Once Redis could not write its append-only file for a while, it has that rewritten: the old one may not be loaded again.
+If Redis could not write its append-only file for a while, the worker has the file rewritten: the old one may not be loaded
+again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import structlog
 
 from delayq.care.accounts import GONE, Accounts
 from delayq.client.findings.facts import MOST_HELD
-from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
 from delayq.store.checks import Disk
@@ -24,17 +24,17 @@ from delayq.targets.redis_stream.backlog import backlogs
 
 __all__ = ["Alarms", "Rewriting"]
 
-EVERY = 30_000  # ms between two looks at all queues
-SERVER_EVERY = 2_000  # ms between two looks at the server: it may fail for less, and only when nobody needs it
-MOST_STREAMS = 256  # at a look
+QUEUES_EVERY = 30_000  # ms between two looks at all queues
+SERVER_EVERY = 2_000  # ms between two looks at the server. A shorter failure that no command met is not seen.
+MOST_STREAMS = 256  # whose backlog one look reads
 log = structlog.get_logger()
 
 
 class Rewriting:
-    """`look` is called by the watch, with what was just asked.
+    """Asks for a rewrite of the append-only file after writes to it have failed.
 
-    Only a rewrite that began when all was well again is good, and only if nothing has failed since: what had gone wrong
-    is noted before one is asked for, and written down for all when it has succeeded, whoever asked for it.
+    A rewrite counts only if it began after the last failure and nothing has failed since. So the errors are noted before the
+    rewrite is asked for. Its success is written into Redis for all workers, whoever asked for it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -75,9 +75,9 @@ class Rewriting:
 
 
 class Alarms:
-    """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over.
+    """Belongs to the node's thread. Each alarm is logged when it begins and when it is over.
 
-    `streams` tells of which streams the backlog is wanted: their keys, and the route of each. `fsync` and `accept` are
+    `streams` returns the streams whose backlog is read: their keys, and the route of each. `fsync` and `accept` are
     DELAYQ_FSYNC and DELAYQ_ACCEPT.
     """
 
@@ -85,20 +85,18 @@ class Alarms:
         self,
         store: Store,
         queues: Sequence[int],
-        clock: Clock,
         streams: Callable[[], Mapping[str, str]] = dict,
         fsync: str = "",
         accept: Collection[str] = (),
     ) -> None:
         self._store = store
         self.queues = queues
-        self._clock = clock
         self._streams = streams
         self._fsync = fsync
         self._accept = accept
         self._accounts = Accounts()
         self._rewriting = Rewriting(store)
-        self._ask_server_at = self._look_at = clock.monotonic()
+        self._complaints: list[str] = []
         self._lost: dict[str, str] = {}
         self.alarms: dict[str, str] = {}
         #: The alarms that only this worker can raise, because no other look at Redis shows them.
@@ -110,31 +108,15 @@ class Alarms:
         self.held: dict[str, int] = {}  # by topic, what a pause or a limit holds
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
-    def tick(self) -> None:
-        """Look, if it is time; raises StoreError."""
-        now = self._clock.monotonic()
-        if now < self._ask_server_at:
-            return
-        self._ask_server_at = now + SERVER_EVERY
+    def look_at_server(self) -> None:
+        """Compare the server's settings and its disk with what delayq needs; raises StoreError."""
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
-        complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
-        refused = []
-        if self._rewriting.refused:
-            refused = [
-                f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
-                "give its user +bgrewriteaof"
-            ]
-        complaints += refused
-        try:
-            if now >= self._look_at:
-                self._look_at = now + EVERY
-                self._look()
-        finally:
-            self._tell({text: text for text in complaints} | self._lost)
-            self.own = refused + [text for about, text in self._lost.items() if about == GONE]
+        self._complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept) + self._refused
+        self._publish()
 
-    def _look(self) -> None:
+    def look_at_queues(self) -> None:
+        """Read the figures of all queues, and compare what was scheduled with what is there; raises StoreError."""
         stats = self.stats = self._store.run_all(
             commands.stats(queue_keys(queue), most_held=MOST_HELD) for queue in self.queues
         )
@@ -143,6 +125,19 @@ class Alarms:
         self._look_at_streams()
         found = self._accounts.look(stats)
         self.missing, self._lost = found.missing, found.lost
+        self._publish()
+
+    @property
+    def _refused(self) -> list[str]:
+        if not (reason := self._rewriting.refused):
+            return []
+        return [
+            f"Redis does not let this worker ask for the rewrite ({reason}): run BGREWRITEAOF, and give its user +bgrewriteaof"
+        ]
+
+    def _publish(self) -> None:
+        self._log({text: text for text in self._complaints} | self._lost)
+        self.own = self._refused + [text for about, text in self._lost.items() if about == GONE]
 
     def _look_at_held(self, stats: Sequence[QueueStats]) -> None:
         sets = [(one.queue, topic) for one in stats for topic in one.held_topics][:MOST_HELD]
@@ -161,7 +156,7 @@ class Alarms:
             fullest[routes[stream]] = max(backlog, fullest.get(routes[stream], 0))
         self.backlogs = fullest
 
-    def _tell(self, alarms: dict[str, str]) -> None:
+    def _log(self, alarms: dict[str, str]) -> None:
         for about, text in alarms.items():
             if about not in self.alarms:
                 log.error("alarm", text=text)

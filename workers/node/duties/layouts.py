@@ -1,6 +1,6 @@
-"""Keeps an eye on the layouts: queues that come are owned within seconds, old ones go once nothing is left in them.
+"""The layouts: new queues get an owner within seconds, and an old layout is removed once its queues are empty.
 
-Each node looks for itself. What it does may be done twice, or by several nodes at once.
+Each node looks for itself. Doing the same twice, or by several nodes at once, is harmless.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
@@ -28,43 +27,37 @@ def numbers_of(layouts: Sequence[Layout]) -> tuple[int, ...]:
 
 
 class LayoutWatch:
-    """`changed` is told the numbers of all queues when that are others; `tick` is called by the node's thread."""
+    """Belongs to the node's thread. `changed` is called with the numbers of all queues whenever they change."""
 
     def __init__(
         self,
         store: Store,
         layouts: Sequence[Layout],
-        clock: Clock,
         retention: Retention,
         changed: Callable[[Sequence[int]], None],
     ) -> None:
         self._store = store
         self._layouts = tuple(layouts)
-        self._clock = clock
         self._retention = retention
         self._changed = changed
-        self._retired_at = clock.monotonic()
-        self._done: dict[Layout, int] = {}  # how many of its first queues are done with: they stay so
+        self._done: dict[Layout, int] = {}  # how many of its first queues are drained, for good
 
-    def tick(self) -> None:
-        """See whether an old layout is done with, if it is time; raises StoreError."""
-        now = self._clock.monotonic()
-        if len(self._layouts) > 1 and now - self._retired_at >= RETIRE_EVERY:
-            self._retired_at = now
-            for layout in self._layouts[:-1]:
-                if self._is_done(layout):
-                    self._drop(layout)
+    def retire(self) -> None:
+        """Remove each old layout whose queues are empty; raises StoreError."""
+        for layout in self._layouts[:-1]:
+            if self._is_drained(layout):
+                self._drop(layout)
 
     def take(self, listed: Sequence[Layout]) -> None:
-        """These are listed now."""
-        if not listed or tuple(listed) == self._layouts:  # a Redis that lost everything has no queues to own
+        """Use the layouts that Redis lists now."""
+        if not listed or tuple(listed) == self._layouts:  # a Redis that lost everything lists none
             return
         log.info("layouts", queues=[layout.queues for layout in listed])
         self._layouts = tuple(listed)
         self._changed(numbers_of(listed))
 
-    def _is_done(self, layout: Layout) -> bool:
-        """Whether all its queues are closed, and hold and remember nothing. Asks on behind those that are."""
+    def _is_drained(self, layout: Layout) -> bool:
+        """Whether all queues of the layout are closed and empty, and remember no id. Drained queues are not asked again."""
         done = self._done.get(layout, 0)
         step = 1  # most of the time the first one is not
         while done < layout.queues:

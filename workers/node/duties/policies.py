@@ -1,5 +1,8 @@
-"""Reads the policies when they have changed, ends pauses whose time is over and limits behind which nothing is left of what was
-paused, and sees to it that no queue is ahead of them."""
+"""The policies of a node: reads them after a change, ends pauses that have expired, and ends limits after a pause once the
+messages that they slowed down are gone.
+
+Doing the same twice, or by several nodes at once, is harmless.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from typing import Final
 
 import structlog
 
-from delayq.clock import Clock
 from delayq.errors import StoreError
 from delayq.patterns import compiled, overlap
 from delayq.policies import MAKER, Limit, Policies, number_of
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Change, Glance, QueueStats
+from delayq.store.commands import Change, QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.symptoms import History
@@ -22,54 +24,66 @@ from workers.queue.tenure import Book
 
 __all__ = ["PolicyWatch"]
 
-#: ms between two looks at whether a limit is over.
-LOOK_EVERY: Final = 2_000
+#: ms between two looks at whether a limit after a pause is over.
+LIMITS_EVERY: Final = 2_000
 log = structlog.get_logger()
 
 
 class PolicyWatch:
-    """`changed` is called when the `book` has other ones; `tick` is called by the node's thread.
+    """Belongs to the node's thread. `changed` is called after the `book` was given other policies.
 
-    What it does may be done twice, or by several nodes at once.
+    `redis_now` returns Unix ms by the clock of Redis.
     """
 
     def __init__(
-        self, store: Store, book: Book, history: History, clock: Clock, routes: Routes, changed: Callable[[], None]
+        self,
+        store: Store,
+        book: Book,
+        history: History,
+        redis_now: Callable[[], int],
+        routes: Routes,
+        changed: Callable[[], None],
     ) -> None:
         self.queues: Sequence[int] = ()  # of all layouts
-        self._clock = clock
-        self._look_at = 0  # monotonic ms
+        self._redis_now = redis_now
+        self._listed: str | None = None  # the version of the last glance, unless it was acted on
         self._store = store
         self._book = book
         self._history = history
         self._routes = routes
         self._changed = changed
 
-    def tick(self, glance: Glance | None, now: int) -> None:
-        """Read them if a `glance` or a queue tells another version; `now` is Redis's time.
+    def observe(self, version: str) -> None:
+        """Note the version that Redis has."""
+        self._listed = version
 
-        Where their server cannot be reached, or takes no changes, they stay as they are: the node has other things to do.
+    def has_news(self) -> bool:
+        """Whether Redis or a queue has another version, or a pause has expired."""
+        version = self._book.current.version
+        return self._book.ahead > version or self._listed not in (None, version) or bool(self._expired())
+
+    def look(self) -> None:
+        """Read the policies if they have changed, and end what is over.
+
+        If the server of the policies cannot be reached, or refuses changes, the node goes on with those that it has.
         """
         try:
-            self._tick(glance, now)
+            self._look()
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
 
-    def _tick(self, glance: Glance | None, now: int) -> None:
+    def _look(self) -> None:
         current = self._book.current
         ahead, self._book.ahead = self._book.ahead, ""
-        ended = [
-            Change(f"pause:{match}", "", pause.stored)
-            for match, pause in current.pauses.items()
-            if pause.until is not None and now >= pause.until
-        ] + self._limits_over(current)
+        listed, self._listed = self._listed, None
+        ended = self._expired() + self._limits_over(current)
         if ended:
             self._store.run(commands.set_policies(ended, maker=MAKER))
-        elif ahead <= current.version and (glance is None or glance.policies == current.version):
+        elif ahead <= current.version and listed in (None, current.version):
             return
         read = Policies.read(self._store.run(commands.policies()))
         if read.version < ahead:
-            # The server of the policies has lost their last changes, and that of a queue has not: nobody could pull from it.
+            # The server of the policies lost their last changes, and a queue has them: no worker could pull from that queue.
             self._history.tell(f"the policies went back to version {read.number}, and a queue has {number_of(ahead)}")
             self._store.run(commands.set_policies((), maker=MAKER, beyond=ahead))
             read = Policies.read(self._store.run(commands.policies()))
@@ -80,16 +94,27 @@ class PolicyWatch:
             log.info("policies", version=read.number, paused=list(read.paused))
             self._changed()
 
-    def _limits_over(self, current: Policies) -> list[Change]:
-        """The ends of limits that hold nothing, and behind which nothing may come that was paused when they were set.
-
-        That is whatever was due by then and is still in its queue, as nobody may have pulled it while there were no workers, or
-        is parked for the target, or behind others of its ordering key.
-        """
-        now = self._clock.monotonic()
-        if not current.limits or now < self._look_at:
+    def _expired(self) -> list[Change]:
+        """The changes that end pauses whose time is over."""
+        pauses = self._book.current.pauses
+        if not pauses:
             return []
-        self._look_at = now + LOOK_EVERY
+        now = self._redis_now()
+        return [
+            Change(f"pause:{match}", "", pause.stored)
+            for match, pause in pauses.items()
+            if pause.until is not None and now >= pause.until
+        ]
+
+    def _limits_over(self, current: Policies) -> list[Change]:
+        """The changes that end limits after a pause: those that hold no message, and no message is left that was due when they
+        were set.
+
+        A message that was due then may still be in its queue, because there was no worker, or be parked for its target or behind
+        others of its ordering key.
+        """
+        if not current.limits:
+            return []
         looks = [commands.stats(queue_keys(queue)) for queue in self.queues]
         found = self._store.run_all(looks)
         over = [limit for limit in current.limits.values() if not _lasts(limit, found)]
@@ -108,18 +133,18 @@ class PolicyWatch:
         }
         over = [limit for limit in over if limit not in waiting]
         if over:
-            again = self._store.run_all(looks)  # last: what has left a set meanwhile is in its queue
+            again = self._store.run_all(looks)  # once more: a message that left a parked set meanwhile is in its queue
             over = [limit for limit in over if not _lasts(limit, again)]
         return [Change(limit.field, "", limit.stored) for limit in over]
 
     def _leads(self, name: str, limit: Limit) -> bool:
-        """Whether what is parked under this name may be of a topic that is limited so."""
+        """Whether messages in this parked set may be of a topic that the limit covers."""
         waits_for = ParkedSet.route(name)
         return any(route.name == waits_for and overlap(route.match, limit.match) for route in self._routes.table)
 
 
 def _lasts(limit: Limit, found: Iterable[QueueStats]) -> bool:
-    """Whether a queue holds something of it, or has not come past what was due when it was set."""
+    """Whether a queue holds messages of it, or a message that was due when it was set."""
     covers = compiled(limit.match).match
     return any(
         (one.head_due is not None and one.head_due <= limit.since) or any(covers(topic) for topic in one.held_topics)

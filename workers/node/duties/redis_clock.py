@@ -1,8 +1,7 @@
-"""One question to Redis for all that a node has to know again and again: whether it answers, the time, the layouts, the
-version of the policies.
+"""The glance: one command that returns Redis's time, its layouts and the version of its policies, and shows whether it answers.
 
-Pull goes by the earlier of the two clocks, so a difference makes late, never early. A node that is behind delivers late,
-so it leaves its queues to nodes that are not.
+A pull uses the earlier of the two clocks, so a wrong clock makes deliveries late, never early. A node whose clock is behind
+would deliver late, so it leaves its queues to other nodes.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ log = structlog.get_logger()
 
 
 class Skew:
-    """Told now and then what the clock of Redis says; belongs to the node's thread."""
+    """How far the node's clock is from that of Redis. Belongs to the node's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
         self.far = False
-        #: This node would deliver late: its clock was far behind that of Redis, and has not been near it since.
+        #: Whether this node would deliver late: its clock was far behind that of Redis, and has not been near it since.
         self.behind = False
         self._clock = clock
         self._near_since: int | None = None
 
     def compare(self, theirs: int, asked_at: int) -> None:
-        """Redis has just said that it is `theirs` (Unix ms); it was asked at `asked_at` (monotonic ms)."""
+        """Compare the clocks. Redis answered `theirs` (Unix ms) to a command that was sent at `asked_at` (monotonic ms)."""
         after = self._clock.now()
-        # Looked at last: if this process stood still meanwhile, that makes the trip longer, and not the clock wrong.
+        # Read last: if this process stood still meanwhile, the trip took longer, and the clock is not wrong.
         took = self._clock.monotonic() - asked_at
-        # Redis looked at its clock at some moment of the trip: the difference lies between the two ends.
+        # Redis read its clock at some moment of the trip, so the difference lies between these two.
         least, most = theirs - after, theirs - after + took
         self.ms = least + took // 2
         self.behind = least >= FAR or (self.behind and most >= NEAR)
@@ -64,33 +63,28 @@ class Skew:
 
 
 class RedisClock:
-    """Asks every so many ms; `tick` is called by the node's thread."""
+    """Whether Redis answers, and when. Belongs to the node's thread."""
 
-    def __init__(self, store: Store, skew: Skew, clock: Clock, *, every: int) -> None:
-        self.answers = True  # whether Redis did when it was asked last
-        self.took = 0  # ms that its last answer took
+    def __init__(self, store: Store, skew: Skew, clock: Clock) -> None:
+        self.answers = True  # whether Redis answered the last glance
+        self.took = 0  # ms until the last answer
         self._store = store
         self._skew = skew
         self._clock = clock
-        self._every = every
-        self._next = clock.monotonic()
-        self._away_since = self._next
+        self._away_since = clock.monotonic()
 
     @property
     def reachable(self) -> bool:
-        """Whether Redis answers, or did not long ago."""
+        """Whether Redis answers, or has been away only for a moment."""
         return self.answers or self._clock.monotonic() - self._away_since < REDIS_AWAY
 
-    def tick(self) -> Glance | None:
-        """Ask, if it is time; None if there is no news."""
+    def glance(self) -> Glance | None:
+        """Ask Redis; None if it does not answer."""
         before = self._clock.monotonic()
-        if before < self._next:
-            return None
-        self._next = before + self._every
         try:
             glance = self._store.run(commands.glance())
         except StoreError as error:
-            if self.answers:  # since it was asked: that it was not asked for long before proves nothing
+            if self.answers:  # it is away since this glance was sent: the long time before it proves nothing
                 self.answers, self._away_since = False, before
             log.warning("redis_trouble", error=str(error))
             return None

@@ -1,11 +1,11 @@
-"""What a node says of itself in Redis, for `GET /v1/nodes` and `delayq nodes`."""
+"""The line of a node: what it publishes about itself in Redis, for `GET /v1/nodes` and `delayq nodes`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -27,23 +27,33 @@ from workers.sending.forwarder import Forwarder
 
 __all__ = ["StatusLine"]
 
-EVERY = 5_000  # ms
+PUBLISH_EVERY = 5_000  # ms
+COUNT_EVERY = 1_000  # ms
 SILENT = 3_600_000  # ms after which the line of another node is removed
+TIDY_EVERY = 60_000  # ms between two looks for such lines, at a page of them
 MOST_COMPLAINTS = 20
-MOST_TOPICS = 100  # of which a line tells what is held
+MOST_TOPICS = 100  # paused topics of which a line tells how many messages are being sent
 log = structlog.get_logger()
-TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
 class _Since(msgspec.Struct):
     since: int | None = None
 
 
-class StatusLine:
-    """Published every 5 s, and at once when a queue came or went, a circuit opened or closed, or the policies are others. Belongs
-    to the node's thread.
+class _News(NamedTuple):
+    """What others have to know at once."""
 
-    A node that was killed takes its line not away, so the others do, an hour later.
+    epochs: dict[int, str]
+    version: str
+    sending_paused: dict[str, int]
+    broken: set[str]
+
+
+class StatusLine:
+    """Published every 5 s, and at once when a queue comes or goes, a circuit opens or closes, or the policies change. Belongs to
+    the node's thread.
+
+    A node that was killed leaves its line behind. The other nodes remove it an hour later.
     """
 
     def __init__(
@@ -69,39 +79,42 @@ class StatusLine:
         self._forwarders = forwarders
         self._complaints = complaints
         self._book = book
-        self._said: tuple[str, dict[str, int], set[str]] = "", {}, set()
+        self._published: _News | None = None
+        self.tried = False  # whether it was published, or Redis refused it
         self._version = metadata.version("delayq")
         self._recent = recent
         self._lately = lately
         self._connected = connected
         self._started = clock.now()
-        self._published_at: int | None = None
         self._wrote = False
-        self._twin_at: int | None = None  # when another one was seen to write the line
-        self._tidy_at = clock.monotonic()
+        self._twin_at: int | None = None  # when another worker was seen to write the line
         self._cursor = "0"
 
-    @property
-    def told(self) -> bool:
-        """Whether it was published, or tried to be."""
-        return self._published_at is not None
-
-    def publish(self, ownership: Ownership, changed: bool) -> None:
-        """Say it, if it is time or something `changed`; raises StoreError."""
-        now = self._clock.monotonic()
-        version = min((job.version for job in ownership.running), default=self._book.current.version)
-        held = _sum(
-            [*(job.sending_paused for job in ownership.running), *map(self._given_up, self._forwarders.values())]
-        )
-        broken = {name for name, forwarder in self._forwarders.items() if forwarder.circuit.open}
-        changed = changed or self._said != (version, held, broken)
+    def count(self) -> None:
+        """Note the counters that the line compares with later ones."""
         if self._recent is not None:
             self._recent.tick(self._clock.now() + self._skew.ms)
         if self._lately is not None:
             self._lately.tick()
-        if not changed and self._published_at is not None and now - self._published_at < EVERY:
-            return
-        self._published_at = now
+
+    def has_news(self, ownership: Ownership) -> bool:
+        """Whether something has changed that the line tells at once."""
+        return self._published != self._news(ownership)
+
+    def _news(self, ownership: Ownership) -> _News:
+        return _News(
+            epochs={queue: job.epoch for queue, job in ownership.jobs.items()},
+            version=min((job.version for job in ownership.running), default=self._book.current.version),
+            sending_paused=_sum(
+                [*(job.sending_paused for job in ownership.running), *map(self._given_up, self._forwarders.values())]
+            ),
+            broken={name for name, forwarder in self._forwarders.items() if forwarder.circuit.open},
+        )
+
+    def publish(self, ownership: Ownership) -> None:
+        """Write the line; raises StoreError."""
+        self.tried = True
+        news = self._news(ownership)
         settings = self._settings
         line = msgspec.json.encode(
             {
@@ -109,15 +122,16 @@ class StatusLine:
                 "address": settings.address,
                 "version": self._version,
                 "since": self._started,
-                "seen": self._clock.now() + self._skew.ms,  # or others would hold a node with a wrong clock for dead
+                "seen": self._clock.now()
+                + self._skew.ms,  # by Redis's clock: else a node with a wrong clock would look dead
                 "coordinator": "zookeeper" if settings.zookeeper else "local",
                 "queues": {
                     str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
                     for queue, job in sorted(ownership.jobs.items())
                 },
                 "handed_over": ownership.handed_over,
-                "policies": version,
-                "held": held,
+                "policies": news.version,
+                "held": news.sending_paused,
                 "routes": [self._route(route) for route in self._routes.table],
                 "complaints": [
                     text[:LONGEST_REASON] for text in (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
@@ -130,14 +144,15 @@ class StatusLine:
         )
         wanted: list[Command[Any]] = [commands.node_line(settings.node), commands.publish_node(settings.node, line)]
         before, _ = self._store.run_all(wanted)
-        self._look_for_twin(before, now)
-        self._said = version, held, broken
-        if now >= self._tidy_at:
-            self._tidy_at = now + TIDY
-            self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+        self._look_for_twin(before, self._clock.monotonic())
+        self._published = news
+
+    def tidy(self) -> None:
+        """Remove lines of nodes that were killed long ago, of one page of lines; raises StoreError."""
+        self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
 
     def _look_for_twin(self, before: bytes | None, now: int) -> None:
-        """See whether somebody else has written the line since this node did: two workers with one name."""
+        """Notice that another worker with the same name has written the line since this one did."""
         try:
             since = msgspec.json.decode(before or b"{}", type=_Since).since
         except msgspec.MsgspecError:
@@ -156,7 +171,7 @@ class StatusLine:
         return (f"{SAME_NAME} {self._settings.node}, too: give each worker a DELAYQ_NODE of its own",)
 
     def _given_up(self, forwarder: Forwarder) -> Mapping[str, int]:
-        """What of paused topics it may send yet, in threads that hang."""
+        """By topic, the messages of paused topics that a thread which hangs may still send."""
         pause = self._book.current.pause
         return {topic: count for topic, count in forwarder.given_up.items() if pause(topic) is not None}
 
@@ -181,12 +196,12 @@ class StatusLine:
         )
 
     def take_away(self) -> None:
-        """The node has stopped; raises StoreError."""
+        """Remove the line of a node that has stopped; raises StoreError."""
         self._store.run(commands.forget_node(self._settings.node))
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """By topic, of all jobs; what is beyond so many topics is told as one."""
+    """The sum of these counts by topic. Topics beyond the largest 100 are one entry, `*`."""
     found = Counter[str]()
     for one in counts:
         found.update(one)
