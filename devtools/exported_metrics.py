@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics as ApiMetrics
+from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits, Message
@@ -45,7 +46,8 @@ def _worker(redis_url: str) -> bytes:
     node.watch.look_at_server()
     node.watch.look_at_queues()
     node.watch.backlogs = {"streams": 7}
-    job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=Refusals(node.routes))
+    refusals = Refusals(node.routes, SystemClock())
+    job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=refusals)
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
     node.ownership = ownership
     metrics = WorkerMetrics()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
+from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.policies import Pause, Policies, Policy
 from delayq.store.commands import Pulled, plain
@@ -62,8 +63,8 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.book.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}
     )
-    refusals = Refusals(node.routes)
-    refusals.add("t", "NOPERM", 0)
+    refusals = Refusals(node.routes, SystemClock())
+    refusals.add("t", "NOPERM")
     version = "0000000007.0000000001"
     job: Any = SimpleNamespace(
         version=version, stuck=False, pulls_fail="WRONGTYPE", in_flight=(), refusals=refusals

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
 from delayq.routes import Routes
 from delayq.store.connect.store import Store
 from delayq.targets import OK
+from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from tests.workers.one_queue import START, TABLE, OneQueue
+from tests.workers.one_queue import TABLE, OneQueue
 from workers.queue.symptoms import PULLS_FAIL_AFTER
 from workers.queue.tenure import Bounds
-from workers.queue.topics import FIRST_PAUSE, LONGEST_PAUSE, Refusals
+from workers.queue.topics import Refusals
 from workers.sending.backoff import Backoff
+from workers.sending.circuit import FIRST_PAUSE, LONGEST_PAUSE
 
 BOUNDS = Bounds(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 RIGHTS = ("on", ">limited", "resetkeys", "resetchannels", "&delayq:*", "&marker", "+@all", "~delayq:*", "~s.good")
@@ -169,21 +172,19 @@ def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
     assert hand.job.pulls_fail is None
 
 
-def test_a_stream_is_asked_at_longer_intervals_the_oftener_it_refuses() -> None:
-    refusals, now, asked = Refusals(Routes(TABLE)), START, []
-    refusals.add("t", "no", now)
+def test_a_stream_is_asked_at_longer_intervals_as_long_as_it_refuses(clock: ManualClock) -> None:
+    refusals, asked = Refusals(Routes(TABLE), clock), [clock.monotonic()]
+    refusals.add("t", "no")
+    refusals.add("t", "nor this, which was on its way")
     for _ in range(8):
-        while not refusals.to_ask(now):
-            now += 100
-        asked.append(now)
-        refusals.add("t", "no", now)
-    pauses = [later - earlier for earlier, later in zip([START, *asked], asked, strict=False)]
-    assert pauses == [min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) for turn in range(8)]
-    refusals.end("t", now)
-    assert refusals.reasons == {}
-    refusals.add("t", "again", now)  # it was found well, and was not
-    assert refusals.to_ask(now + LONGEST_PAUSE - 1) == []
-    refusals.end("t", now)
-    assert refusals.to_ask(now + 2 * LONGEST_PAUSE) == []
-    refusals.add("t", "once more", now)  # long after
-    assert refusals.to_ask(now + FIRST_PAUSE) == ["t"]
+        while not refusals.to_ask():
+            clock.advance(100)
+        asked.append(clock.monotonic())
+        refusals.add("t", "no")
+    assert [b - a for a, b in pairwise(asked)] == [min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) for turn in range(8)]
+    refusals.end("t")
+    assert (refusals.reasons, refusals.to_ask()) == ({}, [])
+    refusals.add("t", "again")
+    clock.advance(FIRST_PAUSE)
+    assert refusals.to_ask() == ["t"]
+    assert refusals.to_ask() == [], "its answer is on its way"

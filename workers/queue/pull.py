@@ -99,7 +99,7 @@ class Pulling:
         """By topic, what asks the streams here whether they take messages: those that took nothing, or every known one."""
         if not (every or self._refusals):
             return {}
-        topics: Iterable[str] = self._refusals.to_ask(self._clock.monotonic())
+        topics: Iterable[str] = self._refusals.to_ask()
         if every:
             topics = list(self._topics.appended)
         streams = {topic: self._topics.stream(topic, self._tenure.keys) for topic in topics}
@@ -107,14 +107,14 @@ class Pulling:
 
     def told_of_streams(self, topics: Iterable[str], answers: Iterable[str | StoreError]) -> bool:
         """Note which take nothing, which pulls leave alone then; whether that has changed for any."""
-        refusals, now, before = self._refusals, self._clock.monotonic(), self._refusals.reasons
+        refusals, before = self._refusals, self._refusals.reasons
         for topic, answer in zip(topics, answers, strict=True):
             if isinstance(answer, (StoreUnavailable, StoreFull)):
                 continue  # it cannot be asked now
             if reason := str(answer):
-                refusals.add(topic, reason, now)
+                refusals.add(topic, reason)
             else:
-                refusals.end(topic, now)
+                refusals.end(topic)
         self._topics.refuse(refusals.reasons)
         return before.keys() != refusals.reasons.keys()
 
@@ -255,7 +255,7 @@ class Pulling:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():
             if not error.startswith("WRONGTYPE"):  # those are buried
-                self._refusals.add(topic, error, self._clock.monotonic())
+                self._refusals.add(topic, error)
         if pulled.refused:
             self._topics.refuse(self._refusals.reasons)
         if observer is not None and (pulled.appended or pulled.tickets):

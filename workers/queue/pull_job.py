@@ -89,7 +89,7 @@ class PullJob:
         self.ticked_at = tenure.clock.monotonic()
         self.looks_at = 0.0  # by the precise monotonic clock
         self.parked = ParkedSets()
-        self.refusals = Refusals(tenure.routes)
+        self.refusals = Refusals(tenure.routes, tenure.clock)
         self._grants = grants = tenure.leases.join(self.go_on)
         self.in_flight = InFlight(tenure, self.parked, self.refusals, grants, self.report)
         self._tenure = tenure

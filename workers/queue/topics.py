@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-import msgspec
 import structlog
 
+from delayq.clock import Clock
 from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, Known, KnownTopics, Most
@@ -18,13 +18,12 @@ from delayq.store.keys import ParkedSet, QueueKeys
 from delayq.targets.redis_stream.target import is_local
 from workers.queue.held import HeldSets
 from workers.queue.parked_sets import ParkedSets
+from workers.sending.circuit import Circuit
 
 __all__ = ["MOST", "Refusals", "Stream", "Topics", "stream_of"]
 
 #: Most topics that a pull is given; the first one told is the first one out.
 MOST = 256
-FIRST_PAUSE = 1_000  # ms until a stream that takes nothing is asked
-LONGEST_PAUSE = 30_000
 log = structlog.get_logger()
 
 #: A stream in this Redis, as messages come to it: the name of their route, and its own.
@@ -150,72 +149,54 @@ class Topics:
         }
 
 
-class _Refusal(msgspec.Struct):
-    """Why a stream takes nothing (None: it takes messages again), and when to ask it (monotonic ms)."""
-
-    topic: str  # one that goes to it
-    reason: str | None
-    ask_at: int
-    pause: int
-
-
 class Refusals:
-    """Of one queue. All topics of a stream wait while it refuses, so that what has an ordering key stays in order.
+    """The streams in this Redis that refuse messages, and the circuit of each. Belongs to one queue.
 
-    A stream that refuses again soon after it was found well is asked at longer intervals.
+    All topics of a stream wait while it refuses, so that messages with an ordering key stay in order.
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, clock: Clock) -> None:
         self._routes = routes
-        self._streams: dict[Stream, _Refusal] = {}
-        self._returning: set[str] = set()
+        self._clock = clock
+        self._circuits: dict[Stream, tuple[str, Circuit]] = {}  # open ones, each with a topic of the stream
+        self._returning: set[str] = set()  # parked sets of routes with a stream that takes messages again
 
     def __bool__(self) -> bool:
-        return bool(self._streams)
+        return bool(self._circuits)
 
     @property
     def reasons(self) -> Mapping[Stream, str]:
-        """The streams that take nothing, and why."""
-        return {stream: one.reason for stream, one in list(self._streams.items()) if one.reason is not None}
+        """The streams that refuse messages, and why."""
+        circuits = list(self._circuits.items())
+        return {stream: opened.reason for stream, (_, one) in circuits if (opened := one.opened) is not None}
 
-    def add(self, topic: str, reason: str, now: int) -> None:
-        """Its stream takes nothing."""
-        stream = self._stream(topic)
-        known = self._streams.get(stream)
-        pause = FIRST_PAUSE if known is None else min(LONGEST_PAUSE, 2 * known.pause)
-        if known is None or known.reason is None:
+    def add(self, topic: str, reason: str) -> None:
+        """Note that the topic's stream has refused a message or a probe."""
+        _, circuit = self._circuits.setdefault(self._stream(topic), (topic, Circuit(self._clock)))
+        if circuit.sent(False, full=True, reason=reason):
             log.error("stream_refuses", topic=topic, error=reason)
-        self._streams[stream] = _Refusal(topic, reason, now + pause, pause)
 
     def _stream(self, topic: str) -> Stream:
         route = self._routes.find(topic)
         return stream_of(route, topic) if route is not None else ("", topic)
 
-    def to_ask(self, now: int) -> list[str]:
-        """A topic of each stream that is to be asked now. What was found well for long is forgotten."""
-        for stream, one in list(self._streams.items()):
-            if one.reason is None and now >= one.ask_at:
-                del self._streams[stream]
-        return [one.topic for one in self._streams.values() if one.reason is not None and now >= one.ask_at]
+    def to_ask(self) -> list[str]:
+        """A topic of each stream whose circuit permits a probe now."""
+        return [topic for topic, circuit in self._circuits.values() if circuit.permit()]
 
-    def end(self, topic: str, now: int) -> None:
-        """Its stream takes messages, perhaps again: then what is parked for its route comes back."""
+    def end(self, topic: str) -> None:
+        """Note that the topic's stream takes messages. If it refused them, all that is parked for its route comes back."""
         stream = self._stream(topic)
-        one = self._streams.get(stream)
-        if one is None or one.reason is None:
-            return
-        one.reason, one.ask_at = None, now + 2 * LONGEST_PAUSE
-        self._returning.add(ParkedSet.of_route(stream[0]))
-        log.warning("stream_takes", topic=topic)
+        if self._circuits.pop(stream, None) is not None:
+            self._returning.add(ParkedSet.of_route(stream[0]))
+            log.warning("stream_takes", topic=topic)
 
     def keep_parked(self, name: str) -> bool:
-        """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
-        refusing = any(
-            one.reason is not None and ParkedSet.of_route(route) == name for (route, _), one in self._streams.items()
-        )
+        """Whether this set has to wait: it is of a route with a stream that refuses, and with none that takes messages again."""
+        refusing = any(ParkedSet.of_route(route) == name for route, _ in self._circuits)
         return refusing and name not in self._returning
 
     def forget_returned(self, parked: ParkedSets) -> None:
-        """Of sets that are not parked any more, all has come back."""
+        """Forget which sets come back, of those that are empty."""
         if self._returning:
             self._returning = {name for name in self._returning if name in parked}
