@@ -11,9 +11,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
-from delayq.client.audit import AuditEntry, AuditPage
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview, Traffic
+from delayq.client.looking.audit import AuditEntry, AuditPage
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
 from delayq.client.looking.explain import Explanation

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.messages import PauseOut, Time, pause_out
-from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+from delayq.client.looking.topics import Arriving, TopicState
 from delayq.message import check_topic
 from delayq.policies import Policies, Policy
 from delayq.times import format_instant

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec import UNSET, UnsetType
 
 from delayq.client import handshake
-from delayq.client.audit import AuditPage, By, WantedEntries, audit, one_act
+from delayq.client.audit import By, one_act
 from delayq.client.changing import policies
 from delayq.client.changing.by_key import by_key
 from delayq.client.changing.dead_letters import discard, redrive
 from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
-from delayq.client.changing.policies import Arriving, Paused, PolicyChanged, Resumed, TopicState
+from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.findings.overview import Overview, overview
 from delayq.client.known_routes import KnownRoutes
+from delayq.client.looking.audit import AuditPage, WantedEntries, audit
 from delayq.client.looking.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.looking.dead_groups import DeadGroups, dead_groups
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
@@ -27,6 +28,7 @@ from delayq.client.looking.messages import find, get
 from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.looking.search_by_key import search_of
 from delayq.client.looking.service import RouteState, nodes, routes, stats
+from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
@@ -426,19 +428,19 @@ class Client:
         Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either. Messages are counted now if
         there are 10,000 or fewer in all queues; else, and if not `live`, they are those of the last census.
         """
-        return self._run(policies.topics(self.reading(), match, paused, live=live))
+        return self._run(topics(self.reading(), match, paused, live=live))
 
     def topic(self, name: str, *, live: bool = True) -> TopicState:
         """How a topic is: its route, its policy, whether it is paused, what is held; `live` as in `topics`."""
-        return self._run(policies.topic(self.reading(), name, self._setup.longest_send, live=live))
+        return self._run(topic(self.reading(), name, self._setup.longest_send, live=live))
 
     def arriving(self, match: str) -> list[Arriving] | None:
         """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
-        return self._run(policies.arriving(self.reading(), match, self._setup.longest_send))
+        return self._run(arriving(self.reading(), match, self._setup.longest_send))
 
     def policies(self) -> Policies:
         """All policies, pauses and limits that a resume has left, and their version."""
-        return self._run(policies.read(self.reading()))
+        return self._run(read_policies(self.reading()))
 
     def policy(self, name: str) -> Policy | None:
         """The policy of this name; None: there is none."""

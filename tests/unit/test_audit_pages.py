@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from delayq.client import audit as under_test
-from delayq.client.audit import AuditEntry, WantedEntries, audit
 from delayq.client.known_routes import KnownRoutes
+from delayq.client.looking import audit as under_test
+from delayq.client.looking.audit import AuditEntry, WantedEntries, audit
 from delayq.client.plan import Context
 from delayq.routes import Routes
 from delayq.store.commands import Command

@@ -1,4 +1,4 @@
-"""Pauses and policies of topics, and how topics are by them.
+"""Plans that pause and resume topics, and that put and delete policies.
 
 A change is made in one place and then brought to each queue, of every layout that is listed behind the change: whoever is
 listed later has read it. Once all queues have it nothing is handed out against it, whatever a node knows. Each step may be
@@ -7,7 +7,6 @@ done again, by anybody: what a caller has left half done nodes bring to their qu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,54 +14,35 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import Action, By, entry_of
-from delayq.client.known_routes import name_of_route
-from delayq.client.looking.counting import taken_now_or_before
+from delayq.client.looking.topics import held_of, nodes_arriving
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
-from delayq.message import check_topic
-from delayq.nodes import LINE_AGE, NodeLine, read_nodes
+from delayq.nodes import read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
-from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
+from delayq.policies import MAKER, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
-from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesFull, PoliciesSet, QueueStats
+from delayq.store.commands import ANY, Change, Command, PoliciesFull, PoliciesSet
 from delayq.store.connect.exchange import all_good, as_unknown
-from delayq.store.keys import Layouts, ParkedSet, queue_keys
+from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
 
 __all__ = [
-    "Arriving",
     "Paused",
     "PolicyChanged",
     "Resumed",
-    "TopicState",
-    "arriving",
     "bring",
     "check_wait",
     "delete_policy",
     "pause",
     "paused",
     "put_policy",
-    "read",
     "resume",
-    "topic",
-    "topics",
-]  # fmt: skip
+]
 
 #: How often others may change the policies while this call brings them to the queues.
 TRIES: Final = 10
-#: ms after the longest send by which what a silent node had begun to send has been given up.
-GIVEN_UP: Final = LINE_AGE + 1_000
 #: ms for which a pause is waited for at most.
 LONGEST_WAIT: Final = 60_000
-#: What nodes tell of topics beyond those that they name.
-OTHERS: Final = "*"
-
-
-class Arriving(msgspec.Struct, frozen=True):
-    """A node, and how many messages of what is paused it may yet deliver; None: it has not said that it knows of the pause."""
-
-    node: str
-    in_flight: int | None
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,29 +87,6 @@ class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: int
     changed: bool
-
-
-class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
-
-    `bucket` is what its messages are spent from if its rate is limited; `limit` is why, if that is since a pause, and not the
-    policy. `granted_last_second` is how many workers asked for in the last whole second and got: they ask ahead of what goes.
-    `counts` are its messages by their states, as they were at `as_of` (Unix ms), which is now if there are few messages in all,
-    else when the last census was taken; None: nobody knows yet. While
-    it is paused `arriving` are the nodes from which messages of it may come yet.
-    """
-
-    topic: str
-    route: str | None
-    pause: Pause | None
-    policy: Policy | None
-    bucket: Bucket | None
-    held: int
-    counts: dict[str, int] | None
-    as_of: int | None
-    limit: Limit | None = None
-    granted_last_second: int | None = None
-    arriving: tuple[Arriving, ...] = ()
 
 
 def pause(
@@ -181,22 +138,8 @@ def check_wait(wait: object) -> int:
 def paused(one: Paused, patience: int) -> Plan[Paused]:
     """The same pause with what may arrive yet; `patience` (ms) is the longest that a send takes."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
-    told = [here.in_flight for here in _arriving(lines, now, one.match, one.stored, patience)]
+    told = [here.in_flight for here in nodes_arriving(lines, now, one.match, one.stored, patience)]
     return msgspec.structs.replace(one, in_flight=None if None in told else sum(count or 0 for count in told))
-
-
-def _arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, patience: int) -> Iterable[Arriving]:
-    """The nodes that may deliver messages of topics yet, which are paused since a version."""
-    pattern = compiled(match)
-    for line in read_nodes(lines, now).values():
-        # The longest send of a worker is by its own settings.
-        longest = max((route.send_timeout for route in line.routes if route.send_timeout is not None), default=0)
-        if now - line.seen >= GIVEN_UP + max(patience, longest):
-            continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
-        if line.policies is None or line.policies < version:
-            yield Arriving(line.node, None)
-        elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
-            yield Arriving(line.node, count)
 
 
 def resume(context: Context, match: str, rate: float | None, by: By | None = None) -> Plan[Resumed]:
@@ -209,7 +152,7 @@ def resume(context: Context, match: str, rate: float | None, by: By | None = Non
     if rate is not None:
         limit.check()
     queues = yield from every_queue(context, commands.stats)
-    held = yield from _held(queues.values(), compiled(match).match)
+    held = yield from held_of(queues.values(), compiled(match).match)
 
     def changes(stand: Mapping[str, str]) -> list[Change]:
         wanted = {Pause(match=match).field: "", limit.field: "" if rate is None else limit.text}
@@ -340,98 +283,3 @@ def bring(layouts: Layouts) -> Plan[str]:
         # was lost until they get beyond that.
         all_good((yield [commands.set_policies((), maker=MAKER, beyond=latest)]))
     raise StoreUnavailable("others change the policies all the time")
-
-
-def read(_context: Context) -> Plan[Policies]:
-    """All of them as they stand."""
-    (fields,) = all_good((yield [commands.policies()]))
-    return Policies.read(fields)
-
-
-def arriving(_context: Context, match: str, patience: int) -> Plan[list[Arriving] | None]:
-    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause.
-
-    `patience` (ms) is the longest that a send takes.
-    """
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
-    stand = Policies.read(fields)
-    return list(_arriving(lines, now, match, stand.version, patience)) if match in stand.pauses else None
-
-
-def topic(context: Context, name: str, patience: int, *, live: bool = True) -> Plan[TopicState]:
-    """How a topic is; `live` as in `taken_now_or_before`."""
-    check_topic(name)
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
-    stand = Policies.read(fields)
-    queues = yield from every_queue(context, commands.stats)
-    held = yield from _held(queues.values(), lambda one: one == name)
-    known = yield from taken_now_or_before(queues, name, live=live)
-    state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known, now)
-    if state.bucket is not None:
-        spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
-        state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
-    if state.pause is not None:
-        state = msgspec.structs.replace(state, arriving=tuple(_arriving(lines, now, name, stand.version, patience)))
-    return state
-
-
-def topics(
-    context: Context, match: str = "*", paused: bool | None = None, *, live: bool = True
-) -> Plan[list[TopicState]]:
-    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name.
-
-    Those that the pattern covers, and that are `paused` or not.
-    """
-    fits = compiled(check_pattern(match)).match
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
-    stand, nodes = Policies.read(fields), read_nodes(lines, now)
-    queues = yield from every_queue(context, commands.stats)
-    held = yield from _held(queues.values(), fits)
-    known = yield from taken_now_or_before(queues, live=live)
-    named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
-    names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
-    names.update(topic for one in known or () for topic in one.topics if topic != REST)
-    return [
-        _state(stand, name, _route_name(context, nodes, name), held, known, now)
-        for name in sorted(names)
-        if fits(name) and paused in (None, stand.pause(name) is not None)
-    ]
-
-
-def _route_name(context: Context, nodes: Mapping[str, NodeLine], topic: str) -> str | None:
-    return name_of_route(topic, nodes.values(), context.routes.own)
-
-
-def _state(
-    stand: Policies, topic: str, route: str | None, held: Mapping[str, int], known: Sequence[Census] | None, now: int
-) -> TopicState:
-    counts: Counter[str] = Counter()
-    for one in known or ():
-        if topic not in one.topics and REST in one.topics:  # it may be among those
-            known = None
-            break
-        for state, tally in one.topics.get(topic, {}).items():
-            counts[state] += tally.messages
-    bucket, limit = stand.bucket(topic), stand.limit(topic)
-    return TopicState(
-        topic=topic,
-        route=route,
-        pause=stand.pause(topic),
-        policy=stand.policy(topic),
-        bucket=bucket,
-        limit=limit if limit is not None and limit.bucket == bucket else None,
-        held=held.get(topic, 0),
-        counts=None if known is None else dict(sorted(counts.items())),
-        as_of=None if known is None else min((one.began for one in known), default=now),
-    )
-
-
-def _held(queues: Iterable[QueueStats], wanted: Callable[[str], object]) -> Plan[Counter[str]]:
-    """How many messages at most are held, by their topics."""
-    sets = [(one.queue, topic) for one in queues for topic in one.held_topics if wanted(topic)]
-    found: Counter[str] = Counter()
-    asked = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets]
-    counts = all_good((yield asked)) if asked else []
-    for (_, topic), count in zip(sets, counts, strict=True):
-        found[topic] += count
-    return found

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from delayq.client.audit import ended_by
+from delayq.client.looking.audit import ended_by
 from delayq.client.looking.explain import explain_parked
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.codec import CorruptRecord
@@ -30,7 +30,6 @@ __all__ = [
     "mark_held",
     "topic_of",
 ]
-
 
 #: Messages of a queue that `find` returns at most.
 FIND_LIMIT: Final = 1_000

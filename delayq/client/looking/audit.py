@@ -1,0 +1,282 @@
+"""A plan that reads the audit, the newest entry first.
+
+Entries are ordered by time, by their number within a millisecond and by queue. A token names an entry in this order, and the
+next page begins behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from delayq.client.audit import ACTIONS
+from delayq.client.looking.tokens import read_token, token_of
+from delayq.client.plan import Context, Plan
+from delayq.errors import InvalidMessage
+from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
+from delayq.patterns import check_pattern, compiled
+from delayq.store import commands
+from delayq.store.commands import Audited, AuditedMessage, Found
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import AUDIT, Layout, queue_keys
+
+__all__ = ["AuditEntry", "AuditPage", "WantedEntries", "audit", "check_span", "ended_by"]
+
+#: Entries that a stream is asked for at first, and at most: each may tell of 500 messages, so more only while few are told of.
+#: And those that a page looks at, about.
+STEP: Final = 8
+MOST_STEP: Final = 64
+FEW: Final = 2_000
+MOST_LOOKS: Final = 5_000
+#: The stream of the whole, among those of the queues.
+WHOLE: Final = -1
+#: Entries that are looked at for who ended an id, and by how many ms they may be apart from its end: a script reads the
+#: clock when it has begun.
+LOOK: Final = 50
+APART: Final = 20
+#: By how many ms the clocks of Redis and of whoever acts may be apart, and acts that a token knows.
+SKEW: Final = 10_000
+MOST_ACTS: Final = 50
+#: Messages that one entry of a page names.
+MOST_NAMED: Final = 500
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """A change by hand, and the queue of its messages (None: it concerned the whole, or messages of several)."""
+
+    queue: int | None
+    change: Audited
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """Entries, the newest first, and the token of the next page (None: this is the last)."""
+
+    entries: list[AuditEntry]
+    next_token: str | None
+
+
+def check_span(first: str, since: int | None, last: str, until: int | None) -> None:
+    """Raise InvalidMessage for a time that makes no sense, by the names of its beginning and its end."""
+    for field, at in ((first, since), (last, until)):
+        if at is not None and not 0 <= at <= MAX_DUE:
+            raise InvalidMessage(field, "lies out of the times that there are")
+    if since is not None and until is not None and until <= since:
+        raise InvalidMessage(last, f"is not later than {first}")
+
+
+class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries. Of one that concerns messages only those are told that are wanted.
+
+    `topic` is a pattern with `*` and `?`; `key` a business key; `actor` a name, or the id of a key; `action` one of `ACTIONS`;
+    they were made from `since` on and before `until` (Unix ms). None stands for any. `may` says of which topics somebody may
+    know (None: of all, and of the whole).
+    """
+
+    id: str | None = None
+    key: str | None = None
+    topic: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    since: int | None = None
+    until: int | None = None
+    may: Callable[[str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            msgspec.structs.force_setattr(self, name, given_instant(name, getattr(self, name)))
+
+    def check(self, limits: Limits) -> None:
+        """Raise InvalidMessage for the first field that makes no sense."""
+        if self.id is not None:
+            check_id(self.id)
+        if self.key is not None:
+            check_key(self.key, limits, "key")
+        if self.topic is not None:
+            check_pattern(self.topic, "topic")
+        if self.actor == "":
+            raise InvalidMessage("actor", "is empty; leave it out for anybody")
+        if self.action is not None and self.action not in ACTIONS:
+            raise InvalidMessage("action", f"{self.action!r} is none of {', '.join(ACTIONS)}")
+        check_span("since", self.since, "until", self.until)
+
+    @property
+    def asked(self) -> WantedEntries:
+        """What a token is for: the times may be others."""
+        return msgspec.structs.replace(self, since=None, until=None, may=None)
+
+    def of(self, change: Audited) -> Audited | None:
+        """What is wanted of a change; None if nothing is."""
+        if self.actor not in (None, change.actor, change.key) or self.action not in (None, change.action):
+            return None
+        if not change.messages:
+            of_messages = self.id is not None or self.key is not None or self.topic is not None
+            return change if self.may is None and not of_messages else None
+        messages = tuple(one for one in change.messages if self._takes(one))
+        if not messages:
+            return None
+        of_all = self.id is None and self.key is None and self.topic is None and self.may is None
+        return msgspec.structs.replace(change, messages=messages, count=change.count if of_all else len(messages))
+
+    def _takes(self, one: AuditedMessage) -> bool:
+        if self.id is not None and one.id != self.id and not (Layout.has_suffix(one.id) and one.id[:-5] == self.id):
+            return False
+        if self.key is not None and self.key not in one.keys:
+            return False
+        if self.topic is not None and not _compiled(self.topic).match(one.topic):
+            return False
+        return self.may is None or self.may(one.topic)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return compiled(pattern)
+
+
+class _Place(NamedTuple):
+    """Of an entry, in the order of all."""
+
+    at: int
+    number: int
+    queue: int
+
+
+class _Behind(NamedTuple):
+    """Behind which entry a page begins, and the acts that were told before, of which other queues may have older entries."""
+
+    at: int
+    number: int
+    queue: int
+    acts: tuple[str, ...] = ()
+
+
+class _Taken:
+    """The entries of a page. What several queues have of one act is one of them."""
+
+    def __init__(self, wanted: WantedEntries, told: Iterable[str]) -> None:
+        self.entries: list[AuditEntry] = []
+        self._wanted = wanted
+        self._told = dict.fromkeys(told)
+        self._of_acts: dict[str, int] = {}
+
+    def take(self, place: _Place, change: Audited, *, more: bool) -> None:
+        """Take an entry if it is wanted; without `more` only what belongs to an act that is here."""
+        act = f"{change.act} {change.actor} {change.key}" if change.act else ""  # nobody has a part in another's act
+        at = self._of_acts.get(act)
+        if act in self._told or (at is None and not more):
+            return
+        if (shown := self._wanted.of(change)) is None:
+            return
+        entry = AuditEntry(None if place.queue == WHOLE else place.queue, shown)
+        if at is not None:
+            self.entries[at] = _together(self.entries[at], entry)
+            return
+        if act:
+            self._of_acts[act] = len(self.entries)
+        self.entries.append(entry)
+
+    def began(self) -> int | None:
+        """When the oldest act of the page began, about (Unix ms); None if there is none."""
+        return min((began - SKEW for act in self._of_acts if (began := _began(act)) is not None), default=None)
+
+    def behind(self, place: _Place) -> _Behind:
+        """Where the next page begins. Of many acts it knows those that began first: these may have entries for longest."""
+        acts = sorted((_began(act) or 0, act) for act in (*self._told, *self._of_acts))
+        return _Behind(*place, tuple(act for began, act in acts if began - SKEW <= place.at)[:MOST_ACTS])
+
+
+def _began(act: str) -> int | None:
+    text = act.partition("-")[0]
+    return int(text) if text.isdigit() else None
+
+
+def _together(newer: AuditEntry, older: AuditEntry) -> AuditEntry:
+    """Two entries of one act as one."""
+    one, other = newer.change, older.change
+    details = [other.detail] if older.queue is None and other.detail else [other.detail, one.detail]
+    return AuditEntry(
+        newer.queue if newer.queue == older.queue else None,
+        msgspec.structs.replace(
+            one,
+            messages=(*one.messages, *other.messages)[:MOST_NAMED],
+            detail="\n".join(dict.fromkeys(filter(None, details))),
+            count=one.count + other.count,
+            since=min(one.since, other.since),
+        ),
+    )
+
+
+def audit(
+    context: Context, limit: int, token: str | None = None, wanted: WantedEntries | None = None
+) -> Plan[AuditPage]:
+    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises InvalidMessage and StoreError."""
+    wanted = wanted if wanted is not None else WantedEntries()
+    wanted.check(context.limits)
+    if limit < 1:
+        raise InvalidMessage("limit", "is at least 1")
+    oldest = "-" if wanted.since is None else str(wanted.since)
+    before = "+" if wanted.until is None else f"({wanted.until}-0"
+    begin = None if token is None else read_token(token, wanted.asked, _Behind)
+    behind = None if begin is None else _Place(*begin[:3])
+    queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]
+    taken = _Taken(wanted, () if begin is None else begin.acts)
+    full: _Place | None = None  # where the page has ended; behind it only the rest of its acts is looked for
+    looked, step = 0, STEP
+    while looked < MOST_LOOKS:
+        asked = [commands.audited(_stream(queue), step, _newest(queue, behind) or before, oldest) for queue in queues]
+        pages = dict(zip(queues, all_good((yield asked)), strict=True))
+        found = sorted(_placed(pages), reverse=True)
+        # What lies behind the last entry of a stream that has more may not be next.
+        known_to = max(
+            (_Place(page[-1].at, page[-1].number, queue) for queue, page in pages.items() if len(page) == step),
+            default=None,
+        )
+        for place, change in found:
+            if known_to is not None and place < known_to:
+                break
+            behind, looked = place, looked + 1
+            taken.take(place, change, more=full is None)
+            if full is None and len(taken.entries) == limit:
+                full = place
+        began = taken.began()
+        if full is not None and (known_to is None or began is None or known_to.at < began):
+            return AuditPage(taken.entries, token_of(taken.behind(full), wanted.asked))
+        if known_to is None:
+            return AuditPage(taken.entries, None)
+        queues = [queue for queue, page in pages.items() if page]
+        told = sum(len(one.messages) for page in pages.values() for one in page)
+        step = min(2 * step, MOST_STEP) if told < FEW else STEP
+    assert behind is not None
+    return AuditPage(taken.entries, token_of(taken.behind(full or behind), wanted.asked))
+
+
+def _stream(queue: int) -> str:
+    return AUDIT if queue == WHOLE else queue_keys(queue).audit
+
+
+def _newest(queue: int, behind: _Place | None) -> str:
+    """The id of an entry from which on a stream is behind a place."""
+    if behind is None:
+        return ""
+    return f"{'' if queue < behind.queue else '('}{behind.at}-{behind.number}"
+
+
+def _placed(pages: dict[int, list[Audited]]) -> Iterator[tuple[_Place, Audited]]:
+    for queue, page in pages.items():
+        for one in page:
+            yield _Place(one.at, one.number, queue), one
+
+
+def ended_by(found: Found) -> Plan[Found]:
+    """A message that was ended by hand, with who did it, if that was written down."""
+    assert found.ended is not None
+    stream = queue_keys(found.queue).audit
+    # The entry of an act that takes a while is as old as its last change.
+    (entries,) = yield [commands.audited_from(stream, LOOK, str(found.ended - APART))]
+    for entry in entries if isinstance(entries, list) else ():
+        if entry.since <= found.ended + APART and any(one.id == found.id for one in entry.messages):
+            return msgspec.structs.replace(found, ended_by=entry.actor)
+    return found

@@ -1,0 +1,169 @@
+"""Plans that read topics: what applies to them, and which nodes may still deliver messages of a paused one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from delayq.client.known_routes import name_of_route
+from delayq.client.looking.counting import taken_now_or_before
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.message import check_topic
+from delayq.nodes import LINE_AGE, NodeLine, read_nodes
+from delayq.patterns import check_pattern, compiled
+from delayq.policies import Bucket, Limit, Pause, Policies, Policy
+from delayq.store import commands
+from delayq.store.commands import REST, Census, QueueStats
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import ParkedSet, queue_keys
+
+__all__ = ["Arriving", "TopicState", "arriving", "held_of", "nodes_arriving", "read_policies", "topic", "topics"]
+
+#: ms after the longest send by which what a silent node had begun to send has been given up.
+GIVEN_UP: Final = LINE_AGE + 1_000
+#: What nodes tell of topics beyond those that they name.
+OTHERS: Final = "*"
+
+
+class Arriving(msgspec.Struct, frozen=True):
+    """A node, and how many messages of what is paused it may yet deliver; None: it has not said that it knows of the pause."""
+
+    node: str
+    in_flight: int | None
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
+
+    `bucket` is what its messages are spent from if its rate is limited; `limit` is why, if that is since a pause, and not the
+    policy. `granted_last_second` is how many workers asked for in the last whole second and got: they ask ahead of what goes.
+    `counts` are its messages by their states, as they were at `as_of` (Unix ms), which is now if there are few messages in all,
+    else when the last census was taken; None: nobody knows yet. While
+    it is paused `arriving` are the nodes from which messages of it may come yet.
+    """
+
+    topic: str
+    route: str | None
+    pause: Pause | None
+    policy: Policy | None
+    bucket: Bucket | None
+    held: int
+    counts: dict[str, int] | None
+    as_of: int | None
+    limit: Limit | None = None
+    granted_last_second: int | None = None
+    arriving: tuple[Arriving, ...] = ()
+
+
+def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, patience: int) -> Iterable[Arriving]:
+    """The nodes that may deliver messages of topics yet, which are paused since a version."""
+    pattern = compiled(match)
+    for line in read_nodes(lines, now).values():
+        # The longest send of a worker is by its own settings.
+        longest = max((route.send_timeout for route in line.routes if route.send_timeout is not None), default=0)
+        if now - line.seen >= GIVEN_UP + max(patience, longest):
+            continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
+        if line.policies is None or line.policies < version:
+            yield Arriving(line.node, None)
+        elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
+            yield Arriving(line.node, count)
+
+
+def read_policies(_context: Context) -> Plan[Policies]:
+    """All of them as they stand."""
+    (fields,) = all_good((yield [commands.policies()]))
+    return Policies.read(fields)
+
+
+def arriving(_context: Context, match: str, patience: int) -> Plan[list[Arriving] | None]:
+    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause.
+
+    `patience` (ms) is the longest that a send takes.
+    """
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand = Policies.read(fields)
+    return list(nodes_arriving(lines, now, match, stand.version, patience)) if match in stand.pauses else None
+
+
+def topic(context: Context, name: str, patience: int, *, live: bool = True) -> Plan[TopicState]:
+    """How a topic is; `live` as in `taken_now_or_before`."""
+    check_topic(name)
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand = Policies.read(fields)
+    queues = yield from every_queue(context, commands.stats)
+    held = yield from held_of(queues.values(), lambda one: one == name)
+    known = yield from taken_now_or_before(queues, name, live=live)
+    state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known, now)
+    if state.bucket is not None:
+        spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
+        state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
+    if state.pause is not None:
+        state = msgspec.structs.replace(
+            state, arriving=tuple(nodes_arriving(lines, now, name, stand.version, patience))
+        )
+    return state
+
+
+def topics(
+    context: Context, match: str = "*", paused: bool | None = None, *, live: bool = True
+) -> Plan[list[TopicState]]:
+    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name.
+
+    Those that the pattern covers, and that are `paused` or not.
+    """
+    fits = compiled(check_pattern(match)).match
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand, nodes = Policies.read(fields), read_nodes(lines, now)
+    queues = yield from every_queue(context, commands.stats)
+    held = yield from held_of(queues.values(), fits)
+    known = yield from taken_now_or_before(queues, live=live)
+    named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
+    names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
+    names.update(topic for one in known or () for topic in one.topics if topic != REST)
+    return [
+        _state(stand, name, _route_name(context, nodes, name), held, known, now)
+        for name in sorted(names)
+        if fits(name) and paused in (None, stand.pause(name) is not None)
+    ]
+
+
+def _route_name(context: Context, nodes: Mapping[str, NodeLine], topic: str) -> str | None:
+    return name_of_route(topic, nodes.values(), context.routes.own)
+
+
+def _state(
+    stand: Policies, topic: str, route: str | None, held: Mapping[str, int], known: Sequence[Census] | None, now: int
+) -> TopicState:
+    counts: Counter[str] = Counter()
+    for one in known or ():
+        if topic not in one.topics and REST in one.topics:  # it may be among those
+            known = None
+            break
+        for state, tally in one.topics.get(topic, {}).items():
+            counts[state] += tally.messages
+    bucket, limit = stand.bucket(topic), stand.limit(topic)
+    return TopicState(
+        topic=topic,
+        route=route,
+        pause=stand.pause(topic),
+        policy=stand.policy(topic),
+        bucket=bucket,
+        limit=limit if limit is not None and limit.bucket == bucket else None,
+        held=held.get(topic, 0),
+        counts=None if known is None else dict(sorted(counts.items())),
+        as_of=None if known is None else min((one.began for one in known), default=now),
+    )
+
+
+def held_of(queues: Iterable[QueueStats], wanted: Callable[[str], object]) -> Plan[Counter[str]]:
+    """How many messages at most are held, by their topics."""
+    sets = [(one.queue, topic) for one in queues for topic in one.held_topics if wanted(topic)]
+    found: Counter[str] = Counter()
+    asked = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets]
+    counts = all_good((yield asked)) if asked else []
+    for (_, topic), count in zip(sets, counts, strict=True):
+        found[topic] += count
+    return found
