@@ -101,7 +101,7 @@ _SOURCE = (
     ),
     Planted(
         "a client that stays at a server that became a replica",
-        "delayq/store/connect/peer.py",
+        "delayq/store/connect/server_state.py",
         "if _WRONG_SERVER.search(text):",
         "if False:",
         ("tests/store/test_wrong_server.py::test_a_call_follows_the_name_at_once",),
@@ -109,7 +109,7 @@ _SOURCE = (
     ),
     Planted(
         "a client that keeps the other connections to a server that became a replica",
-        "delayq/store/connect/peer.py",
+        "delayq/store/connect/server_state.py",
         "return self._moves != self._server.moves",
         "return False",
         ("tests/store/test_wrong_server.py::test_connections_that_are_in_use_or_subscribed_are_left_too",),
@@ -253,7 +253,7 @@ _SOURCE = (
     ),
     Planted(
         "scripts without a deadline",
-        "delayq/store/connect/peer.py",
+        "delayq/store/connect/server_state.py",
         'return "" if self._ahead is None else',
         'return "" if True else',
         ("tests/store/test_deadlines.py",),

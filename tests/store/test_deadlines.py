@@ -11,8 +11,8 @@ from delayq.clock import SystemClock
 from delayq.errors import NotDone, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Change, Command
-from delayq.store.connect import peer
-from delayq.store.connect.peer import Peer
+from delayq.store.connect import server_state
+from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from tests.support.proxy import FaultProxy
@@ -60,7 +60,7 @@ def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, mon
     fill(q)
     before = everything(q)
     with monkeypatch.context() as late:
-        late.setattr(Peer, "deadline", lambda _peer: 1)
+        late.setattr(ServerState, "deadline", lambda _state: 1)
         with pytest.raises(NotDone, match="too late"):
             q.run(CHANGES[name](q))
     assert everything(q) == before
@@ -70,10 +70,10 @@ def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, mon
 
 def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal says what time it is there, and the call is sent once more."""
-    deadline = Peer.deadline
+    deadline = ServerState.deadline
     refused: list[int] = []
 
-    def behind(one: Peer) -> Any:
+    def behind(one: ServerState) -> Any:
         """As if the server were an hour ahead of what was known."""
         if not refused:
             refused.append(1)
@@ -81,7 +81,7 @@ def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypa
             one._ahead -= HOUR
         return deadline(one)
 
-    monkeypatch.setattr(Peer, "deadline", behind)
+    monkeypatch.setattr(ServerState, "deadline", behind)
     assert q.schedule(row("a", at=90_000)).others == {}
     assert q.state().queue == {"a": 90_000}
     assert q.cancel("a") == ["cancelled"]
@@ -126,7 +126,7 @@ def abandon(q: Queue, proxy: FaultProxy, beside: Queue) -> None:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a clock said is good for an hour, so that a line is held before a change, and not before a question."""
-    monkeypatch.setattr(peer, "ASK_EVERY", HOUR)
+    monkeypatch.setattr(server_state, "ASK_EVERY", HOUR)
 
 
 @pytest.mark.usefixtures("fresh")
@@ -140,7 +140,7 @@ def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
     """A deadline by what the clock said long ago may be too late."""
     q, proxy, beside = cut
     q.schedule(row("a", at=90_000))
-    monkeypatch.setattr(peer, "ASK_EVERY", 0)
+    monkeypatch.setattr(server_state, "ASK_EVERY", 0)
     proxy.hold()
     give_up_after(q.store, SOON)
     with pytest.raises(NotDone):
@@ -174,13 +174,13 @@ def test_what_may_have_run_before_is_unknown_though_the_repetition_is_refused(
     q, proxy, beside = cut
     q.schedule(row("a", at=90_000))
     proxy.drop_reply("cancel")
-    refuse = Peer.deadline
+    refuse = ServerState.deadline
 
-    def only_the_first(one: Peer) -> Any:
+    def only_the_first(one: ServerState) -> Any:
         return refuse(one) if not proxy.dropped else 1
 
     with pytest.MonkeyPatch.context() as late:
-        late.setattr(Peer, "deadline", only_the_first)
+        late.setattr(ServerState, "deadline", only_the_first)
         with pytest.raises(StoreUnavailable) as unknown:
             q.cancel("a")
     assert not isinstance(unknown.value, NotDone)

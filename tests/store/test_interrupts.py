@@ -20,7 +20,7 @@ from delayq import Client, Message, Settings, StoreUnavailable, codec, json_text
 from delayq.message import Limits
 from delayq.store import commands
 from delayq.store.commands import plain
-from delayq.store.connect import peer
+from delayq.store.connect import server_state
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Semaphore
 from delayq.store.keys import queue_keys
@@ -205,11 +205,11 @@ def test_places_that_were_lost_are_found_again() -> None:
     for _ in range(5):
         free.acquire()  # its lease is lost at once, as by an exception right behind this line
     leases = [free.acquire(), free.acquire()]
-    with pytest.raises(peer.Fault):
+    with pytest.raises(server_state.Fault):
         free.acquire()
     free.release(leases.pop())
     leases.append(free.acquire())
-    with pytest.raises(peer.Fault):
+    with pytest.raises(server_state.Fault):
         free.acquire()
 
 
@@ -223,7 +223,7 @@ def test_hiredis_gets_no_numbers(valkey: ServerUnderTest, monkeypatch: pytest.Mo
         return whole
 
     real = hiredis.pack_command
-    monkeypatch.setattr(peer, "pack_command", pack)
+    monkeypatch.setattr(server_state, "pack_command", pack)
     monkeypatch.setattr("redis.connection.hiredis.pack_command", pack)
     with closing(Store(valkey.url.replace("/0", "/3"), timeout=PATIENCE)) as store:
         store.run(schedule_command(queue_keys(0), row("a", at=20_000), now=1))

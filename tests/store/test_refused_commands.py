@@ -14,7 +14,7 @@ from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Census, Change, Command, Known, Retention
 from delayq.store.connect.exchange import Exchange
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
 from delayq.store.keys import following, queue_keys
 from tests.support.proxy import FaultProxy
@@ -417,7 +417,7 @@ def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
 
 def test_what_was_sent_where_nobody_has_logged_in_did_not_run() -> None:
     """On Redis 7.0 a connection without a password is made, and its first command is refused."""
-    exchange = Exchange([commands.layout(4)], Peer(1.0))
+    exchange = Exchange([commands.layout(4)], ServerState(1.0))
     again = True
     while again:
         assert list(exchange.to_send())

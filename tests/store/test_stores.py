@@ -30,8 +30,8 @@ from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import Connection, Server
 from delayq.store.connect.exchange import AHEAD
-from delayq.store.connect.peer import Fault
 from delayq.store.connect.sentinel import Primary
+from delayq.store.connect.server_state import Fault
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK, Wakes
 from delayq.store.keys import queue_keys
@@ -553,13 +553,13 @@ def test_after_a_fork_a_store_is_whole_before_another_thread_goes_on_with_it(val
     class Watched(Store):
         def __setattr__(self, name: str, value: Any) -> None:
             if name == "_process" and hasattr(self, "_process"):
-                seen.append((self._peer.idle[:], self._free is not parents))
+                seen.append((self._state.idle[:], self._free is not parents))
             super().__setattr__(name, value)
 
     seen: list[Any] = []
     store = Watched(valkey.url, timeout=PATIENCE)
     store.run(echo("x"))
-    parents, idle = store._free, store._peer.idle[:]
+    parents, idle = store._free, store._state.idle[:]
     vars(store)["_process"] = 0  # as in a child
     assert store.run(echo("y")) == "y"
     assert seen == [([], True)]
@@ -618,7 +618,7 @@ async def test_tasks_share_a_few_connections_and_a_cancelled_one_leaves_no_reply
     store = AsyncStore(valkey.url, timeout=PATIENCE, connections=most)
     texts = [f"text {number}" for number in range(200)]
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
-    assert len(store._peer.idle) <= most
+    assert len(store._state.idle) <= most
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply))

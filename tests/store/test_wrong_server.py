@@ -15,7 +15,7 @@ from delayq.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Command, Kept, plain
 from delayq.store.connect.exchange import Exchange, translate
-from delayq.store.connect.peer import Peer, WrongServer, read_error
+from delayq.store.connect.server_state import ServerState, WrongServer, read_error
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.targets import open_target
@@ -205,7 +205,9 @@ def test_a_stream_target_follows_the_name(moving: MovingName, bounded: bool) -> 
 
 def exchange(*texts: str, script: str = "") -> Exchange:
     """Commands that were sent, and the replies to them."""
-    sent = Exchange([Command(script, ("{q}k",), ("x#1",), bytes) if script else write() for _ in texts], Peer(1.0))
+    sent = Exchange(
+        [Command(script, ("{q}k",), ("x#1",), bytes) if script else write() for _ in texts], ServerState(1.0)
+    )
     b"".join(sent.to_send())
     for text in texts:
         sent.answered(read_error(text) if text.isupper() else b"1")
@@ -220,7 +222,7 @@ def test_what_an_owner_sends_is_not_sent_again_though_it_did_not_run() -> None:
 
 
 def test_a_connection_that_breaks_while_the_rest_is_read_leaves_only_that_unknown() -> None:
-    sent = Exchange([write(), write()], Peer(1.0))
+    sent = Exchange([write(), write()], ServerState(1.0))
     b"".join(sent.to_send())
     sent.answered(read_error("READONLY no"))
     assert not sent.broke(redis.exceptions.TimeoutError("slow"))

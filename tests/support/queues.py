@@ -83,12 +83,12 @@ def give_up_after(caller: Any, seconds: float) -> None:
     So only what is to be given up has a short time-out: on a busy machine what must succeed may take longer.
     """
     store: Any = caller.store if isinstance(caller, AsyncRunner) else caller
-    store._peer._timeout = int(seconds * 1000)
+    store._state._timeout = int(seconds * 1000)
     store._free._timeout = seconds
     store._server._factory.connection_kwargs["socket_timeout"] = seconds
     if isinstance(caller, AsyncRunner):
         store._server._timeout = seconds
-    for one in store._peer.idle:
+    for one in store._state.idle:
         if isinstance(caller, AsyncRunner):
             one._timeout = seconds
         else:

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from delayq.errors import StoreUnavailable
-from delayq.store.connect.peer import packed
+from delayq.store.connect.server_state import packed
 from delayq.store.connect.threads import Connection, Wakes
 
 PING = packed("PING")

@@ -10,18 +10,18 @@ from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.async_sentinel import ask
-from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
+from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
 from delayq.store.connect.exchange import outdates
-from delayq.store.connect.peer import Fault, Peer
+from delayq.store.connect.server_state import Fault, ServerState
 
 __all__ = ["AsyncCluster", "drop_idle"]
 
 
-async def drop_idle(peer: Peer) -> None:
+async def drop_idle(state: ServerState) -> None:
     """Close the connections to a server that nobody uses just now."""
-    while (connection := peer.lend()) is not None:
+    while (connection := state.lend()) is not None:
         await connection.close()
 
 
@@ -34,7 +34,7 @@ class AsyncCluster:
         self._connections = connections
         self._clock = SystemClock()
         self._slots = SlotMap(address.nodes)
-        self._servers: dict[Node, tuple[Server, Peer]] = {}
+        self._servers: dict[Node, tuple[Server, ServerState]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -44,17 +44,17 @@ class AsyncCluster:
         self._turn = 0
         self._process = os.getpid()  # last: another thread that sees it goes on with what is here
 
-    def _server(self, node: Node) -> tuple[Server, Peer]:
+    def _server(self, node: Node) -> tuple[Server, ServerState]:
         found = self._servers.get(node)
         if found is None:
-            made = Server(self._address.url_of(node), self._timeout), Peer(self._timeout)
+            made = Server(self._address.url_of(node), self._timeout), ServerState(self._timeout)
             found = self._servers.setdefault(node, made)
         return found
 
     @property
-    def peers(self) -> list[Peer]:
+    def states(self) -> list[ServerState]:
         """The servers that it has talked to."""
-        return [peer for _, peer in list(self._servers.values())]
+        return [state for _, state in list(self._servers.values())]
 
     async def run_many(
         self, commands: Iterable[Command[Any]], durability: Durability | None, until: float
@@ -62,87 +62,89 @@ class AsyncCluster:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._begin()
-        spread = Spread(commands, self._slots, durability, until)
+        exchange = ClusterExchange(commands, self._slots, durability, until)
         try:
             lease = await self._free.acquire()
         except Fault as fault:
-            return spread.give_up(fault.error)
+            return exchange.give_up(fault.error)
         try:
             if not self._slots.primaries and (unknown := await self._refresh()) is not None:
-                return spread.give_up(unknown)
+                return exchange.give_up(unknown)
             end = self._clock.monotonic() + self._timeout * 1000
-            await self._round(spread)
-            while spread.waiting and self._clock.monotonic() < end and (seconds := spread.next_round()) is not None:
+            await self._round(exchange)
+            while exchange.waiting and self._clock.monotonic() < end and (seconds := exchange.next_round()) is not None:
                 if seconds:
                     await pause(seconds)
-                if spread.stale:
-                    spread.stale = False
-                    await self._refresh(spread.trouble)
-                await self._round(spread)
-            if spread.stale:
-                await self._refresh(spread.trouble)
-            return spread.result()
+                if exchange.stale:
+                    exchange.stale = False
+                    await self._refresh(exchange.trouble)
+                await self._round(exchange)
+            if exchange.stale:
+                await self._refresh(exchange.trouble)
+            return exchange.result()
         finally:
-            for link in spread.links.values():
+            for link in exchange.links.values():
                 if link.waiting or link.connection.outdated:
                     await link.connection.close()
                 else:
-                    link.peer.idle.append(link.connection)
+                    link.state.idle.append(link.connection)
             self._free.release(lease)
 
-    async def _round(self, spread: Spread) -> None:
-        for node, routed in spread.to_send():
-            link = spread.links.get(node) or await self._open(spread, node, routed)
+    async def _round(self, exchange: ClusterExchange) -> None:
+        for node, routed in exchange.to_send():
+            link = exchange.links.get(node) or await self._open(exchange, node, routed)
             if link is None:
                 continue
             try:
                 for packed in link.to_send(routed):
                     await link.connection.send(packed)
                     while link.full:
-                        await self._receive(spread, link)
+                        await self._receive(exchange, link)
             except Fault as fault:
-                await self._lose(spread, link, fault.error)
-        for _ in range(BARRIERS if spread.durability is not None else 1):
-            await self._each(spread, self._send_rest)
-            await self._each(spread, self._drain)
+                await self._lose(exchange, link, fault.error)
+        for _ in range(BARRIERS if exchange.durability is not None else 1):
+            await self._each(exchange, self._send_rest)
+            await self._each(exchange, self._drain)
 
-    async def _each(self, spread: Spread, step: Callable[[Spread, PrimaryLink], Awaitable[None]]) -> None:
-        for link in list(spread.links.values()):
+    async def _each(
+        self, exchange: ClusterExchange, step: Callable[[ClusterExchange, PrimaryLink], Awaitable[None]]
+    ) -> None:
+        for link in list(exchange.links.values()):
             try:
-                await step(spread, link)
+                await step(exchange, link)
             except Fault as fault:
-                await self._lose(spread, link, fault.error)
+                await self._lose(exchange, link, fault.error)
 
-    async def _send_rest(self, _spread: Spread, link: PrimaryLink) -> None:
+    async def _send_rest(self, _spread: ClusterExchange, link: PrimaryLink) -> None:
         if packet := link.rest():
             await link.connection.send(packet)
 
-    async def _drain(self, spread: Spread, link: PrimaryLink) -> None:
+    async def _drain(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
         while link.waiting:
-            await self._receive(spread, link)
+            await self._receive(exchange, link)
         if link.wrong is not None:
             raise Fault(link.wrong)
 
-    async def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
-        server, peer = self._server(node)
+    async def _open(self, exchange: ClusterExchange, node: Node, routed: Routed) -> PrimaryLink | None:
+        server, state = self._server(node)
         try:
-            connection = peer.lend() or await server.connect()
+            connection = state.lend() or await server.connect()
         except Fault as fault:
-            spread.unreachable(node, routed, fault.error)
+            exchange.unreachable(node, routed, fault.error)
             return None
-        connection.until = spread.until
-        link = spread.links[node] = PrimaryLink(node, connection, peer, spread.durability)
+        connection.until = exchange.until
+        link = exchange.links[node] = PrimaryLink(node, connection, state, exchange.durability)
         return link
 
-    async def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
+    async def _lose(self, exchange: ClusterExchange, link: PrimaryLink, error: Exception) -> None:
         if outdates(error):
             self._server(link.node)[0].outdate()
         await link.connection.close()
-        await drop_idle(link.peer)
-        spread.lost(link, error)
+        await drop_idle(link.state)
+        exchange.lost(link, error)
 
-    async def _receive(self, spread: Spread, link: PrimaryLink) -> None:
-        if (again := spread.answered(link, await link.connection.receive())) is not None:
+    async def _receive(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
+        if (again := exchange.answered(link, await link.connection.receive())) is not None:
             await link.connection.send(again)
 
     async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:

@@ -9,7 +9,7 @@ import redis
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.event_loop import Connection, Semaphore, Server
 from delayq.store.connect.exchange import reason_of
-from delayq.store.connect.peer import Fault, packed
+from delayq.store.connect.server_state import Fault, packed
 
 __all__ = ["AsyncPrimary", "ask"]
 

@@ -24,7 +24,7 @@ from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
 from delayq.store.connect.exchange import Exchange, all_good, outdates, single
-from delayq.store.connect.peer import Fault, Peer, WrongServer
+from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 
 __all__ = ["AsyncBegun", "AsyncStore"]
 
@@ -71,7 +71,7 @@ class AsyncStore:
             if where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
             self._server = self._primary or Server(url, timeout)
-            self._peer = Peer(timeout)
+            self._state = ServerState(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._free = Semaphore(connections, timeout)
@@ -108,9 +108,9 @@ class AsyncStore:
         if self._cluster is not None:
             return await self._cluster.run_many(commands, durability, until)
         if durability is None:
-            exchange = Exchange(commands, self._peer, until)
+            exchange = Exchange(commands, self._state, until)
         else:
-            exchange = DurableExchange(commands, self._peer, durability, until)
+            exchange = DurableExchange(commands, self._state, durability, until)
         return await self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
@@ -133,7 +133,7 @@ class AsyncStore:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return AsyncBegun(None, answers=await self._run_until(until, commands))
-        exchange = Exchange(commands, self._peer, until)
+        exchange = Exchange(commands, self._state, until)
         begun = AsyncBegun(exchange)
         try:
             begun.connection = await self._lend(exchange)
@@ -177,7 +177,7 @@ class AsyncStore:
         """After a fault: whether to go on with a new connection."""
         if outdates(error):
             self._server.outdate()
-        await drop_idle(self._peer)
+        await drop_idle(self._state)
         if self._primary is not None:
             self._primary.forget()
         return exchange.broke(error)
@@ -194,14 +194,14 @@ class AsyncStore:
 
     async def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
-            self._peer.idle = []
+            self._state.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         lease = await self._free.acquire()
         try:
-            connection: Connection = self._peer.lend() or await self._server.connect()
+            connection: Connection = self._state.lend() or await self._server.connect()
             connection.until = exchange.until
             connection.lease = lease
             return connection
@@ -214,7 +214,7 @@ class AsyncStore:
             return
         try:
             if good and not connection.outdated:
-                self._peer.idle.append(connection)
+                self._state.idle.append(connection)
             else:
                 await connection.close()
         finally:
@@ -256,5 +256,5 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Close the idle connections."""
-        for peer in self._cluster.peers if self._cluster is not None else (self._peer,):
-            await drop_idle(peer)
+        for state in self._cluster.states if self._cluster is not None else (self._state,):
+            await drop_idle(state)

@@ -40,9 +40,20 @@ from delayq.store.connect.exchange import (
     read_reply,
     translate,
 )
-from delayq.store.connect.peer import Peer, WrongServer, late_by
+from delayq.store.connect.server_state import ServerState, WrongServer, late_by
 
-__all__ = ["PAUSES", "SLOTS", "WHO", "PrimaryLink", "Routed", "SlotMap", "Spread", "key_of", "nobody", "slot_of"]
+__all__ = [
+    "PAUSES",
+    "SLOTS",
+    "WHO",
+    "ClusterExchange",
+    "PrimaryLink",
+    "Routed",
+    "SlotMap",
+    "key_of",
+    "nobody",
+    "slot_of",
+]
 
 SLOTS: Final = 16_384
 #: Asks a server which primary serves which slots.
@@ -129,12 +140,12 @@ class Routed(NamedTuple):
 
 
 class PrimaryLink:
-    """One connection to one primary while a spread runs: what was sent there and is not answered."""
+    """One connection to one primary while an exchange runs: what was sent there and is not answered."""
 
-    def __init__(self, node: Node, connection: Any, peer: Peer, durability: Durability | None) -> None:
+    def __init__(self, node: Node, connection: Any, state: ServerState, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
-        self.peer = peer
+        self.state = state
         self.pending: Routed | None = None  # is to be sent next, once the clock is known
         self._question: Command[None] | None = None  # of the clock, and not answered
         self.waiting: deque[tuple[Routed, int]] = deque()
@@ -152,8 +163,8 @@ class PrimaryLink:
     def to_send(self, routed: Routed) -> Iterator[bytes]:
         """The command, and before it the question of the clock if its deadline takes that; small ones wait for `rest`."""
         self.pending = routed
-        if promises(routed.command) and self.peer.stale:
-            self._question = self.peer.ask()
+        if promises(routed.command) and self.state.stale:
+            self._question = self.state.ask()
             self._add(Routed(NO_PLACE, self._question))
             yield self._take_packet()
         self.pending = None
@@ -176,7 +187,7 @@ class PrimaryLink:
     def _add(self, routed: Routed) -> None:
         if routed.asking:
             self._add(Routed(NO_PLACE, ASKING))
-        whole = pack(routed.command, self.peer)
+        whole = pack(routed.command, self.state)
         self.waiting.append((routed, len(whole)))
         self._bytes += len(whole)
         self._packet += whole
@@ -197,7 +208,7 @@ class PrimaryLink:
         return routed
 
 
-class Spread:
+class ClusterExchange:
     """Commands on their way, their answers in order, and the links in use."""
 
     def __init__(
@@ -280,14 +291,14 @@ class Spread:
 
     def _refused(self, link: PrimaryLink, routed: Routed, error: Exception) -> Routed | None:
         if isinstance(error, redis.exceptions.NoScriptError):
-            link.peer.loaded.discard(routed.command.script)
+            link.state.loaded.discard(routed.command.script)
             return routed
         if isinstance(error, WrongServer):
             link.wrong = error
         if routed.place == NO_PLACE:
             return None
         if (time := late_by(error)) is not None:
-            link.peer.learn(time)
+            link.state.learn(time)
             if routed.place not in self._late:
                 self._late.add(routed.place)
                 return routed
@@ -326,7 +337,7 @@ class Spread:
         self.trouble.add(link.node)
         if link.barrier is not None:
             self._unknown.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
-        link.peer.forget()
+        link.state.forget()
         if link.pending is not None:  # only the question before it was sent
             self._bounce(link.pending._replace(node=None, asking=False), error, patient=False)
         for routed, _ in link.waiting:

@@ -17,7 +17,7 @@ import msgspec
 from delayq.errors import NotDurable, StoreError
 from delayq.store.commands import Command, plain
 from delayq.store.connect.exchange import UNANSWERED, Exchange, promises
-from delayq.store.connect.peer import Peer
+from delayq.store.connect.server_state import ServerState
 
 __all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
 
@@ -139,9 +139,9 @@ class DurableExchange(Exchange):
     """An exchange that ends with a barrier if it changed something."""
 
     def __init__(
-        self, commands: Iterable[Command[Any]], peer: Peer, durability: Durability, until: float = inf
+        self, commands: Iterable[Command[Any]], state: ServerState, durability: Durability, until: float = inf
     ) -> None:
-        super().__init__(commands, peer, until)
+        super().__init__(commands, state, until)
         self._barrier = Barrier(durability)
         self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
         self._lost: set[int] = set()

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from delayq.clock import SystemClock
 from delayq.interrupts import raise_if_interrupt
 from delayq.store.connect.address import transport
-from delayq.store.connect.peer import (
+from delayq.store.connect.server_state import (
     AS_FAULTS,
     CHUNK,
     EXHAUSTED,

@@ -17,7 +17,7 @@ from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefu
 from delayq.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command, plain
-from delayq.store.connect.peer import SLOW, Peer, WrongServer, late_by, packed
+from delayq.store.connect.server_state import SLOW, ServerState, WrongServer, late_by, packed
 from delayq.store.rights import lacking_of
 
 __all__ = [
@@ -171,16 +171,16 @@ def misled(command: Command[Any], answer: Any) -> bool:
     return command.misled is not None and not isinstance(answer, StoreError) and command.misled(answer)
 
 
-def pack(command: Command[Any], peer: Peer) -> bytes:
+def pack(command: Command[Any], state: ServerState) -> bytes:
     """The command as it is sent."""
     name, keys, args = command.script, command.keys, command.args
     if not name:
         return packed(*args)
     script = scripts.load(name)
-    deadline = (peer.deadline(),) if script.promise else ()
-    if name in peer.loaded:
+    deadline = (state.deadline(),) if script.promise else ()
+    if name in state.loaded:
         return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)
-    peer.loaded.add(name)  # the server keeps what it was given whole
+    state.loaded.add(name)  # the server keeps what it was given whole
     return packed("EVAL", script.text, len(keys), *keys, *args, *deadline)
 
 
@@ -198,8 +198,8 @@ def as_unknown(error: StoreError) -> StoreError:
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, until: float = inf) -> None:
-        self.peer = peer
+    def __init__(self, commands: Iterable[Command[Any]], state: ServerState, until: float = inf) -> None:
+        self.state = state
         self.until = until  # by the precise monotonic clock; what is not answered by then is not heard
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
@@ -223,8 +223,8 @@ class Exchange:
         size = 0
         while self._again or self._draw():
             index, command = self._again[0]
-            if promises(command) and self.peer.stale:
-                self._question = self.peer.ask()
+            if promises(command) and self.state.stale:
+                self._question = self.state.ask()
                 yield b"".join((*packet, self._sent(NO_PLACE, self._question)))
                 packet, size = [], 0
                 if self.wrong is not None:
@@ -255,7 +255,7 @@ class Exchange:
         return True
 
     def _sent(self, index: int, command: Command[Any]) -> bytes:
-        whole = pack(command, self.peer)
+        whole = pack(command, self.state)
         self.waiting.append((index, command, len(whole)))
         self._bytes += len(whole)
         return whole
@@ -302,10 +302,10 @@ class Exchange:
 
     def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
         if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
-            self.peer.loaded.discard(command.script)
+            self.state.loaded.discard(command.script)
             return self._sent(index, command)
         if (time := late_by(error)) is not None:
-            self.peer.learn(time)
+            self.state.learn(time)
             if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
                 self._late.add(index)
                 return self._sent(index, command)
@@ -356,7 +356,7 @@ class Exchange:
             self.answers.extend(not_done for _ in self._commands)
         self.waiting.clear()
         self._question = None
-        self.peer.forget()
+        self.state.forget()
         self._bytes = 0
         return again
 

@@ -9,7 +9,7 @@ import redis
 
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.exchange import reason_of
-from delayq.store.connect.peer import Fault, packed
+from delayq.store.connect.server_state import Fault, packed
 from delayq.store.connect.threads import Connection, Semaphore, Server
 
 __all__ = ["Primary", "ask"]

@@ -23,8 +23,8 @@ from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.exchange import Exchange, all_good, outdates, single
-from delayq.store.connect.peer import Fault, Peer, WrongServer
 from delayq.store.connect.sentinel import Primary
+from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
 
 __all__ = ["Begun", "Store"]
@@ -72,7 +72,7 @@ class Store:
             if where.kind == address.SENTINEL:
                 self._primary = Primary(where, timeout)
             self._server = self._primary or Server(url, timeout)
-            self._peer = Peer(timeout)
+            self._state = ServerState(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._free = Semaphore(connections, timeout)
@@ -109,9 +109,9 @@ class Store:
         if self._cluster is not None:
             return self._cluster.run_many(commands, durability, until)
         if durability is None:
-            exchange = Exchange(commands, self._peer, until)
+            exchange = Exchange(commands, self._state, until)
         else:
-            exchange = DurableExchange(commands, self._peer, durability, until)
+            exchange = DurableExchange(commands, self._state, durability, until)
         return self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
@@ -134,7 +134,7 @@ class Store:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return Begun(None, answers=self._run_until(until, commands))
-        exchange = Exchange(commands, self._peer, until)
+        exchange = Exchange(commands, self._state, until)
         begun = Begun(exchange)
         try:
             begun.connection = self._lend(exchange)
@@ -178,7 +178,7 @@ class Store:
         """After a fault: whether to go on with a new connection."""
         if outdates(error):
             self._server.outdate()
-        drop_idle(self._peer)
+        drop_idle(self._state)
         if self._primary is not None:
             self._primary.forget()
         return exchange.broke(error)
@@ -195,14 +195,14 @@ class Store:
 
     def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
-            self._peer.idle = []
+            self._state.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         lease = self._free.acquire()
         try:
-            connection: Connection = self._peer.lend() or self._server.connect()
+            connection: Connection = self._state.lend() or self._server.connect()
             connection.until = exchange.until
             connection.lease = lease
             return connection
@@ -215,7 +215,7 @@ class Store:
             return
         try:
             if good and not connection.outdated:
-                self._peer.idle.append(connection)
+                self._state.idle.append(connection)
             else:
                 connection.close()
         finally:
@@ -257,5 +257,5 @@ class Store:
 
     def close(self) -> None:
         """Close the idle connections."""
-        for peer in self._cluster.peers if self._cluster is not None else (self._peer,):
-            drop_idle(peer)
+        for state in self._cluster.states if self._cluster is not None else (self._state,):
+            drop_idle(state)

@@ -24,7 +24,7 @@ from delayq.interrupts import raise_if_interrupt
 from delayq.socket_writes import write_until
 from delayq.store.connect.address import transport
 from delayq.store.connect.exchange import translate
-from delayq.store.connect.peer import (
+from delayq.store.connect.server_state import (
     AS_FAULTS,
     CHUNK,
     EXHAUSTED,

@@ -39,7 +39,7 @@ __all__ = [
     "Lease",
     "NamedServer",
     "Packer",
-    "Peer",
+    "ServerState",
     "WrongServer",
     "arrived",
     "connection_options",
@@ -228,7 +228,7 @@ def late_by(error: Exception) -> int | None:
     return int(time) if isinstance(error, redis.exceptions.ResponseError) and word == "EXPIRED" else None
 
 
-class Peer:
+class ServerState:
     """One server; `timeout` is how long a caller waits for each reply, in seconds.
 
     `idle` are the connections to it that nobody uses just now, and on which nothing is on its way.

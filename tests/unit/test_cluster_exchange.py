@@ -11,9 +11,9 @@ import redis
 from delayq.errors import NotDone, NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.connect.cluster_exchange import PAUSES, PrimaryLink, Routed, SlotMap, Spread, slot_of
+from delayq.store.connect.cluster_exchange import PAUSES, ClusterExchange, PrimaryLink, Routed, SlotMap, slot_of
 from delayq.store.connect.durability import Durability
-from delayq.store.connect.peer import Peer, read_error
+from delayq.store.connect.server_state import ServerState, read_error
 from delayq.store.keys import queue_keys
 
 A, B = ("a", 1), ("b", 2)
@@ -36,29 +36,29 @@ def get(key: str) -> Command[bytes]:
 
 
 class Wire:
-    """Sends a spread's commands nowhere: `sent` are those of the last round, by node."""
+    """Sends a exchange's commands nowhere: `sent` are those of the last round, by node."""
 
     def __init__(self, wanted: Sequence[Command[Any]], durability: Durability | None = None) -> None:
         self.slots = slots()
-        self.spread = Spread(wanted, self.slots, durability)
+        self.exchange = ClusterExchange(wanted, self.slots, durability)
         self.durability = durability
         self.sent: list[tuple[tuple[str, int], Routed]] = []
 
     def round(self, *unreachable: tuple[str, int]) -> list[tuple[tuple[str, int], int]]:
         self.sent = []
-        for node, routed in self.spread.to_send():
+        for node, routed in self.exchange.to_send():
             if node in unreachable:
-                self.spread.unreachable(node, routed, redis.exceptions.ConnectionError("refused"))
+                self.exchange.unreachable(node, routed, redis.exceptions.ConnectionError("refused"))
                 continue
             self.sent.append((node, routed))
             self.link(node).again(routed)
         return [(node, routed.place) for node, routed in self.sent]
 
     def link(self, node: tuple[str, int]) -> PrimaryLink:
-        return self.spread.links.setdefault(node, PrimaryLink(node, None, Peer(2), self.durability))
+        return self.exchange.links.setdefault(node, PrimaryLink(node, None, ServerState(2), self.durability))
 
     def reply(self, node: tuple[str, int], reply: Any) -> bytes | None:
-        return self.spread.answered(self.link(node), reply)
+        return self.exchange.answered(self.link(node), reply)
 
 
 def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
@@ -78,9 +78,9 @@ def test_commands_go_to_their_primaries_and_answers_stand_in_order() -> None:
     wire.reply(A, b"two")
     wire.reply(B, b"one")
     wire.reply(B, redis.exceptions.ResponseError("ERR broken"))
-    first, second, third = wire.spread.result()
+    first, second, third = wire.exchange.result()
     assert (first, second, str(third)) == (b"one", b"two", "ERR broken")
-    assert not wire.spread.waiting
+    assert not wire.exchange.waiting
 
 
 SLOT = slot_of(key_on(A))
@@ -101,13 +101,13 @@ def test_a_slot_that_is_elsewhere_is_followed_and_remembered_once_it_has_moved(
     wire = Wire([get(key_on(A))])
     wire.round()
     wire.reply(A, error)
-    assert (wire.spread.waiting, wire.spread.stale, wire.spread.next_round()) == (True, not asking, 0.0)
+    assert (wire.exchange.waiting, wire.exchange.stale, wire.exchange.next_round()) == (True, not asking, 0.0)
     assert wire.round() == [(node, 0)]
     assert wire.sent[0][1].asking is asking
     assert wire.slots.node_of(key_on(A)) == remembered
     for reply in [b"OK"] * asking + [b"there"]:
         wire.reply(node, reply)
-    assert wire.spread.result() == [b"there"]
+    assert wire.exchange.result() == [b"there"]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_what_cannot_be_done_now_is_tried_again_for_a_bounded_time(
     pauses = []
     wire.round()
     wire.reply(A, error)
-    while (pause := wire.spread.next_round()) is not None:
+    while (pause := wire.exchange.next_round()) is not None:
         pauses.append(pause)
         wire.round()
         wire.reply(A, error)
-    assert (pauses, wire.spread.stale) == (list(PAUSES), stale)
-    (answer,) = wire.spread.result()
+    assert (pauses, wire.exchange.stale) == (list(PAUSES), stale)
+    (answer,) = wire.exchange.result()
     assert isinstance(answer, StoreUnavailable)
 
 
@@ -141,7 +141,7 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
     wire = Wire([command])
     wire.round()
     ((node, _),) = wire.sent
-    wire.link(node).peer.loaded.add("stats")
+    wire.link(node).state.loaded.add("stats")
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
     assert scripts.load("stats").text.encode() in again
@@ -150,9 +150,9 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
 def test_a_server_that_is_not_there_holds_up_nobody_else() -> None:
     wire = Wire([get(key_on(A)), get(key_on(B)), get(key_on(A))])
     assert wire.round(A) == [(B, 1)]
-    assert wire.spread.down.keys() == {A}
+    assert wire.exchange.down.keys() == {A}
     wire.reply(B, b"fine")
-    assert wire.spread.next_round() == PAUSES[0]
+    assert wire.exchange.next_round() == PAUSES[0]
     assert wire.round() == [(A, 0), (A, 2)]
 
 
@@ -161,18 +161,18 @@ def test_what_was_not_answered_on_a_broken_connection_is_sent_once_more_and_then
     wire.round()
     wire.reply(B, b"fine")
     for waits in (True, False):
-        wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
-        assert wire.spread.waiting is waits
-        wire.spread.next_round()
+        wire.exchange.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
+        assert wire.exchange.waiting is waits
+        wire.exchange.next_round()
         wire.round()
-    first, second = wire.spread.result()
+    first, second = wire.exchange.result()
     assert isinstance(first, StoreUnavailable)
     assert second == b"fine"
     wire = Wire([get(key_on(A))])
     wire.round()
-    wire.spread.lost(wire.link(A), redis.exceptions.TimeoutError("slow"))  # after a time-out nothing is repeated
-    assert not wire.spread.waiting
-    assert [type(answer) for answer in wire.spread.result()] == [StoreUnavailable]
+    wire.exchange.lost(wire.link(A), redis.exceptions.TimeoutError("slow"))  # after a time-out nothing is repeated
+    assert not wire.exchange.waiting
+    assert [type(answer) for answer in wire.exchange.result()] == [StoreUnavailable]
 
 
 def test_a_command_for_every_primary_gets_all_their_replies_and_fails_if_one_of_them_does() -> None:
@@ -181,11 +181,11 @@ def test_a_command_for_every_primary_gets_all_their_replies_and_fails_if_one_of_
     wire.reply(B, b"of b")
     wire.reply(A, b"of a")
     wire.reply(A, b"value")
-    assert wire.spread.result() == [[b"of a", b"of b"], b"value"]
+    assert wire.exchange.result() == [[b"of a", b"of b"], b"value"]
     wire = Wire([every("INFO", read=len)])
     wire.round(A)
     wire.reply(B, b"of b")
-    (answer,) = wire.spread.result()
+    (answer,) = wire.exchange.result()
     assert isinstance(answer, StoreError)
 
 
@@ -193,21 +193,21 @@ def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_st
     queue = next(number for number in range(99) if slot_of(queue_keys(number).state) <= HALF)
     pull = commands.pull(queue_keys(queue), "epoch#1", offset=0, room=1)
     wire = Wire([pull, get(key_on(A)), pull])
-    sending = wire.spread.to_send()
+    sending = wire.exchange.to_send()
     for _ in range(2):
         node, routed = next(sending)
         wire.link(node).again(routed)
-    wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
+    wire.exchange.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
     assert list(sending) == []
-    assert wire.spread.next_round() == 0.0
+    assert wire.exchange.next_round() == 0.0
     assert wire.round() == [(A, 1)]  # the caller's is repeated
     wire.reply(A, b"there")
-    heard, other, behind = wire.spread.result()
+    heard, other, behind = wire.exchange.result()
     assert (type(heard), other, type(behind)) == (StoreUnavailable, b"there", NotDone)
     wire = Wire([commands.claim(queue_keys(queue), "epoch")])  # it names no incarnation, and is sent again
     wire.round()
-    wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
-    assert (wire.spread.next_round(), wire.round()) == (0.0, [(A, 0)])
+    wire.exchange.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
+    assert (wire.exchange.next_round(), wire.round()) == (0.0, [(A, 0)])
 
 
 # -- the barrier ---------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def begun(*wanted: Command[Any]) -> tuple[Wire, tuple[str, int], PrimaryLink]:
     """Commands of one queue that were sent to its primary."""
     wire = Wire(wanted, DURABILITY)
     wire.round()
-    (node,) = wire.spread.links
+    (node,) = wire.exchange.links
     return wire, node, wire.link(node)
 
 
@@ -236,7 +236,7 @@ def cancelled(count: int, *, replicas: int) -> list[Any]:
     wire.reply(node, b"ok")
     wire.reply(node, replicas)
     assert not link.rest()
-    return wire.spread.result()
+    return wire.exchange.result()
 
 
 def test_a_change_that_too_few_replicas_have_is_unknown() -> None:
@@ -256,26 +256,26 @@ def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
     assert [scripts.load("barrier").sha in str(second), "WAIT" in str(second)] == [True, True]
     for reply in (b"ok", 1):
         wire.reply(node, reply)
-    assert wire.spread.result() == [["cancelled"]]
+    assert wire.exchange.result() == [["cancelled"]]
 
 
 def test_what_was_answered_on_a_connection_that_broke_before_the_barrier_is_unknown() -> None:
     wire, node, link = begun(cancel(3))
     wire.reply(node, [b"cancelled"])
-    wire.spread.lost(link, redis.exceptions.ConnectionError("reset"))
-    assert [type(answer) for answer in wire.spread.result()] == [NotDurable]
+    wire.exchange.lost(link, redis.exceptions.ConnectionError("reset"))
+    assert [type(answer) for answer in wire.exchange.result()] == [NotDurable]
 
 
 def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
     wire, node, _ = begun(cancel(3))
     elsewhere = B if node == A else A
     wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
-    wire.spread.next_round()
+    wire.exchange.next_round()
     assert wire.round() == [(elsewhere, 0)]
     assert wire.link(elsewhere).rest()
     for reply in ([b"cancelled"], b"ok", 1):
         wire.reply(elsewhere, reply)
-    assert wire.spread.result() == [["cancelled"]]
+    assert wire.exchange.result() == [["cancelled"]]
 
 
 def test_what_only_reads_waits_for_nobody() -> None:
