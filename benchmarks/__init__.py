@@ -1,1 +1,11 @@
-"""Benchmarks: each measures delayq beside a limit or a goal, in one run. `python -m benchmarks --help`."""
+"""Benchmarks of delayq (`./dev bench --help`), and what goes wrong in a benchmark itself."""
+
+__all__ = ["BenchmarkError", "TooLate"]
+
+
+class BenchmarkError(Exception):
+    """A benchmark could not take its measurement; the message gives the reason."""
+
+
+class TooLate(BenchmarkError):
+    """Scheduling a backlog took longer than until its due time."""

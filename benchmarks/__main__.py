@@ -5,85 +5,106 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import platform
+import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from benchmarks import report
-from benchmarks.beside import beside
-from benchmarks.changes import changes
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError, report
+from benchmarks.beside import beside, changes
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy, warn_if_full
-from benchmarks.results import ALONE, CHANGED, NAMES, SECONDS, STOLEN, Result, commit, environment, load, save
+from benchmarks.results import (
+    ALONE,
+    CHANGED,
+    NAMES,
+    SECONDS,
+    STOLEN,
+    Environment,
+    Result,
+    commit,
+    load,
+    save,
+    text_of,
+)
 from benchmarks.running import limit
-from benchmarks.running.processes import server_for
+from benchmarks.running.processes import allocator, server_for
 from delayq.errors import ConfigError, DelayqError
+from delayq.store import checks
+from delayq.store.connect.store import Store
 from testbed.errors import ServerMissing
 
 __all__ = ["main"]
 
-#: The benchmarks that can be run on a Redis of one's own.
+#: The benchmarks that accept `--redis-url`.
 ANYWHERE: Final = ("schedule", "http", "drain", "lateness")
 DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line; ends with 2 if it is wrong."""
+    """Parse the command line; a wrong one ends the program with status 2."""
     names = [*NAMES, *ALONE, "changes", "all"]
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         allow_abbrev=False,
-        description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
-        "and are no failure. `all`, in full, takes over an hour of a machine that does nothing else, and renders "
-        "docs/benchmarks.md; what was measured of this very commit before is left out. `controls`, in full, takes over "
-        "half an hour, and is not one of `all`. `growth`, in full, needs 4 GB of memory and 10 GB in the folder for "
-        "temporary files (TMPDIR); `failover` and `scale` need Java and a ZooKeeper, `spark` needs Java; `peers` are those "
-        "whose toolchains are there. `changes` goes with --beside: what a message costs in both checkouts, second by "
-        "second, where runs in turns tell no percents.",
+        description="Measure delayq beside a limit of the same run. A missed goal is reported and is no failure. `all` "
+        "takes over an hour on a machine without other work and renders docs/benchmarks.md; it skips results of the same "
+        "commit. `controls` takes over half an hour and is not part of `all`. `growth` needs 4 GB of memory and 10 GB in "
+        "the folder for temporary files (TMPDIR). `failover` and `scale` need Java and a ZooKeeper, `spark` needs Java. "
+        "`peers` measures the peers whose toolchains are installed. `changes` needs --beside: it measures the cost of a "
+        "message in both checkouts at the same time, and shows differences of one or two percent.",
     )
     parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
-    parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
+    parser.add_argument("--quick", action="store_true", help="fewer messages, one run; never rendered")
     parser.add_argument(
-        "--anew", action="store_true", help="with all: measure also what was measured of this commit before"
+        "--anew", action="store_true", help="with all: repeat benchmarks that have results of this commit"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file as JSON")
     parser.add_argument(
         "--redis-url",
         default="",
         metavar="URL",
-        help=f"measure delayq on this Redis, group behind sentinels or Redis Cluster, which must not know delayq yet; "
-        f"for {', '.join(ANYWHERE)}. The limit stays that of a fresh server here",
+        help=f"measure delayq on this Redis, Sentinel group or Redis Cluster, which must be without delayq data; "
+        f"for {', '.join(ANYWHERE)}. The limit is still measured on a fresh server here",
     )
     parser.add_argument(
         "--beside",
         type=Path,
         metavar="CHECKOUT",
-        help="measure this checkout and that one in turns, and tell only their ratios, here by there",
+        help="measure this checkout and that one in turn, and print only their ratios (here divided by there)",
     )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often, with --beside (3)")
-    parser.add_argument("--part", default="", metavar="PART", help="of controls: this part only")
-    parser.add_argument("--pending", type=int, default=0, metavar="N", help="of controls: messages that wait meanwhile")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds with --beside (3)")
+    parser.add_argument("--part", default="", metavar="PART", help="with controls: measure only this part")
+    parser.add_argument(
+        "--pending",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with controls: the number of pending messages (topics, for the part topics)",
+    )
     given = parser.parse_args(arguments)
     if (given.part or given.pending) and given.name != "controls":
-        parser.error("--part and --pending go with controls")
+        parser.error("--part and --pending need controls")
     if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
-        parser.error("--beside goes with one benchmark, on servers of its own, and tells what it finds")
+        parser.error("--beside needs one benchmark on its own servers, without --json")
     if given.name == "changes" and not given.beside:
-        parser.error("changes goes with --beside CHECKOUT")
+        parser.error("changes needs --beside CHECKOUT")
     if given.anew and given.name != "all":
-        parser.error("--anew goes with all; one benchmark is always measured anew")
+        parser.error("--anew needs all; a single benchmark always runs")
     if given.redis_url and given.name not in ANYWHERE:
-        parser.error(f"--redis-url goes with {', '.join(ANYWHERE)}")
+        parser.error(f"--redis-url needs one of {', '.join(ANYWHERE)}")
     return given
 
 
 def measure(name: str, scale: Scale) -> Result:
-    """Run one benchmark and print what it found."""
-    quick = ", quick: fewer messages, once" if scale.quick else ""
+    """Run one benchmark and print its figures."""
+    quick = ", quick: fewer messages, one run" if scale.quick else ""
     progress(f"{name}{quick}")
     meter, began = StealMeter(), time.monotonic()
     figures, details = importlib.import_module(f"benchmarks.measures.{name}").run(scale)
@@ -109,8 +130,35 @@ def measure(name: str, scale: Scale) -> Result:
     return result
 
 
+def environment(url: str, feeder: str) -> Environment:
+    """Describe this machine, and the server at `url`."""
+    with closing(Store(url)) as store:
+        server = store.run(checks.server())
+    memory = _found("/proc/meminfo", r"^MemTotal:\s+(\d+)")
+    return Environment(
+        cpu=_found("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
+        cores=os.cpu_count() or 0,
+        memory=f"{int(memory) / 1024**2:.0f} GiB" if memory.isdigit() else memory,
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        redis_py=version("redis"),
+        server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
+        allocator=allocator(url),
+        feeder=text_of(feeder, "--version") if feeder else "a socket",
+        commit=commit(),
+    )
+
+
+def _found(path: str, pattern: str) -> str:
+    try:
+        match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match.group(1) if match else "unknown"
+
+
 def measured_before(path: Path, quick: bool) -> dict[str, Result]:
-    """What the file has of this very commit, in full or quick as is wanted."""
+    """The results of this commit in a file, full or quick ones as requested."""
     here = commit()
     if not path.exists() or here.endswith(CHANGED):
         return {}
@@ -119,10 +167,10 @@ def measured_before(path: Path, quick: bool) -> dict[str, Result]:
 
 
 def measure_all(quick: bool, target: Path, *, anew: bool) -> int:
-    """Run all benchmarks but those that were run before; one that fails does not keep the others from it."""
+    """Run all benchmarks without a result; a failed one does not stop the others."""
     found = {} if anew else measured_before(target, quick)
     if found:
-        progress(f"measured before, of this commit: {', '.join(found)} (--anew measures them again)")
+        progress(f"results of this commit exist for {', '.join(found)} (--anew repeats them)")
     left = [name for name in NAMES if name not in found]
     if not quick:
         progress(
@@ -140,8 +188,8 @@ def measure_all(quick: bool, target: Path, *, anew: bool) -> int:
             failed[name] = error
         save(target, [found[name] for name in NAMES if name in found])
     if failed:
-        told = "; ".join(f"{name}: {(str(error) or repr(error)).splitlines()[0]}" for name, error in failed.items())
-        print(f"benchmarks: {len(failed)} of {len(NAMES)} failed: {told}", file=sys.stderr)
+        reasons = "; ".join(f"{name}: {(str(error) or repr(error)).splitlines()[0]}" for name, error in failed.items())
+        print(f"benchmarks: {len(failed)} of {len(NAMES)} failed: {reasons}", file=sys.stderr)
         return 1
     results = [found[name] for name in NAMES]
     if report.publishable(results):
@@ -154,7 +202,7 @@ def _minutes(names: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line names."""
+    """Run the benchmark of the command line."""
     given = options(sys.argv[1:] if arguments is None else arguments)
     for name in [name for name in os.environ if name.startswith("DELAYQ_")]:
         del os.environ[name]  # a benchmark has its own servers and settings
@@ -186,6 +234,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was inherited as ignored
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped, folders removed
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even if it was inherited as ignored
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers stop and folders are removed
     sys.exit(main())

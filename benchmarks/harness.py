@@ -1,4 +1,4 @@
-"""How much is measured, and with what: scales, progress, clocks, CPU and memory of processes."""
+"""Tools of every benchmark: scales, progress, clocks, turns, CPU and memory of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.results import Pair
 
 __all__ = [
@@ -38,19 +38,19 @@ __all__ = [
     "warn_if_full",
 ]
 
-#: The standard error of the ratios, in parts of their median, with which they are enough.
+#: Enough pairs were measured if the standard error of their ratios is at most this share of the median.
 SURE: Final = 0.02
-#: Bytes that servers may need for their files.
+#: Bytes of disk space that servers may need.
 ROOM: Final = 10 * 2**30
 _began = time.monotonic()
 T = TypeVar("T")
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How much to measure: all of it, or a quick look that is never published.
+    """How much to measure: everything, or `quick` figures that are never published.
 
-    With `redis_url` delayq is measured on that Redis; that is not published either. `part` is the only part of a benchmark
-    that is wanted, `pending` how many messages wait meanwhile where that can be said.
+    With `redis_url`, delayq is measured on that Redis; these figures are not published either. `part` selects one part of
+    `controls`, `pending` sets the number of pending messages of the parts that accept it.
     """
 
     quick: bool
@@ -60,48 +60,50 @@ class Scale(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """How many messages a benchmark works on."""
+        """The number of messages of a benchmark."""
         return 100_000 if self.quick else 1_000_000
 
     @property
     def runs(self) -> int:
-        """How often each measurement is made; the median counts."""
+        """The number of runs of each measurement; the median counts."""
         return 1 if self.quick else 3
 
 
 def progress(text: str) -> None:
-    """Say on stderr what is being done."""
+    """Print to stderr what the benchmark is doing."""
     print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 def warn_if_busy() -> None:
-    """Say so when other things run on the machine: delayq's processes and the limit do not suffer alike."""
+    """Warn if the machine is busy, because other load slows delayq and the limit differently."""
     one, five, _ = os.getloadavg()
     if one + five > 1:
         progress(
             f"the machine is or was busy (load average {one:.1f}, over five minutes {five:.1f}): "
-            "ratios will not mean much"
+            "do not trust the ratios"
         )
 
 
 def warn_if_full() -> None:
-    """Say so where servers would find no room for their files: they take nothing then, and that looks like a fault."""
+    """Warn if the disk is nearly full: servers then refuse writes, and that looks like a fault of delayq."""
     folder = tempfile.gettempdir()
     if (free := shutil.disk_usage(folder).free) < ROOM:
         progress(
-            f"{folder} has {free / 2**30:.1f} GiB left, where servers keep their files: TMPDIR names another folder"
+            f"servers keep their files in {folder}, which has {free / 2**30:.1f} GiB left: set TMPDIR to another folder"
         )
 
 
 class StealMeter:
-    """How much of the CPU time that this machine asked for its host gave to others, since it was made (proc(5), stat)."""
+    """The share of this machine's CPU time that its host gave to other machines since this object was created (proc(5),
+    stat).
+    """
 
     def __init__(self, counts: Path = Path("/proc/stat")) -> None:
         self._counts = counts
         self._before = self._read()
 
     def share(self) -> float:
-        """Between 0 and 1; 0 where the system does not tell."""
+        """The share between 0 and 1; 0 if the system does not report it."""
         busy, stolen = (after - before for after, before in zip(self._read(), self._before, strict=True))
         return stolen / (busy + stolen) if busy + stolen > 0 else 0.0
 
@@ -115,16 +117,16 @@ class StealMeter:
 
 
 def now() -> float:
-    """Unix ms."""
+    """The current time in Unix ms."""
     return time.time_ns() / 1e6
 
 
 def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: float = 0.02) -> None:
-    """Wait until `ready`, or raise BenchmarkError."""
+    """Wait until `ready` returns true, or raise BenchmarkError."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"waited {seconds:.0f} s in vain for {what}")
+            raise BenchmarkError(f"no {what} within {seconds:.0f} s")
         time.sleep(pause)
 
 
@@ -136,9 +138,9 @@ def in_turns(
     swap: bool = False,
     enough: Callable[[Sequence[dict[str, T]]], bool] = lambda rounds: False,
 ) -> list[dict[str, T]]:
-    """Measure several things in turn, so that a slower minute of the machine slows them all; `runs` times at most.
+    """Measure several things in turn, at most `runs` times, so that a slow minute of the machine slows all of them.
 
-    With `swap` every second round is the other way round: the machine's getting slower, or faster, favours none.
+    With `swap` every second round has the reverse order, so that a machine that becomes slower or faster favors none.
     """
     rounds: list[dict[str, T]] = []
     for number in range(1, runs + 1):
@@ -155,12 +157,12 @@ def in_turns(
 
 
 def pairs_of(rounds: Sequence[Mapping[str, float]], limit: str = "limit") -> list[Pair]:
-    """delayq beside that limit, of each round."""
+    """Pair delayq with that limit in each round."""
     return [Pair(found["delayq"], found[limit]) for found in rounds]
 
 
 def sure(least: int) -> Callable[[Sequence[Mapping[str, float]]], bool]:
-    """Whether rounds of a limit and delayq are enough: so many at least, and the error of their ratios is 2 % or less."""
+    """A function that decides whether the rounds are enough: at least `least`, with an error of their ratios of 2 % or less."""
 
     def enough(rounds: Sequence[Mapping[str, float]]) -> bool:
         ratios = [pair.ratio for pair in pairs_of(rounds)]
@@ -180,7 +182,7 @@ def in_pairs(
     swap: bool = False,
     least: int | None = None,
 ) -> list[Pair]:
-    """Measure the limit and ours in turn, as `in_turns` does; where `least` pairs or more are `sure`, no more."""
+    """Measure the limit and delayq in turn like `in_turns`; stop after `least` pairs or more if they are `sure`."""
     enough = sure(least or runs)
     pairs = pairs_of(in_turns(what, runs, {"limit": limit, "delayq": ours}, swap=swap, enough=enough))
     progress(f"{what}: ratios {', '.join(f'{pair.ratio:.2f}' for pair in pairs)}")
@@ -188,7 +190,7 @@ def in_pairs(
 
 
 class CpuMeter:
-    """CPU that processes, by name, use over one or several stretches; the first one begins at once."""
+    """CPU time of processes, by name, over one or several intervals; the first one starts at once."""
 
     def __init__(self, **pids: int | None) -> None:
         self._pids = {name: pid for name, pid in pids.items() if pid is not None}
@@ -197,36 +199,36 @@ class CpuMeter:
         self.begin()
 
     def begin(self) -> None:
-        """A stretch begins."""
+        """Start an interval."""
         self._start = {name: _cpu_seconds(pid) for name, pid in self._pids.items()}
 
     def end(self, count: int) -> None:
-        """It ends, with so many messages done."""
+        """End the interval, in which `count` messages were processed."""
         for name, pid in self._pids.items():
             self._used[name] += _cpu_seconds(pid) - self._start[name]
         self._count += count
 
     def seconds(self) -> dict[str, float]:
-        """CPU seconds of each process."""
+        """The CPU seconds of each process."""
         return dict(self._used)
 
     def each(self) -> dict[str, float]:
-        """CPU µs a message of each process."""
+        """The CPU µs a message of each process."""
         return {name: round(1e6 * used / self._count, 3) for name, used in self._used.items()}
 
 
 def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process and all its threads; what /proc/PID/stat has, in ns instead of 10 ms."""
+    """User and system time of a process and all its threads, like /proc/PID/stat but in ns instead of 10 ms."""
     if sys.platform != "linux":
-        raise BenchmarkError("CPU time of other processes is read in Linux's way")
+        raise BenchmarkError("the CPU time of other processes can only be read on Linux")
     return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED) / 1e9
 
 
-_CPUCLOCK_SCHED: Final = 2  # of the kernel's MAKE_PROCESS_CPUCLOCK, as clock_getcpuclockid(3) makes it
+_CPUCLOCK_SCHED: Final = 2  # the kernel's MAKE_PROCESS_CPUCLOCK, as in clock_getcpuclockid(3)
 
 
 def switches(pid: int) -> int:
-    """How often the threads of a process have gone to sleep: their voluntary context switches."""
+    """The number of times that the threads of a process went to sleep: their voluntary context switches."""
     found = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):  # that thread has ended
@@ -235,7 +237,7 @@ def switches(pid: int) -> int:
 
 
 def rss(pid: int) -> int:
-    """Resident bytes of a process."""
+    """The resident bytes of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -243,7 +245,7 @@ def rss(pid: int) -> int:
 
 
 class RssMeter:
-    """Resident bytes of a process: when it was made, and the most seen since."""
+    """The resident bytes of a process: at the start, and the maximum since then."""
 
     def __init__(self, pid: int) -> None:
         self.before = self.peak = rss(pid)
@@ -257,7 +259,7 @@ class RssMeter:
 
     @contextmanager
     def watching(self) -> Iterator[RssMeter]:
-        """Watch for as long as the block lasts."""
+        """Measure until the end of the block."""
         self._thread.start()
         try:
             yield self

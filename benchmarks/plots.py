@@ -19,13 +19,13 @@ REACHED: Final = "#2a7f62"
 MISSED: Final = "#c4572e"
 NO_GOAL: Final = "#7c8793"
 GOAL: Final = "#1f2933"
-#: About how wide the label of a bar is, in parts of the plot.
+#: The approximate width of a bar's label, as a share of the plot.
 LABEL: Final = 0.1
 
 
 def draw(results: Sequence[Result], folder: Path) -> list[tuple[str, Path]]:
-    """Write the plots into a folder; the title and path of each."""
-    matplotlib.rcParams["svg.hashsalt"] = "delayq"  # the same results make the same file
+    """Write the plots into a folder; return the title and path of each."""
+    matplotlib.rcParams["svg.hashsalt"] = "delayq"  # the same results give the same file
     folder.mkdir(parents=True, exist_ok=True)
     by_name = {result.name: result.figures for result in results}
     against_limits = [
@@ -39,7 +39,7 @@ def draw(results: Sequence[Result], folder: Path) -> list[tuple[str, Path]]:
         drawn.append(("Measured ÷ limit", _ratios(against_limits, folder / "ratios.svg")))
     if late := by_name.get("lateness"):
         drawn.append(("Lateness", _lateness(late, folder / "lateness.svg")))
-    if memory := by_name.get("memory"):
+    if memory := [one for one in by_name.get("footprint", []) if one.unit == "B"]:
         drawn.append(("Memory", _values(memory, "bytes; the dark line is the goal", folder / "memory.svg")))
     if stops := [figure for figure in by_name.get("failover", []) if figure.unit == "s" and figure.goal is not None]:
         what = "seconds; the dark line is the goal"
@@ -73,7 +73,7 @@ def _bars(axes: Axes, names: Sequence[str], figures: Sequence[Figure], lengths: 
         label_from = length
         if figure.goal is not None:
             axes.plot([figure.goal] * 2, [place - 0.4, place + 0.4], color=GOAL, linewidth=2)
-            if length < figure.goal < length + label:  # it would cross the label
+            if length < figure.goal < length + label:  # the line would cross the label
                 label_from = figure.goal
         axes.text(label_from, place, f" {number(length)}", va="center", fontsize=8)
     axes.set_yticks(places, names, fontsize=8)

@@ -1,6 +1,6 @@
-"""Renders docs/benchmarks.md, of full runs of all benchmarks by one commit only: `python -m benchmarks.report FILE…`.
+"""Renders docs/benchmarks.md from full runs of all benchmarks of one commit: `python -m benchmarks.report FILE…`.
 
-Several files may hold a benchmark each; of one that stands in several, the last counts.
+Each file may have some of the benchmarks. If several files have the same benchmark, the last one counts.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ DOCS: Final = ROOT / "docs"
 _HEAD: Final = """\
 # Benchmarks
 
-Rendered from [results.json](benchmarks/results.json) by `./dev bench all`; do not edit. Ratios are what to look
-at: absolute figures belong to the machine. A limit is measured in the same run, in turn with delayq's own figure,
-and a ratio is the median of the ratios of these pairs. Of the runs, or pairs, the least and the greatest are told, and how
-many they were: some are measured until the median is sure to 2 %, or there are enough. Everything runs on one machine
-against one Valkey with AOF (everysec) on fresh data, which does not rewrite its AOF meanwhile, except where lateness and
-idling are measured. What failover and scale run on is told with their figures.
+`./dev bench all` renders this page from [results.json](benchmarks/results.json); do not edit it. Compare ratios: absolute
+figures depend on the machine. A limit is measured in the same run, in turn with delayq's own figure, and a ratio is the
+median of the ratios of these pairs. The column *runs* has the smallest and the largest run (or pair) and their number; some
+are repeated until the error of the median is at most 2 %. Everything runs on one machine against one Valkey with AOF
+(everysec) and fresh data. It does not rewrite its AOF during a run, except for lateness and idle workers. The sections
+failover and scale describe their servers.
 """
 
 
 def publishable(results: Sequence[Result]) -> bool:
-    """Whether all benchmarks are there, of one commit, each run in full, and on servers of its own."""
+    """Whether the results have all benchmarks of one commit, each in full and on its own servers."""
     whole = not any(result.quick or result.elsewhere for result in results)
     one_commit = len({result.environment.commit for result in results}) == 1
     return whole and one_commit and {result.name for result in results} == set(NAMES)
 
 
 def render(results: Sequence[Result], docs: Path = DOCS) -> Path:
-    """Write the page, its plots and the results themselves; raises ValueError if they are not publishable."""
+    """Write the page, its plots and the results; raises ValueError if they are not publishable."""
     if not publishable(results):
         raise ValueError(f"the page is rendered from full runs of one commit of all of {', '.join(NAMES)} only")
-    from benchmarks.plots import draw  # takes its time to load, and most runs draw nothing
+    from benchmarks.plots import draw  # it loads slowly, and most runs draw nothing
 
     plots = draw(results, docs / "benchmarks")
     save(docs / "benchmarks" / "results.json", results)
@@ -50,7 +50,7 @@ def render(results: Sequence[Result], docs: Path = DOCS) -> Path:
 
 
 def text(results: Sequence[Result], plots: Iterable[tuple[str, Path]]) -> str:
-    """The page."""
+    """The text of the page."""
     parts = [_HEAD, _summary(results), _environments(results)]
     parts += [f"![{title}]({path.as_posix()})\n" for title, path in plots]
     parts += map(_section, results)
@@ -87,7 +87,7 @@ def _rows(environment: Environment) -> list[tuple[str, ...]]:
             f"{environment.cpu}, {environment.cores} cores, {environment.memory}, {environment.kernel}",
         ),
         ("server", f"{environment.server}, memory by {environment.allocator}"),
-        ("limit fed by", environment.feeder),
+        ("limit sent by", environment.feeder),
         ("Python", f"{environment.python}, redis-py {environment.redis_py}"),
         ("delayq", environment.commit),
     ]
@@ -121,7 +121,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """Render from the files named."""
+    """Render the page from the given files."""
     results: dict[str, Result] = {}
     try:
         for name in sys.argv[1:]:

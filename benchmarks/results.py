@@ -1,67 +1,57 @@
-"""What a benchmark found: figures beside their limits and goals, as text and as JSON."""
+"""The results of a benchmark: figures with their limits and goals, as text and as JSON."""
 
 from __future__ import annotations
 
-import os
-import platform
-import re
 import statistics
 import subprocess
 from collections.abc import Sequence
-from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.running.given import allocator
-from delayq.store import checks
-from delayq.store.connect.store import Store
-
 __all__ = [
-    "ALONE", "LEFT_OUT", "NAMES", "NOTES", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result", "commit",
-    "environment", "load", "medians", "number", "paired", "percentile", "save", "single",
+    "ALONE", "CHANGED", "LEFT_OUT", "NAMES", "NOTES", "ROOT", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result",
+    "commit", "load", "medians", "number", "paired", "percentile", "save", "single", "text_of",
 ]  # fmt: skip
 
-#: The benchmarks, in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
+#: The benchmarks in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
 SECONDS: Final = {
-    "schedule": 80, "http": 170, "access": 110, "drain": 200, "steady": 310, "lateness": 340, "burst": 70, "growth": 220,
-    "memory": 80, "idle": 80, "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380,
-    "console": 50,
+    "schedule": 80, "http": 280, "drain": 200, "steady": 310, "lateness": 410, "growth": 220, "footprint": 160,
+    "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380, "console": 50,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
-#: Those that take too long to be one of `all`.
+#: Benchmarks that take too long for `all`.
 ALONE: Final = ("controls",)
-#: The detail that tells which share of the CPU time the host gave to other machines.
+#: The detail with the share of the CPU time that the host gave to other machines.
 STOLEN: Final = "CPU time stolen by the host"
-#: The detail that tells what this machine could not measure, and why.
+#: The detail with what this machine could not measure, and why.
 LEFT_OUT: Final = "left out"
-#: The detail that has sentences to be told with the figures.
+#: The detail with sentences that are printed with the figures.
 NOTES: Final = "notes"
-#: What the name of a commit ends with where files are changed.
+#: The end of a commit's name if files are changed.
 CHANGED: Final = "-changed"
 _TOLD_FROM: Final = 0.03
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One measurement, and the limit measured right beside it."""
+    """One measurement, and the limit that was measured right before or after it."""
 
     value: float
     limit: float
 
     @property
     def ratio(self) -> float:
-        """How far the limit is reached."""
+        """The measurement divided by its limit."""
         return self.value / self.limit
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure, the limit of the same run, their ratio, and the goal.
 
-    The goal is for the ratio where there is a limit, else for the value; it is a least one unless `at_most`.
-    `runs` holds what the goal is for, run by run; `parts` what the value is made of, or what went with it.
+    The goal applies to the ratio if there is a limit, else to the value. It is a minimum unless `at_most`. `runs` has the
+    ratio or value of each run; `parts` has the parts of the value, or figures that belong to it.
     """
 
     name: str
@@ -83,12 +73,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> float:
-        """What a goal is for."""
+        """The number to which the goal applies."""
         return self.value if self.ratio is None else self.ratio
 
     @property
     def goal_text(self) -> str:
-        """The goal with its sign, and its unit if it is not for the ratio."""
+        """The goal with its sign, and with its unit if it applies to the value."""
         if self.goal is None:
             return "–"
         unit = f" {self.unit}" if self.ratio is None and self.unit else ""
@@ -96,7 +86,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """'reached', 'missed', or nothing without a goal."""
+        """'reached', 'missed', or an empty text without a goal."""
         return {True: "reached", False: "missed", None: ""}[self.reached]
 
     def line(self) -> str:
@@ -115,7 +105,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def number(value: float) -> str:
-    """A number as people read it."""
+    """Format a number for readers."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -128,7 +118,7 @@ def paired(
     at_most: bool = False,
     parts: Sequence[dict[str, float]] = (),
 ) -> Figure:
-    """The medians of what was measured in pairs; the ratio is the median of the pairs' ratios."""
+    """A figure of pairs: the medians of values and limits, and the median of the pairs' ratios."""
     ratios = [pair.ratio for pair in pairs]
     return Figure(
         name=name,
@@ -152,7 +142,7 @@ def single(
     at_most: bool = True,
     parts: Sequence[dict[str, float]] = (),
 ) -> Figure:
-    """The median of what was measured by itself."""
+    """A figure without a limit: the median of the runs."""
     return Figure(
         name=name,
         unit=unit,
@@ -165,18 +155,18 @@ def single(
 
 
 def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of each part the median of its runs."""
+    """The median of each part over the runs."""
     return {name: statistics.median(run[name] for run in runs) for name in (runs[0] if runs else ())}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the ordered values lie (nearest rank)."""
+    """The value below which `percent` of the ordered values are (nearest rank)."""
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(0, int(rank) - 1)]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine and the versions that the figures belong to."""
+    """The machine and the versions of a result."""
 
     cpu: str
     cores: int
@@ -191,9 +181,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What one benchmark found; `details` are for people who want to know why.
+    """The figures of one benchmark; `details` help to explain them.
 
-    `elsewhere`: delayq was measured on a Redis of the caller's own.
+    `elsewhere`: delayq was measured on the Redis of `--redis-url`.
     """
 
     name: str
@@ -203,53 +193,27 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     details: dict[str, Any] = {}
     elsewhere: bool = False
-    seconds: float = 0  # that it took
+    seconds: float = 0  # that the run took
 
     @property
     def disturbance(self) -> str:
-        """What the host took away meanwhile, in one sentence; nothing if that was little."""
+        """One sentence about the CPU time that the host took away; an empty text if it was little."""
         share = self.details.get(STOLEN, 0)
         if share <= _TOLD_FROM:
             return ""
         return f"The host gave {share:.0%} of the CPU time to other machines: latencies say little, ratios less than usual."
 
 
-def _found(path: str, pattern: str) -> str:
-    try:
-        match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
-    except OSError:
-        match = None
-    return match.group(1) if match else "unknown"
-
-
-def _said(*command: str) -> str:
+def text_of(*command: str) -> str:
+    """The output of a command; an empty text if it fails."""
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
 
 def commit() -> str:
-    """What is checked out here; `-changed` where that is not all."""
-    return (_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + (
-        CHANGED if _said("git", "status", "--porcelain") else ""
-    )
-
-
-def environment(url: str, feeder: str) -> Environment:
-    """Ask the machine, and the server at `url`."""
-    with closing(Store(url)) as store:
-        server = store.run(checks.server())
-    memory = _found("/proc/meminfo", r"^MemTotal:\s+(\d+)")
-    return Environment(
-        cpu=_found("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
-        cores=os.cpu_count() or 0,
-        memory=f"{int(memory) / 1024**2:.0f} GiB" if memory.isdigit() else memory,
-        kernel=f"{platform.system()} {platform.release()}",
-        python=platform.python_version(),
-        redis_py=version("redis"),
-        server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
-        allocator=allocator(url),
-        feeder=_said(feeder, "--version") if feeder else "a socket",
-        commit=commit(),
+    """The commit of this checkout, with `-changed` at its end if files are changed."""
+    return (text_of("git", "rev-parse", "--short=12", "HEAD") or "unknown") + (
+        CHANGED if text_of("git", "status", "--porcelain") else ""
     )
 
 
@@ -260,5 +224,5 @@ def save(path: Path, results: Sequence[Result]) -> None:
 
 
 def load(path: Path) -> list[Result]:
-    """Read results that `save` wrote."""
+    """Read the results of `save`."""
     return msgspec.json.decode(path.read_bytes(), type=list[Result])

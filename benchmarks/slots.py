@@ -1,9 +1,9 @@
-"""Several sides at the same time, each in slots of its own: what tells one or two percent of them apart.
+"""Measures several sides at the same time, each in its own slots, and shows differences of one or two percent.
 
-Each has a server and a worker of its own, and each second belongs to one of them, in turns: first one, then the other, the
-other again, and so on. So whatever slows the machine for a while slows all, which runs of minutes in turns do not see to: those
-differ by a tenth and more where nothing has changed. Servers and workers of the same commit differ by some percent, too, for as
-long as they live; so in each round they are new ones.
+Each side has its own server and worker, and each second belongs to one side, in turns: first one, then the other, the other
+again, and so on. So whatever slows the machine for a while slows all sides. Runs of minutes in turns do not achieve that: they
+differ by a tenth and more although nothing has changed. Servers and workers of one commit also differ by some percent for as
+long as they live, so each round starts new ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.harness import now, progress
-from benchmarks.load.side import ASIDE, Plan, Slot
+from benchmarks.load.side import PARKED, Plan, Slot
 from benchmarks.results import ROOT, Figure, Pair, paired
 from benchmarks.running.processes import program
 from delayq.policies import Policy
@@ -40,23 +40,23 @@ __all__ = [
     "starts_of",
 ]
 
-#: Of each slot, what a message cost and how many went a second.
+#: For each slot, the cost of a message, and messages/s.
 Measured = list[dict[str, float]]
 
 SIDE: Final = ROOT / "benchmarks" / "load" / "side.py"
-#: Messages a second that each of them schedules at least, beside the others, and ms in which all are up.
+#: Messages a second that each side schedules at least, beside the others, and ms in which all sides start.
 PACE: Final = 5_000
 UP: Final = 10_000
-#: A backlog of two seconds into streams, and one through the general path.
+#: A backlog of two seconds into streams, and one through the general path into a null target.
 BACKLOG: Final = Slot(20_000, 2_000, drains=True)
 NULL_BACKLOG: Final = msgspec.structs.replace(BACKLOG, null=True)
-#: The same with a business key each.
+#: The same with one business key for each message.
 KEYED_BACKLOG: Final = msgspec.structs.replace(BACKLOG, keys=1)
 KEYED_NULL_BACKLOG: Final = msgspec.structs.replace(NULL_BACKLOG, keys=1)
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """Something to measure: what is in a slot, and how many each side has in a round."""
+    """A measurement: what a slot contains, and how many slots each side has in a round."""
 
     name: str
     slots: int
@@ -64,7 +64,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What is measured: a checkout by its Python, with what its operators have set (see `Plan`)."""
+    """A side: a checkout and its Python, with pauses and policies (see `Plan`)."""
 
     python: str = sys.executable
     checkout: Path = ROOT
@@ -74,7 +74,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 def starts_of(kind: Kind, sides: int, begin: int) -> list[list[int]]:
-    """When the slots of each side begin; who was last in a turn is first in the next one."""
+    """The start times of the slots of each side; the last side of a turn is the first one of the next."""
     found: list[list[int]] = [[] for _ in range(sides)]
     for turn in range(kind.slots):
         for place in range(sides):
@@ -84,7 +84,7 @@ def starts_of(kind: Kind, sides: int, begin: int) -> list[list[int]]:
 
 
 def in_slots(kind: Kind, sides: Mapping[str, Side], rounds: int) -> dict[str, list[Measured]]:
-    """Of each side what was found in each round; in every second one they begin the other way round."""
+    """The results of each side in each round; every second round has the reverse order."""
     found: dict[str, list[Measured]] = {name: [] for name in sides}
     for number in range(1, rounds + 1):
         progress(f"{kind.name}, round {number} of {rounds}")
@@ -95,11 +95,11 @@ def in_slots(kind: Kind, sides: Mapping[str, Side], rounds: int) -> dict[str, li
 
 
 def measure(kind: Kind, sides: Mapping[str, Side]) -> dict[str, Measured]:
-    """One round."""
+    """Measure one round."""
     messages = kind.slots * kind.slot.count
     begin = int(now()) + UP + 1_000 * messages // PACE
     if any(side.held for side in sides.values()):
-        begin += 1_000 * messages // ASIDE
+        begin += 1_000 * messages // PARKED
     found = {}
     with ExitStack() as stack:
         running = {}
@@ -111,12 +111,12 @@ def measure(kind: Kind, sides: Mapping[str, Side]) -> dict[str, Measured]:
         seconds = (begin - now()) / 1_000 + len(sides) * kind.slots * kind.slot.length / 1_000
         for name, process in running.items():
             process.wait(seconds + 60)
-            found[name] = msgspec.json.decode(process.said().splitlines()[-1], type=Measured)
+            found[name] = msgspec.json.decode(process.output().splitlines()[-1], type=Measured)
     return found
 
 
 def costs(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goal: float | None = None) -> Figure:
-    """CPU µs of the worker and of Redis a message, of the rounds of one side beside those of another."""
+    """The CPU µs of worker and Redis a message on one side, beside those on another."""
     parts = [
         _spent(one) | {f"its {name}": value for name, value in _spent(its).items()} for one, its in _slots(here, there)
     ]
@@ -124,12 +124,12 @@ def costs(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goa
 
 
 def rates(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goal: float | None = None) -> Figure:
-    """Messages/s of backlogs of one side beside those of another."""
+    """The messages/s of backlogs on one side, beside those on another."""
     return compared(name, "messages/s", rate, here, there, goal=goal)
 
 
 def rate(slot: dict[str, float]) -> float:
-    """Messages/s of a backlog, as a whole."""
+    """The messages/s of a whole backlog."""
     return slot["rate"]
 
 
@@ -145,7 +145,7 @@ def compared(
     at_most: bool = False,
     parts: Sequence[dict[str, float]] = (),
 ) -> Figure:
-    """A value of the rounds of one side beside that of another, or `its`; with the error by which the rounds differ."""
+    """Compare a value of one side with the same value of another side, or with `its`; the error shows how the rounds differ."""
     its = its or value
     rounds = [
         [Pair(value(one), its(other)) for one, other in zip(ours, theirs, strict=True)]

@@ -1,4 +1,4 @@
-"""Kafka, by confluent-kafka."""
+"""Kafka, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.brokers import Broker, Note, Plain
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
+from benchmarks.brokers import Broker, Note, Plain, main
 from testbed.kafka import Kafka
 
 __all__ = ["KIT"]
@@ -21,14 +21,14 @@ PATIENCE: Final = 10.0
 
 
 class KafkaKit:
-    """One broker, a partition a topic."""
+    """One broker, with one partition for each topic."""
 
     messages = 200_000
     quick = 50_000
 
     @contextmanager
     def running(self, topics: Sequence[str]) -> Iterator[Broker]:
-        """A broker whose topics note when they had a message."""
+        """Start a broker whose topics record the time of each message."""
         with Kafka() as server:
             stamped = {"message.timestamp.type": "LogAppendTime"}
             admin = AdminClient({"bootstrap.servers": _servers(server.url)})
@@ -38,7 +38,7 @@ class KafkaKit:
             yield server
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
-        """An idempotent producer with a report for each message."""
+        """Send with an idempotent producer and a report for each message."""
         producer = Producer(
             {"bootstrap.servers": _servers(url), "enable.idempotence": True, "acks": "all", "linger.ms": 5}
         )
@@ -68,11 +68,11 @@ class KafkaKit:
         return took
 
     def source(self, broker: Broker) -> str:
-        """Its URL."""
+        """The broker's URL."""
         return broker.url
 
     def read(self, source: str, topic: str, count: int, note: Note) -> None:
-        """From the topic's beginning."""
+        """Read the topic from its beginning."""
         settings = {"bootstrap.servers": _servers(source), "group.id": "bench", "fetch.wait.max.ms": 5}
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(topic, 0, 0)])
@@ -93,3 +93,6 @@ def _servers(url: str) -> str:
 
 
 KIT: Final = KafkaKit()
+
+if __name__ == "__main__":
+    main(KIT)

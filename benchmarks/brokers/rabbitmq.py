@@ -1,4 +1,4 @@
-"""RabbitMQ, by pika."""
+"""RabbitMQ, with pika."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 import pika
 from pika.adapters.select_connection import SelectConnection
 
-from benchmarks.brokers import Broker, Note, Plain
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
+from benchmarks.brokers import Broker, Note, Plain, main
 from testbed.rabbitmq import RabbitMQ
 
 __all__ = ["KIT"]
@@ -22,14 +22,14 @@ WITHIN: Final = 300.0
 
 
 class RabbitMQKit:
-    """One broker, a durable queue a topic."""
+    """One broker, with one durable queue for each topic."""
 
     messages = 50_000
     quick = 20_000
 
     @contextmanager
     def running(self, topics: Sequence[str]) -> Iterator[Broker]:
-        """A broker with queues that lie behind the default exchange."""
+        """Start a broker with queues behind the default exchange."""
         with RabbitMQ() as server:
             with closing(pika.BlockingConnection(pika.URLParameters(server.amqp_url))) as connection:
                 channel = connection.channel()
@@ -38,15 +38,15 @@ class RabbitMQKit:
             yield server
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
-        """Persistent messages on a channel with confirms, of which as many are under way as delayq sends at once."""
+        """Send persistent messages on a channel with confirms; as many are under way as delayq sends at once."""
         return _Publishing(url, messages).run()
 
     def source(self, broker: Broker) -> str:
-        """Its URL."""
+        """The broker's URL."""
         return broker.url
 
     def read(self, source: str, topic: str, count: int, note: Note) -> None:
-        """From the queue, which keeps nothing that was read."""
+        """Read the queue; a message that was read is gone."""
         seen = 0
 
         def arrived(channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -76,7 +76,7 @@ class _Publishing:
         self._connection: Any = SelectConnection(pika.URLParameters(_amqp(url)), on_open_callback=self._opened)
 
     def run(self) -> float:
-        """Seconds."""
+        """Send everything; return the seconds."""
         self._connection.ioloop.call_later(WITHIN, lambda: self._end("it took too long"))
         self._connection.ioloop.start()
         if self._wrong:
@@ -91,7 +91,7 @@ class _Publishing:
     def _prepare(self, channel: Any) -> None:
         self._channel = channel
         channel.add_on_return_callback(lambda *_: self._end("a message was returned"))
-        channel.confirm_delivery(ack_nack_callback=self._told, callback=self._begin)
+        channel.confirm_delivery(ack_nack_callback=self._confirmed, callback=self._begin)
 
     def _begin(self, _: Any) -> None:
         self._began = time.perf_counter()
@@ -113,7 +113,7 @@ class _Publishing:
             self._sent += 1
             self._open[self._sent] = None
 
-    def _told(self, frame: Any) -> None:
+    def _confirmed(self, frame: Any) -> None:
         if isinstance(frame.method, pika.spec.Basic.Nack):
             self._end("a message was refused")
             return
@@ -138,3 +138,6 @@ def _amqp(url: str) -> str:
 
 
 KIT: Final = RabbitMQKit()
+
+if __name__ == "__main__":
+    main(KIT)

@@ -1,1 +1,1 @@
-"""What makes load and watches what becomes of it, most of it in processes of its own."""
+"""Load for a benchmark and the observation of its results, mostly in processes of their own."""

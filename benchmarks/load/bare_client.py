@@ -1,8 +1,8 @@
-"""A client that does the least that a delivery takes: it knows all messages, and when there is something due.
+"""A bare client: the least work that a delivery takes. It knows all messages and their due times in advance.
 
-What falls due in one ms goes in one packet over a plain socket, and with it whatever became due while the client waited
-for the answers before: as plain commands of each message, or as a call of `SCRIPT` for each queue that has something due.
-Arguments: the server's port, and the path of a `Handshake` by which it is told the packets.
+It sleeps until the next due time and sends one packet over a plain socket, with everything that is due then: plain commands for
+each message, or one call of `SCRIPT` for each queue that has due messages. Arguments: the server's port, and the path of a
+`Handshake` from which it reads the packets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 import hiredis
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.harness import now
 from benchmarks.load.backlog import sleep_until
-from benchmarks.load.handshake import Handshake
 from benchmarks.running.limit import Placed, command, drain
+from benchmarks.running.processes import Handshake
 from delayq import Message
 from delayq.store.keys import queue_keys
 
@@ -30,8 +30,8 @@ __all__ = ["SCRIPT", "Packet", "by_script", "deliver", "plain"]
 
 _CHUNK: Final = 1 << 16
 
-#: Six calls for one message: the least by which a script may find what is due, append and remove it. The entry has the
-#: record as it is; the topic stands in it where `delayq.codec` puts it.
+#: The smallest script that finds, appends and removes due messages: six calls for one message. The entry has the whole record;
+#: the topic is at the place where `delayq.codec` puts it.
 SCRIPT: Final = b"""#!lua
 local queue, pool = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
@@ -50,7 +50,7 @@ return #ids"""
 
 
 class Packet(msgspec.Struct, frozen=True, array_like=True):
-    """What falls due in one ms (Unix): its commands, and how many they are."""
+    """The commands of the messages of one due time (Unix ms), and their number."""
 
     due: int
     commands: bytes
@@ -58,7 +58,7 @@ class Packet(msgspec.Struct, frozen=True, array_like=True):
 
 
 def plain(messages: Sequence[Message], placed: Sequence[Placed]) -> bytes:
-    """The packets of messages that `limit.write_schedule` has placed, each message by its own commands."""
+    """The packets for messages of `limit.write_schedule`, with commands for each message."""
     return _packets(
         messages,
         lambda positions: [
@@ -70,7 +70,7 @@ def plain(messages: Sequence[Message], placed: Sequence[Placed]) -> bytes:
 
 
 def by_script(messages: Sequence[Message], placed: Sequence[Placed]) -> bytes:
-    """The packets with which a script finds, appends and removes what is due of a queue."""
+    """The packets that call a script for each queue; it finds, appends and removes the due messages."""
     sha = hashlib.sha1(SCRIPT).hexdigest().encode()
     keys = {queue: queue_keys(queue) for queue, _ in placed}
     calls = {
@@ -90,7 +90,7 @@ def _packets(messages: Sequence[Message], commands: Callable[[Sequence[int]], li
 
 
 def deliver(connection: socket.socket, packets: Sequence[Packet]) -> None:
-    """Send each packet when it is due, and never earlier."""
+    """Send each packet at its due time, never earlier."""
     reader = hiredis.Reader(notEnoughData=Ellipsis)
     position = 0
     while position < len(packets):
@@ -115,7 +115,7 @@ def _read(connection: socket.socket, reader: hiredis.Reader, replies: int) -> No
 
 
 def main() -> None:
-    """Deliver what it is told."""
+    """Deliver the packets of the handshake."""
     port, path = sys.argv[1:]
     with socket.create_connection(("127.0.0.1", int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

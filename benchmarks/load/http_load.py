@@ -1,11 +1,18 @@
-"""Load for an HTTP service: wrk where there is one, else a sender in Python on many connections; or at an even rate."""
+"""HTTP requests to a service: with wrk if it is installed, else with a sender in Python; and at an even rate.
+
+`http_load send …` is that sender in a process of its own. `http_load drip PORT COUNT` is a number of slow clients: a third of
+them drips a head, a third drips a body that nobody waits for, a third sends nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
+import random
 import re
+import resource
 import selectors
 import shutil
 import socket
@@ -13,13 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.results import percentile
 from benchmarks.running.processes import ROOT
 
@@ -41,9 +48,9 @@ end
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Which requests are sent: where to, on how many connections, for how long, with which key of the API, if any.
+    """The requests: their URL, number of connections, duration, and API key, if any.
 
-    `bodies` is a file, one a line.
+    `bodies` is a file with one body a line.
     """
 
     url: str
@@ -54,7 +61,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Paced(msgspec.Struct, frozen=True):
-    """Answers a second, and ms from the moment at which a request was to be sent to its answer."""
+    """Answers a second, and the ms from the planned time of a request to its answer."""
 
     rate: float
     p50: float
@@ -62,12 +69,12 @@ class Paced(msgspec.Struct, frozen=True):
 
 
 def has_wrk() -> bool:
-    """Whether wrk sends the requests."""
+    """Whether wrk is installed and sends the requests."""
     return shutil.which("wrk") is not None
 
 
 def post(load: Load) -> float:
-    """POST the bodies in turn and again, each connection waiting for its answer; answers with 2xx a second."""
+    """POST the bodies again and again, each connection waiting for its answer; return the 2xx answers a second."""
     return _wrk(load) if has_wrk() else _python(load)
 
 
@@ -81,11 +88,11 @@ def _wrk(load: Load) -> float:
     return read_wrk(ran.stdout + ran.stderr)
 
 
-def read_wrk(said: str) -> float:
-    """Requests a second of what wrk printed; raises BenchmarkError if any of them failed."""
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    if rate is None or re.search(r"Non-2xx or 3xx responses|Socket errors", said):
-        raise BenchmarkError(f"wrk says:\n{said}")
+def read_wrk(output: str) -> float:
+    """Return the requests a second from the output of wrk; raise BenchmarkError if a request failed."""
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", output)
+    if rate is None or re.search(r"Non-2xx or 3xx responses|Socket errors", output):
+        raise BenchmarkError(f"wrk printed:\n{output}")
     return float(rate.group(1))
 
 
@@ -94,13 +101,13 @@ def _python(load: Load) -> float:
 
 
 def paced(load: Load, rate: int) -> Paced:
-    """POST at an even rate, whatever becomes of the answers; what finds no free connection is late."""
+    """POST at an even rate, independent of the answers; a request without a free connection is late."""
     return msgspec.json.decode(_sender(load, str(rate)), type=Paced)
 
 
 def _sender(load: Load, *more: str) -> str:
-    """What the sender prints, in a process of its own: this one may hold a million messages."""
-    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
+    """Run the sender in a process of its own, because this one may have a million messages; return its output."""
+    words = ["send", load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.load.http_load", *words],
         cwd=ROOT,
@@ -109,19 +116,19 @@ def _sender(load: Load, *more: str) -> str:
         check=False,
     )
     if ran.returncode != 0:
-        raise BenchmarkError(f"the sender says: {ran.stderr}")
+        raise BenchmarkError(f"the sender failed: {ran.stderr}")
     return ran.stdout
 
 
 class _Connection:
-    """A kept connection with one request at a time on it."""
+    """A kept connection with one request at a time."""
 
     def __init__(self, opened: socket.socket) -> None:
         self.socket = opened
         self._answer = b""
 
     def whole_answer(self) -> bool:
-        """Read what is there; whether the answer is complete. Anything but 2xx is a BenchmarkError."""
+        """Read the available bytes; return whether the answer is complete. Any status but 2xx is a BenchmarkError."""
         chunk = self.socket.recv(1 << 18)
         self._answer += chunk
         head, separator, body = self._answer.partition(b"\r\n\r\n")
@@ -135,7 +142,7 @@ class _Connection:
 
 
 def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
-    """What `post` does, in Python."""
+    """Do the same as `post`, in Python."""
     host, port, _ = _parts(url)
     turns = _requests(url, bodies, key)
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
@@ -153,7 +160,7 @@ def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, ke
 
 
 def _requests(url: str, bodies: Sequence[bytes], key: str) -> Iterator[bytes]:
-    """The bodies' requests in turn and again."""
+    """Yield the requests with these bodies, again and again."""
     host, _, path = _parts(url)
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     head += f"Authorization: Bearer {key}\r\nContent-Length: " if key else "Content-Length: "
@@ -161,11 +168,11 @@ def _requests(url: str, bodies: Sequence[bytes], key: str) -> Iterator[bytes]:
 
 
 def send_paced(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str, rate: int) -> Paced:
-    """What `paced` does."""
+    """Do the work of `paced`."""
     host, port, _ = _parts(url)
     turns = _requests(url, bodies, key)
     took: list[float] = []
-    asked: dict[_Connection, float] = {}  # when it was to be sent
+    asked: dict[_Connection, float] = {}  # its planned time
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
         free = [_Connection(opened.enter_context(socket.create_connection((host, port)))) for _ in range(connections)]
         for one in free:
@@ -189,13 +196,49 @@ def send_paced(url: str, bodies: Sequence[bytes], connections: int, seconds: flo
 def _parts(url: str) -> tuple[str, int, str]:
     found = re.fullmatch(r"http://([^:/]+):(\d+)(/.*)", url)
     if found is None:
-        raise BenchmarkError(f"{url} has no host, port and path")
+        raise BenchmarkError(f"{url} has no host, port or path")
     return found.group(1), int(found.group(2)), found.group(3)
 
 
-def main() -> None:
-    """URL, file of bodies, connections, seconds, key or '', a rate or nothing; prints answers a second, or `Paced`."""
-    url, path, connections, seconds, key, *rate = sys.argv[1:]
+#: Requests that slow clients never complete: a head, a body, nothing.
+SLOW: Final = (
+    b"GET /livez HTTP/1.1\r\nhost: x\r\nx-slow: ",
+    b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n",
+    b"",
+)
+
+
+async def _drip(port: int, number: int) -> None:
+    """Send a byte now and then, and connect again whenever the server closes the connection."""
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(SLOW[number % len(SLOW)])
+                while True:
+                    await asyncio.sleep(random.uniform(0.5, 1.5))
+                    if reader.at_eof() or reader.exception() is not None:
+                        break
+                    if number % len(SLOW) < 2:
+                        writer.write(b"a")
+                        await writer.drain()
+            finally:
+                writer.close()
+        await asyncio.sleep(random.uniform(0, 0.1))
+
+
+async def _drip_all(port: int, count: int) -> None:
+    await asyncio.gather(*(_drip(port, number) for number in range(count)))
+
+
+def _drip_until_killed(port: str, count: str) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    asyncio.run(_drip_all(int(port), int(count)))
+
+
+def _send(url: str, path: str, connections: str, seconds: str, key: str, *rate: str) -> None:
+    """Send requests; print the answers a second, or `Paced` if a rate is given."""
     bodies = Path(path).read_bytes().splitlines()
     if rate:
         found = send_paced(url, bodies, int(connections), float(seconds), key, int(rate[0]))
@@ -204,5 +247,7 @@ def main() -> None:
         print(send(url, bodies, int(connections), float(seconds), key))
 
 
+ACTIONS: Final[dict[str, Callable[..., None]]] = {"send": _send, "drip": _drip_until_killed}
+
 if __name__ == "__main__":
-    main()
+    ACTIONS[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Realistic messages: bodies of 200 bytes of varied text, tags, business keys, dues spread over time."""
+"""Realistic messages: bodies of 200 bytes of varied text, tags, business keys, due times spread over a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS: Final = """
     before noon evening tomorrow yesterday because nobody answered second attempt review five stars thank you
 """
 
-#: Chooses a message's due (Unix ms).
+#: A function that chooses the due time of a message (Unix ms).
 Due = Callable[[random.Random], int]
 
 
@@ -44,12 +44,12 @@ _TEXT: Final = _text(1 << 17)
 
 
 def spread(first: int, span: int) -> Due:
-    """Dues anywhere in the `span` ms from `first` on."""
+    """Random due times in the `span` ms from `first` on."""
     return lambda chooser: first + int(chooser.random() * span)
 
 
 def make(count: int, due: Due, *, keys: int = 0, seed: int = 1, topics: tuple[str, ...] = TOPICS) -> Iterator[Message]:
-    """`count` messages with `keys` business keys each; the same arguments make the same messages."""
+    """Yield `count` messages with `keys` business keys each; the same arguments give the same messages."""
     chooser = random.Random(seed)
     for number in range(count):
         where = int(chooser.random() * (len(_TEXT) - BODY_BYTES))

@@ -1,8 +1,8 @@
-"""One of several things that are measured at the same time, each in slots of its own: `side PLAN`, with a JSON of `Plan`.
+"""One of several sides that are measured at the same time, each in its own slots: `side PLAN`, with a JSON of `Plan`.
 
-It runs by the Python of the checkout that it measures, with that one's packages: so it needs only what has been in them for
-long. Prints a JSON of what a message of each slot cost: CPU µs of the worker and of Redis; and of a backlog also messages/s, as
-a whole and from RAMP_MS on.
+The Python of the measured checkout runs it, with the packages of that checkout, so it uses only names that older checkouts
+have, too. It prints a JSON with the cost of a message in each slot: CPU µs of the worker and of Redis; for a backlog also
+messages/s, in total and from RAMP_MS on.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES
 from benchmarks.running.processes import Process, server, worker
 from delayq import Client
-from delayq.store.keys import ParkedSet
 
-__all__ = ["ASIDE", "Plan", "Slot", "main"]
+__all__ = ["PARKED", "Plan", "Slot", "main"]
 
-#: Scheduled so many at a time, each time into one queue.
+#: Messages of one call, which go into one queue.
 TOGETHER = 100
-#: ms at the end of a slot in which nothing is due any more.
+#: ms at the end of a slot in which no message is due.
 REST = 60
-#: ms of a backlog before which its rate counts only as a part of the whole.
+#: ms after the start of a backlog from which its later rate counts.
 RAMP_MS = 1_000
-#: Messages a second that go aside at least.
-ASIDE = 10_000
+#: Messages a second that are parked at least.
+PARKED = 10_000
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """`count` messages with so many business `keys` over `length` ms, with so much `slack`; or as a backlog if it `drains`,
-    perhaps into a `null` target."""
+    """`count` messages over `length` ms, each with this many business `keys`, on a route with this `slack`.
+
+    With `drains` they are a backlog that is due at once. With `null` they go into a null target. `topics` is the number of
+    their topics; 0 stands for the usual ones.
+    """
 
     count: int
     length: int = 1_000
@@ -46,11 +48,14 @@ class Slot(msgspec.Struct, frozen=True):
     null: bool = False
     slack: int = 0
     keys: int = 0
+    topics: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Slots that begin at `starts` (Unix ms), where topics have these `pauses` and `policies`. `held`: each backlog is paused and
-    stands aside until its slot begins."""
+    """Slots that begin at `starts` (Unix ms), under these `pauses` and `policies`.
+
+    With `held` each backlog is paused, and parked until its slot begins.
+    """
 
     starts: list[int]
     slot: Slot
@@ -60,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the results."""
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
     slot = plan.slot
     module, routes = "workers", f'[{{"name":"streams","slack":{slot.slack}}}]'
@@ -76,18 +81,18 @@ def main() -> None:
             operator.pause(match)
         if plan.policies:
             _put(running.url, routes, plan.policies)
-        with Client(running.url) as client:  # it has read the policies as they are
+        with Client(running.url) as client:  # it reads the policies when it starts
             _schedule(plan, client)
         if plan.held:
-            wait_for("the backlogs to go aside", lambda: _aside(plan, watch), seconds=_left(min(plan.starts)))
+            wait_for("parked backlogs", lambda: _parked(plan, watch), seconds=_left(min(plan.starts)))
         found = list((_drained if slot.drains else _spent)(plan, watch, operator, process, running.pid))
         process.check()
     print(msgspec.json.encode(found).decode(), flush=True)
 
 
 def _put(url: str, routes: str, policies: list[dict[str, Any]]) -> None:
-    """By a client that knows what its worker's routes can hold to."""
-    from delayq.policies import Policy  # a checkout from before has neither
+    """Put the policies with a client that knows the worker's routes."""
+    from delayq.policies import Policy  # old checkouts do not have it
     from delayq.routes import load_routes
 
     with Client(url, routes=load_routes(routes)) as operator:
@@ -100,7 +105,7 @@ def _schedule(plan: Plan, client: Client) -> None:
     span = span_of(slot.count) if slot.drains else slot.length - REST - slot.slack
     by = min(plan.starts)
     if plan.held:
-        by -= 1_000 + 1_000 * slot.count * len(plan.starts) // ASIDE
+        by -= 1_000 + 1_000 * slot.count * len(plan.starts) // PARKED
     dues = [by if plan.held else start for start in plan.starts]
     messages = [
         message
@@ -113,18 +118,24 @@ def _schedule(plan: Plan, client: Client) -> None:
             topics=(f"held.{number}",) if plan.held else TOPICS,
         )
     ]
+    if slot.topics:
+        messages = [
+            msgspec.structs.replace(message, topic=f"many.{number % slot.topics}")
+            for number, message in enumerate(messages)
+        ]
     together = len(messages)
-    if not slot.drains:  # all queues get some of every slot
+    if not slot.drains:  # so that every slot has messages of all queues
         random.Random(1).shuffle(messages)
         together = TOGETHER
     for first in range(0, len(messages), together):
         schedule_ahead(client, messages[first : first + together], by)
 
 
-def _aside(plan: Plan, watch: Watch) -> bool:
-    return (
-        sum(watch.parked(ParkedSet.of_topic(f"held.{number}")) for number in range(len(plan.starts))) == watch.pending()
-    )
+def _parked(plan: Plan, watch: Watch) -> bool:
+    from delayq.store.keys import ParkedSet  # old checkouts do not have it
+
+    names = (ParkedSet.of_topic(f"held.{number}") for number in range(len(plan.starts)))
+    return sum(map(watch.parked, names)) == watch.pending()
 
 
 def _left(moment: int) -> float:
@@ -143,7 +154,7 @@ def _spent(plan: Plan, _: Watch, __: Client, process: Process, server_pid: int |
 def _drained(
     plan: Plan, watch: Watch, operator: Client, process: Process, server_pid: int | None
 ) -> Iterator[dict[str, float]]:
-    """A backlog is drained when it has left the pool, which is looked at every 10 ms."""
+    """Measure backlogs; one is drained when it has left the pool, which is read every 10 ms."""
     count = plan.slot.count
     left = count * len(plan.starts)
     for number, start in enumerate(plan.starts):

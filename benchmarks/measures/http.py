@@ -1,65 +1,88 @@
-"""Scheduling over HTTP: one API process, kept connections, each waiting for its answer.
+"""Scheduling over HTTP: one API process and kept connections, each waiting for its answer.
 
-Batches of 100 messages are set beside the limit of scheduling. Single messages are set beside an endpoint of FastAPI
-and Pydantic that takes the same payload and does nothing, under the same server with the same settings: on 64 connections,
-and on one, a request after the other. At 1,000/s they come in an open loop on 16 connections, and it is CPU time that counts.
+Batches of 100 messages are compared with the limit of scheduling. Single messages are compared with an empty endpoint of
+FastAPI and Pydantic with the same payload under the same server and settings: on 64 connections, and on one connection, one
+request after the other. At 1,000/s they come in an open loop on 16 connections, and the CPU time counts.
+
+API keys: two APIs on one Redis take single messages in turn, on 64 connections. One requires keys (the key has scopes and a
+rate, no quota), the other does not; the ratio of each pair counts. Slow clients: a client schedules one message after the
+other, alone and beside 1,000 sockets that send a byte a second or nothing, and never a whole request. The figure is how many
+ms its p99 rises.
 """
 
 from __future__ import annotations
 
+import http.client
+import itertools
+import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks import BenchmarkError
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress, wait_for
 from benchmarks.load.http_load import Load, Paced, paced, post
 from benchmarks.load.messages import DAY, make, spread
 from benchmarks.measures.schedule import measure_limit
-from benchmarks.results import Figure, paired, single
+from benchmarks.results import Figure, paired, percentile, single
 from benchmarks.running import limit
-from benchmarks.running.processes import api, http_service, server_for
+from benchmarks.running.processes import api, http_service, python, server_for
 from delayq import Client, Message
+from delayq.api_keys import SCOPES, make_key, write_keys
 from delayq.embedded.processes import free_port
 
-__all__ = ["measure", "messages_of", "payload", "run", "write_lines"]
+__all__ = ["run"]
 
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
 SINGLE_CONNECTIONS: Final = 64
 RATE: Final = 1_000
 RATE_CONNECTIONS: Final = 16
-#: CPU µs a request: of the API, and of API and Redis.
+#: Goals in CPU µs a request: of the API, and of API and Redis.
 RATE_US: Final = 300
 ALONE_US: Final = 450
 GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
+#: Slow sockets, and the clients that open them: some are between two connections because the API has closed theirs.
+SOCKETS: Final = 1_000
+CLIENTS: Final = 1_150
+#: s between two requests of the client whose answers are timed.
+PAUSE: Final = 0.005
+#: s of each side of a pair with and without keys. The difference is small, so many short pairs are measured.
+PAIRED: Final = 2.0
+MOST_PAIRS: Final = 21
+LEAST_PAIRS: Final = 9
+GOAL_KEYS: Final = 0.95
+GOAL_SLOW_MS: Final = 20
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure batches and single messages."""
+    """Measure batches, single messages, API keys and slow clients."""
     seconds = 4.0 if scale.quick else 6.0
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
         folder = Path(name)
-        messages = messages_of(scale.messages, keys=0)
+        messages = _messages_of(scale.messages, keys=0)
         limit.write_schedule(folder / "commands", messages)
         _write_batches(folder / "batches", messages[:20_000])
         bodies = folder / "singles"
-        write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
+        _write_lines(bodies, map(_payload, _messages_of(5_000, keys=1)))
         figures = [
             _batches(scale, folder, messages, seconds, details),
             _singles(scale, bodies, seconds, details),
             *_one_after_the_other(scale, bodies, seconds),
             _at_a_rate(scale, bodies, seconds),
+            *_keys_and_slow_clients(scale, folder, bodies, 2.0 if scale.quick else seconds, details),
         ]
     return figures, details
 
 
-def messages_of(count: int, *, keys: int) -> list[Message]:
-    """So many messages, due within a day, a day from now."""
+def _messages_of(count: int, *, keys: int) -> list[Message]:
+    """Create messages that are due within a day, a day from now."""
     progress(f"http: preparing {count:,} messages")
     return list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
 
@@ -69,7 +92,7 @@ def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float
 
     def ours() -> float:
         load = ("/v1/messages:batch", folder / "batches", BATCH_CONNECTIONS, seconds)
-        return BATCH * measure(scale, *load, each=BATCH, costs=costs)
+        return BATCH * _measure(scale, *load, each=BATCH, costs=costs)
 
     pairs = in_pairs("http, batches of 100", scale.runs, lambda: measure_limit(folder / "commands", messages), ours)
     details["batches of 100, CPU µs a message"] = costs
@@ -80,7 +103,7 @@ def _singles(scale: Scale, bodies: Path, seconds: float, details: dict[str, Any]
     costs: list[dict[str, float]] = []
 
     def ours() -> float:
-        return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
+        return _measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
 
     pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, SINGLE_CONNECTIONS, seconds), ours)
     details["single messages, CPU µs a message"] = costs
@@ -93,7 +116,7 @@ def _one_after_the_other(scale: Scale, bodies: Path, seconds: float) -> list[Fig
         "http, one after the other",
         scale.runs,
         lambda: _empty(bodies, 1, seconds),
-        lambda: measure(scale, "/v1/messages", bodies, 1, seconds, each=1, costs=costs),
+        lambda: _measure(scale, "/v1/messages", bodies, 1, seconds, each=1, costs=costs),
     )
     both = [sum(cost.values()) for cost in costs]
     return [
@@ -113,14 +136,14 @@ def _at_a_rate(scale: Scale, bodies: Path, seconds: float) -> Figure:
             found.append(paced(load, RATE))
             return found[-1].rate
 
-        measure(scale, "/v1/messages", bodies, RATE_CONNECTIONS, seconds, each=1, costs=costs, send=send)
+        _measure(scale, "/v1/messages", bodies, RATE_CONNECTIONS, seconds, each=1, costs=costs, send=send)
         parts.append({"Redis": costs[-1].get("server", 0), "ms p50": found[-1].p50, "ms p99": found[-1].p99})
     name = f"single messages at {RATE:,}/s, API"
     return single(name, "µs a request", [cost["api"] for cost in costs], goal=RATE_US, parts=parts)
 
 
-def payload(message: Message) -> dict[str, Any]:
-    """A message as JSON has it."""
+def _payload(message: Message) -> dict[str, Any]:
+    """The JSON of a message."""
     return {
         "topic": message.topic,
         "tags": message.tags,
@@ -131,17 +154,17 @@ def payload(message: Message) -> dict[str, Any]:
 
 
 def _write_batches(path: Path, messages: Sequence[Message]) -> None:
-    payloads = list(map(payload, messages))
+    payloads = list(map(_payload, messages))
     starts = range(0, len(payloads), BATCH)
-    write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
+    _write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
 
 
-def write_lines(path: Path, values: Any) -> None:
-    """As JSON, one a line."""
+def _write_lines(path: Path, values: Any) -> None:
+    """Write values as JSON, one a line."""
     path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
 
 
-def measure(
+def _measure(
     scale: Scale,
     path: str,
     bodies: Path,
@@ -152,7 +175,7 @@ def measure(
     costs: list[dict[str, float]],
     send: Callable[[Load], float] = post,
 ) -> float:
-    """Requests/s of the API, which `send` asks by POST; what each message cost is added to `costs`."""
+    """Measure the requests/s of the API with `send`; the cost of a message is added to `costs`."""
     with server_for(scale) as running, api(running.url) as (process, port):
         url = f"http://127.0.0.1:{port}{path}"
         post(Load(url, bodies, connections, 1))  # warm up
@@ -160,7 +183,7 @@ def measure(
         meter = CpuMeter(api=process.pid, server=running.pid)
         rate = send(Load(url, bodies, connections, seconds))
         scheduled = _scheduled(running.url) - before
-        # wrk's rate is over its own time, which is a little longer than asked for.
+        # wrk computes the rate over its own time, which is a little longer.
         if scheduled < 0.95 * rate * seconds * each:
             raise BenchmarkError(f"the API answered {rate * seconds * each:,.0f} but scheduled {scheduled:,}")
         meter.end(scheduled)
@@ -179,3 +202,104 @@ def _empty(bodies: Path, connections: int, seconds: float) -> float:
         url = f"http://127.0.0.1:{port}/v1/messages"
         post(Load(url, bodies, connections, 1))
         return post(Load(url, bodies, connections, seconds))
+
+
+def _keys_and_slow_clients(
+    scale: Scale, folder: Path, bodies: Path, seconds: float, details: dict[str, Any]
+) -> list[Figure]:
+    """Compare single messages with a key with those without; the p99 beside slow sockets minus the p99 without them."""
+    key, entry = make_key("benchmark", {"*": SCOPES}, rate=10**9)
+    keys = folder / "keys.json"
+    write_keys(keys, [entry])
+    with (
+        server_for(scale) as running,
+        api(running.url) as (plain, open),
+        api(running.url, keys=str(keys)) as (asking, guarded),
+    ):
+        used = {open: CpuMeter(api=plain.pid), guarded: CpuMeter(api=asking.pid)}
+
+        def rate(port: int, given: str, seconds: float = PAIRED) -> float:
+            used[port].begin()
+            found = post(Load(f"http://127.0.0.1:{port}/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, given))
+            used[port].end(round(found * seconds))
+            return found
+
+        for port, given, answer in ((open, "", 201), (guarded, key, 201), (guarded, "", 401)):
+            if (status := _post_one(port, given, bodies)) != answer:
+                raise BenchmarkError(f"the API {'with' if port == guarded else 'without'} keys answered {status}")
+        for port, given in ((open, ""), (guarded, key)):
+            rate(port, given, 1)  # warm up
+        pairs = in_pairs(
+            "http, with a key",
+            7 if scale.quick else MOST_PAIRS,
+            lambda: rate(open, ""),
+            lambda: rate(guarded, key),
+            swap=True,
+            least=LEAST_PAIRS,
+        )
+        details["CPU µs a request"] = {
+            "without keys": used[open].each()["api"], "with a key": used[guarded].each()["api"]
+        }  # fmt: skip
+        slow = [_slow(guarded, key, bodies, seconds, details) for _ in range(scale.runs)]
+    return [
+        paired("single messages with a key, beside those without", "requests/s", pairs, goal=GOAL_KEYS),
+        single(f"p99 of other requests beside {SOCKETS:,} slow sockets, added", "ms", slow, goal=GOAL_SLOW_MS),
+    ]
+
+
+def _slow(port: int, key: str, bodies: Path, seconds: float, details: dict[str, Any]) -> float:
+    progress("http, slow sockets: without them")
+    before = _p99(port, key, bodies, seconds)
+    with python("-m", "benchmarks.load.http_load", "drip", str(port), str(CLIENTS)) as process:
+        wait_for(f"{SOCKETS:,} slow sockets", lambda: _open(process.pid) >= SOCKETS, seconds=30)
+        beside = _p99(port, key, bodies, seconds)
+        process.check()
+        there = _open(process.pid)
+    if there < 0.95 * SOCKETS:
+        raise BenchmarkError(f"only {there} slow sockets were left")
+    progress(f"http: p99 {before:.2f} ms without, {beside:.2f} ms beside {there} slow sockets")
+    found = {"without": before, "beside slow sockets": beside, "sockets": there}
+    details.setdefault("p99 of other requests, ms", []).append(found)
+    return beside - before
+
+
+def _open(pid: int) -> int:
+    """The number of sockets of a process."""
+    count = 0
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            count += os.readlink(one).startswith("socket:")
+    return count
+
+
+def _post_one(port: int, key: str, bodies: Path) -> int:
+    """Schedule one message; return the status of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/messages", bodies.read_bytes().splitlines()[0], _headers(key))
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+
+def _p99(port: int, key: str, bodies: Path, seconds: float) -> float:
+    """The p99 in ms of one client's messages, one after the other on a kept connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = _headers(key)
+    took: list[float] = []
+    turns = itertools.cycle(bodies.read_bytes().splitlines())
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        connection.request("POST", "/v1/messages", next(turns), headers)
+        answer = connection.getresponse()
+        answer.read()
+        took.append(1_000 * (time.perf_counter() - began))
+        if answer.status != 201:
+            raise BenchmarkError(f"the API answered {answer.status}")
+        time.sleep(PAUSE)
+    connection.close()
+    return percentile(sorted(took), 99)

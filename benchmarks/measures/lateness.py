@@ -1,128 +1,75 @@
-"""Lateness of delivery: messages with delays of 500 to 3,000 ms, scheduled at a steady rate in an open loop.
+"""Lateness: how long after its due time a message arrives at the consumer.
 
-The producer, the worker and a consumer that blocks on the topic's stream are processes of their own. Lateness is the
-time between a message's due and its arrival at the consumer; how late its stream entry was made is told beside it.
-With a million messages pending besides, which fall due in two days, it is measured in turn with none. The highest rate is
-the last of a ladder whose p99 is within 10 ms; each step is 1.25 times the one before, and counts if one of two tries does.
+Messages with delays of 500 to 3,000 ms are scheduled at a steady rate in an open loop. The producer, the worker and a
+consumer that blocks on the topic's stream are processes of their own. Lateness is the time from a message's due time to its
+arrival at the consumer; the details have the lateness of its stream entry, too. It is measured in turn with a million pending
+messages, which are due in two days, and with none. The highest rate is the last step of a ladder with a p99 within 10 ms;
+each step is 1.25 times the one before, and counts if one of two tries reaches it.
+
+Burst: 200,000 messages of one topic become due in the same ms, while other topics get 200 messages a second with delays of
+100 to 500 ms and without an ordering key. The burst's rate is compared with the drain of a backlog with spread due times. The
+lateness of the others counts while the burst drains.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, wait_for
-from benchmarks.load.consumer import Arrival, arrivals
-from benchmarks.load.handshake import Handshake
+from benchmarks import BenchmarkError
+from benchmarks.harness import CpuMeter, RssMeter, Scale, in_pairs, in_turns, now, progress
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, schedule_all, sleep_until
 from benchmarks.load.messages import DAY, make, spread
-from benchmarks.load.producer import Plan
-from benchmarks.measures.schedule import schedule_all
-from benchmarks.results import Figure, Pair, paired, percentile, single
-from benchmarks.running.processes import Process, python, server_for, worker
+from benchmarks.load.traffic import DELAYS, PERCENTILES, WARM_UP, Lateness, Plan, Traffic, lateness
+from benchmarks.measures.drain import backlog, plain_rate
+from benchmarks.results import Figure, Pair, paired, single
+from benchmarks.running.processes import server, server_for, worker
 from delayq import Client
 
-__all__ = ["GOALS", "Lateness", "Traffic", "highest", "lateness", "measure", "run"]
+__all__ = ["GOALS", "OTHERS", "OTHERS_RATE", "SHORT_DELAYS", "TOPIC", "WARM_UP_MS", "highest", "run"]
 
-DELAYS: Final = (500, 3000)
-WARM_UP: Final = 4.0
-#: s that a producer and a consumer may take to start, and ms after which they begin then.
-STARTING: Final = 30.0
-SOON: Final = 100
 RATE: Final = 1_000
 GOALS: Final = {1000: {"p50": 0.8, "p99": 3.0}, 5000: {"p99": 6.0}}
-#: Messages pending besides, and how much later p99 may be with them.
+#: Other pending messages, and the goal for p99 with them beside p99 without.
 PENDING: Final = 1_000_000
 PENDING_TIMES: Final = 1.2
-#: The ladder's first rate, the s that count of each, its p99 in ms, and the goal.
+#: The ladder: its first rate, measured s of each step, its bound for p99 in ms, and the goal.
 LOWEST: Final = 5_000
 LADDER_SECONDS: Final = 6.0
 STEP: Final = 1.25
 HIGHEST_MS: Final = 10.0
 HIGHEST: Final = 10_000
-PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
+#: The topic of the burst, and the traffic of the others: its topics, messages/s, delays (ms), and ms before the burst.
+TOPIC: Final = "coupon.expire"
+OTHERS: Final = ("order.cancel", "order.dispatch", "payment.check")
+OTHERS_RATE: Final = 200
+SHORT_DELAYS: Final = (100, 500)
+WARM_UP_MS: Final = 2_000
+#: The slowest assumed drain of the burst in messages/s; the others continue for as long.
+SLOWEST: Final = 40_000
 
 
-class Lateness(msgspec.Struct, frozen=True):
-    """How late messages were, in ms, at the consumer and by the id of the stream entry; how many came early."""
+class Burst(msgspec.Struct, frozen=True):
+    """A burst: its rate in messages/s, the worker's resident MiB before it and at most, the lateness of the others."""
 
-    consumer: dict[str, float]
-    entry: dict[str, float]
-    early: int
-    count: int
-
-
-def lateness(some: Sequence[Arrival]) -> Lateness:
-    """Work out the percentiles."""
-    if not some:
-        raise BenchmarkError("no message fell due in the time that counts")
-    late = sorted(one.late for one in some)
-    entry_late = sorted(one.entry_late for one in some)
-    return Lateness(
-        consumer={name: round(percentile(late, percent), 3) for name, percent in PERCENTILES.items()},
-        entry={name: percentile(entry_late, percent) for name, percent in PERCENTILES.items()},
-        early=sum(one.late < 0 or one.entry_late < 0 for one in some),
-        count=len(some),
-    )
-
-
-class Traffic:
-    """A producer with its plan, and a consumer of the same topics; `reader` stands in for that of Redis Streams."""
-
-    def __init__(self, plan: Plan, folder: Path, reader: Sequence[str] = ()) -> None:
-        self.plan = plan
-        name = plan.topics[0]
-        self._file = folder / f"arrivals of {name}"
-        self._handshake = Handshake(folder / f"plan of {name}")
-        self._reader = None if reader else self._file
-        words = reader or ("-m", "benchmarks.load.consumer", plan.url, ",".join(plan.topics))
-        self._consumer = python(*words, str(plan.count), str(self._file))
-        self._producer = python("-m", "benchmarks.load.producer", plan.url, self._handshake.argument)
-        self._running: tuple[Process, Process] | None = None
-
-    def __enter__(self) -> Traffic:
-        with ExitStack() as stack:
-            self._running = (stack.enter_context(self._consumer), stack.enter_context(self._producer))
-            wait_for("a producer and a consumer", self._there, seconds=STARTING)
-            if not self.plan.start:
-                self.plan = msgspec.structs.replace(self.plan, start=now() + SOON)
-            self._handshake.tell(msgspec.json.encode(self.plan))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    def _there(self) -> bool:
-        for process in self._running or ():
-            process.check()
-        return self._handshake.ready() and (self._reader is None or self._reader.exists())
-
-    def wait(self) -> tuple[list[Arrival], float]:
-        """Wait until all is sent and has arrived: the arrivals, and by how many ms the producer was late."""
-        assert self._running is not None
-        consumer, producer = self._running
-        patience = max(0.0, self.plan.start / 1000 - now() / 1000) + self.plan.seconds + 20
-        producer.wait(patience)
-        consumer.wait(patience)
-        arrived = list(arrivals(self._file))
-        if len(arrived) != self.plan.count:
-            raise BenchmarkError(f"{len(arrived)} of {self.plan.count} messages arrived")
-        return arrived, float(producer.said())
+    rate: float
+    before: float
+    peak: float
+    others: Lateness
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure both rates, and the lower one with many messages pending, in turns; then the ladder."""
+    """Measure both rates, and the lower rate with many pending messages, in turns; then the ladder and bursts."""
     seconds, many = (8.0, PENDING // 10) if scale.quick else (12.0, PENDING)
     pending = f"at {RATE:,}/s with {many:,} pending"
-    measures = {_at(rate): partial(measure, scale, rate, seconds) for rate in GOALS}
-    measures[pending] = partial(measure, scale, RATE, seconds, many)
+    measures = {_at(rate): partial(_measure, scale, rate, seconds) for rate in GOALS}
+    measures[pending] = partial(_measure, scale, RATE, seconds, many)
     rounds = in_turns("lateness", scale.runs, measures, swap=True)
     figures = []
     details: dict[str, Any] = {}
@@ -138,8 +85,9 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     pairs = [Pair(*(found[name][0].consumer["p99"] for name in (pending, _at(RATE)))) for found in rounds]
     figures.append(paired(f"{pending}, p99 beside that without", "ms", pairs, goal=PENDING_TIMES, at_most=True))
     if not scale.quick:
-        figures.append(highest(lambda rate: measure(scale, rate, LADDER_SECONDS)[0].consumer["p99"]))
-    return figures, details
+        figures.append(highest(lambda rate: _measure(scale, rate, LADDER_SECONDS)[0].consumer["p99"]))
+    burst, more = _bursts(scale)
+    return [*figures, *burst], details | more
 
 
 def _at(rate: int) -> str:
@@ -147,7 +95,7 @@ def _at(rate: int) -> str:
 
 
 def highest(p99: Callable[[int], float]) -> Figure:
-    """The highest rate of the ladder up to which p99 was within its bound."""
+    """The highest rate of the ladder up to which p99 stays within its bound."""
     rate = reached = 0.0
     parts: dict[str, float] = {}
     while rate == reached:
@@ -155,7 +103,7 @@ def highest(p99: Callable[[int], float]) -> Figure:
         for _ in range(2):
             try:
                 parts[f"p99 at {rate:,.0f}/s"] = late = p99(int(rate))
-            except BenchmarkError as error:  # the producer or the consumer cannot keep up
+            except BenchmarkError as error:  # the producer or the consumer is too slow
                 progress(f"lateness at {rate:,.0f}/s: {error}")
                 continue
             if late <= HIGHEST_MS:
@@ -165,8 +113,8 @@ def highest(p99: Callable[[int], float]) -> Figure:
     return single(name, "messages/s", [reached], goal=HIGHEST, at_most=False, parts=[parts])
 
 
-def measure(scale: Scale, rate: int, seconds: float, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:
-    """Lateness at one rate, with so many pending besides, and what else is worth knowing."""
+def _measure(scale: Scale, rate: int, seconds: float, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:
+    """Measure lateness at one rate, with this many pending messages; return it with details."""
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server_for(scale, rewrites=True) as running,
@@ -183,3 +131,46 @@ def measure(scale: Scale, rate: int, seconds: float, pending: int = 0) -> tuple[
         found = lateness([one for one in arrived if first <= one.due < first + 1000 * seconds])
     progress(f"lateness at {rate:,}/s: {found.consumer}")
     return found, {"producer late, ms": round(late_producer, 1), "CPU µs a message": meter.each()}
+
+
+def _bursts(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    bursts: list[Burst] = []
+
+    def ours() -> float:
+        bursts.append(_burst(backlog(scale)))
+        return bursts[-1].rate
+
+    pairs = in_pairs("lateness, burst", scale.runs, lambda: plain_rate(scale), ours)
+    late = [burst.others for burst in bursts]
+    figures = [
+        paired("burst drained, beside spread dues", "messages/s", pairs, goal=0.9),
+        single("worker's memory, growth", "MiB", [burst.peak - burst.before for burst in bursts], goal=64),
+        single("others meanwhile, p50", "ms", [one.consumer["p50"] for one in late]),
+        single("others meanwhile, p99", "ms", [one.consumer["p99"] for one in late], goal=30),
+        single("others meanwhile, max", "ms", [one.consumer["max"] for one in late]),
+        single("others meanwhile, early", "messages", [one.early for one in late], goal=0),
+    ]
+    return figures, {"bursts": msgspec.to_builtins(bursts)}
+
+
+def _burst(count: int) -> Burst:
+    with (
+        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
+        server() as running,
+        worker(running.url) as process,
+        Client(running.url) as client,
+        closing(Watch(running.url, (TOPIC,))) as watch,
+    ):
+        moment = in_time(count) + WARM_UP_MS
+        seconds = WARM_UP_MS / 1000 + count / SLOWEST + 1
+        plan = Plan(running.url, OTHERS, OTHERS_RATE, moment - WARM_UP_MS, seconds, SHORT_DELAYS)
+        schedule_ahead(client, make(count, spread(moment, 1), topics=(TOPIC,)), moment - WARM_UP_MS)
+        with Traffic(plan, Path(folder)) as traffic:
+            sleep_until(moment - 100)
+            with RssMeter(process.pid).watching() as memory:
+                drained = watch.streams_filled(count, moment)
+            arrived, _ = traffic.wait()
+        end = moment + 1000 * drained
+        process.check()
+        others = [one for one in arrived if moment <= one.due <= end]
+    return Burst(count / drained, memory.before / 2**20, memory.peak / 2**20, lateness(others))

@@ -1,20 +1,19 @@
-"""delayq beside other delay queues: asynq, BullMQ and beanstalkd, each as far as this machine has what it takes.
+"""delayq compared with other delay queues: asynq, BullMQ and beanstalkd, each as far as this machine has its toolchain.
 
-A limit is what the peer reached, in turn with delayq on the same cores; a ratio above 1 is good for rates, one below 1 for
-lateness, CPU and memory. Each peer is driven by its own client, in its own language, and set up as its documentation says:
-asynq (Go) shares one client, has 64 at work, and looks for what is due every 100 ms (unless told, 5 s); BullMQ (Node.js)
-has 64 at work and removes what is completed; beanstalkd, by its Go client, has a connection a caller and 16 that take. Those
-on Redis have the same server as delayq, with AOF (everysec), and beanstalkd its log, with an fsync a second.
+A limit is the peer's figure, measured in turn with delayq on the same cores. A ratio above 1 is good for rates, one below 1
+for lateness, CPU and memory. Each peer is driven by its own client in its own language, configured as its documentation says:
+asynq (Go) shares one client, has 64 workers, and polls for due messages every 100 ms (by default 5 s); BullMQ (Node.js) has
+64 workers and removes completed jobs; beanstalkd, with its Go client, has a connection for each caller and 16 that reserve.
+Peers on Redis have the same server as delayq, with AOF (everysec); beanstalkd has its log with an fsync a second.
 
-One by one: each message by a call that is waited for. 64 at once: 64 callers, in one process. Bulk: 500 by one call. Drain: a
-backlog falls due at one moment, and is taken and acknowledged, of delayq by a consumer group. At 1,000/s: an open loop with
-delays of 1 to 3 whole seconds; lateness is that at the consumer, CPU that of all but the producer, memory what the server
-has resident more of each pending message.
+One by one: each message with a call that waits for its answer. 64 at once: 64 callers in one process. Bulk: 500 with one
+call. Drain: a backlog becomes due at one moment, and is consumed and acknowledged; for delayq by a consumer group. At
+1,000/s: an open loop with delays of 1 to 3 whole seconds. Lateness is measured at the consumer, CPU without the producer,
+memory as the growth of the server's resident memory for each pending message.
 
-What is theirs: asynq and beanstalkd take whole seconds (asynq, which cuts the fraction off, hands messages over up to one
-early), so neither keeps an order by the ms; beanstalkd is one process in C that keeps messages in its own memory and knows no
-way to find or cancel one by its key, to delay it twice or to fail over; asynq's and BullMQ's clients are compiled, where
-delayq's is Python.
+Differences: asynq and beanstalkd have whole seconds (asynq cuts the fraction off and delivers up to one second early), so
+neither keeps an order by ms. beanstalkd is one process in C with messages in its own memory; it cannot find or cancel a
+message by key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled; delayq's is Python.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from benchmarks.errors import TooLate
+from benchmarks import TooLate
 from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, rss
-from benchmarks.peers import OURS, PEERS, Peer, said
+from benchmarks.peers import OURS, PEERS, Peer, result_of
 from benchmarks.results import LEFT_OUT, NOTES, Figure, Pair, paired
 from testbed.errors import ServerMissing
 
@@ -37,12 +36,12 @@ __all__ = ["GOALS", "better", "figures_of", "run", "whole_second"]
 CALLERS: Final = 64
 TOGETHER: Final = 500
 RATE: Final = 1_000
-#: s after which as many messages come as go.
+#: s until as many messages are delivered as scheduled.
 STEADY: Final = 4.5
 #: Messages a second that every peer can schedule with 64 callers.
 PACE: Final = 4_000
 SPARE_MS: Final = 4_000
-#: Their ratios' goals, by figure and peer.
+#: Goals of the ratios, by figure and peer.
 GOALS: Final = {
     ("one by one", "asynq"): 0.7,
     ("64 at once", "asynq"): 1.2,
@@ -50,7 +49,7 @@ GOALS: Final = {
     ("lateness p50", "beanstalkd"): 1.0,
     ("lateness p99", "beanstalkd"): 1.0,
 }
-#: What is measured, its unit, and whether less is better.
+#: Each figure with its unit, and whether less is better.
 KINDS: Final = {
     "one by one": ("messages/s", False),
     "64 at once": ("messages/s", False),
@@ -63,12 +62,12 @@ KINDS: Final = {
 }
 
 
-#: What was found, by its kind.
+#: Measured values by figure.
 Found = dict[str, float]
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure beside every peer that this machine has; raises ServerMissing if there is none."""
+    """Measure delayq and every installed peer; raises ServerMissing if there is none."""
     peers, left_out = [OURS], {}
     for name, find in PEERS.items():
         try:
@@ -97,13 +96,13 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
 
 
 def figures_of(rounds: Sequence[dict[str, Found]]) -> Iterator[Figure]:
-    """delayq beside each of the others, kind by kind."""
+    """Yield each figure of delayq beside that of each peer."""
     for kind, (unit, less) in KINDS.items():
         for peer in rounds[0]:
             if peer == OURS.name or kind not in rounds[0][peer]:
                 continue
             pairs = [Pair(found[OURS.name][kind], found[peer][kind]) for found in rounds]
-            if min(pair.limit for pair in pairs) <= 0:  # it was early: there is no ratio
+            if min(pair.limit for pair in pairs) <= 0:  # early messages have a negative lateness, which gives no ratio
                 continue
             yield paired(f"{kind}, beside {peer}", unit, pairs, goal=GOALS.get((kind, peer)), at_most=less)
 
@@ -111,11 +110,11 @@ def figures_of(rounds: Sequence[dict[str, Found]]) -> Iterator[Figure]:
 def _early(rounds: Sequence[dict[str, Found]]) -> Iterator[str]:
     for peer in rounds[0]:
         if share := statistics.median(found[peer]["early"] for found in rounds):
-            yield f"{peer} handed {share:.0%} of the messages at {RATE:,}/s over early."
+            yield f"{peer} delivered {share:.0%} of the messages at {RATE:,}/s early."
 
 
 def better(figures: Sequence[Figure]) -> Iterator[str]:
-    """A sentence for each figure in which a peer is better."""
+    """Yield a sentence for each figure in which a peer is better."""
     for figure in figures:
         kind, _, peer = figure.name.partition(", beside ")
         less = KINDS[kind][1]
@@ -133,7 +132,7 @@ def _at_once(count: int, peer: Peer) -> Found:
         peer.do("schedule", serving, 1_000, CALLERS)
         before = rss(serving.server)
         found = {"64 at once": peer.do("schedule", serving, count, CALLERS)["rate"]}
-        time.sleep(1.5)  # the buffers of the log are written
+        time.sleep(1.5)  # until the buffers of the log are written
         found["memory"] = (rss(serving.server) - before) / count
         if peer.bulk:
             found["bulk"] = peer.do("bulk", serving, count, TOGETHER)["rate"]
@@ -141,7 +140,7 @@ def _at_once(count: int, peer: Peer) -> Found:
 
 
 def whole_second(moment: float) -> int:
-    """The next one: nobody's due is cut off."""
+    """The next whole second, so that no peer cuts a due time off."""
     return 1_000 * math.ceil(moment / 1_000)
 
 
@@ -150,14 +149,14 @@ def _drain(count: int, peer: Peer) -> Found:
         moment = whole_second(now() + 1_000 * count / PACE + SPARE_MS)
         peer.do("backlog", serving, count, moment)
         if now() > moment - SPARE_MS / 2:
-            raise TooLate(f"{peer.name} took longer than expected to schedule; is the machine busy with other things?")
+            raise TooLate(f"{peer.name} took longer than expected to schedule; is the machine busy?")
         return {"drain": count / peer.do("consume", serving, count, moment + peer.slack)["seconds"]}
 
 
 def _steady(seconds: float, peer: Peer) -> Found:
     count = int(RATE * (STEADY + seconds + 1))
     with peer.serving() as serving, peer.doing("consume", serving, count, now()) as consumer:
-        time.sleep(1.5)  # it is there
+        time.sleep(1.5)  # until the consumer is ready
         with peer.doing("produce", serving, count, RATE) as producer:
             time.sleep(STEADY)
             began = time.monotonic()
@@ -166,7 +165,7 @@ def _steady(seconds: float, peer: Peer) -> Found:
             meter.end(int(RATE * (time.monotonic() - began)))
             producer.wait(30)
         consumer.wait(30)
-        found = said(consumer)
+        found = result_of(consumer)
     cpu = meter.each()
     progress(f"peers: {peer.name} at {RATE:,}/s: {cpu}, {found}")
     return {

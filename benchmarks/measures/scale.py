@@ -1,10 +1,10 @@
-"""More nodes, and more primaries of a Redis Cluster: how fast a backlog is drained, and what Redis spends on a message.
+"""More workers, and more primaries of a Redis Cluster: how fast a backlog is drained, and what Redis spends on a message.
 
-It is drained through the general path into a null target: there the nodes do most of the work, so more of them show;
-into Redis Streams of the same Redis one script does it all, and a second node finds nothing to do. Everything shares
-the cores of one machine, so messages/s grow only until those are busy. What Redis spends on a message does not depend
-on that: more nodes must not make it dearer, and of several primaries it is the busiest that bounds the whole.
-The primaries have no replicas; there are two nodes before them. 200,000 messages are drained each time.
+The backlog takes the general path into a null target, where the workers do most of the work, so more of them show. Into Redis
+Streams of the same Redis one script does everything, and a second worker finds nothing to do. Everything shares the cores of
+one machine, so messages/s grow only until these are busy. What Redis spends on a message does not depend on that: more
+workers must not increase it, and with several primaries the busiest one is the bound. The primaries have no replicas; two
+workers serve them. 200,000 messages are drained each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.load.messages import make, spread
 from benchmarks.measures.drain import NULL_ROUTES
 from benchmarks.results import Figure, single
 from benchmarks.running.groups import Group, cluster
-from benchmarks.running.processes import server
+from benchmarks.running.processes import NULL, server
 from benchmarks.running.team import Team
 from delayq import Client
 from testbed.zookeeper import ZooKeeperServer
@@ -36,20 +36,20 @@ ROUNDS: Final = {False: 2, True: 1}
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """So many nodes, on so many primaries of a Redis Cluster, or (0) on one server."""
+    """A number of workers, on a number of primaries of a Redis Cluster, or (0) on one server."""
 
     nodes: int
     primaries: int = 0
 
     @property
     def name(self) -> str:
-        """As the figures call it."""
+        """The name in figures."""
         if self.primaries:
             return f"Redis Cluster, {self.primaries} {'primary' if self.primaries == 1 else 'primaries'}"
         return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
 
     def servers(self) -> AbstractContextManager[Group]:
-        """Its Redis."""
+        """Start its Redis."""
         return cluster(self.primaries, replicas=False) if self.primaries else _alone()
 
 
@@ -57,7 +57,7 @@ SETUPS: Final = (Setup(1), Setup(2), Setup(4), Setup(2, 1), Setup(2, 3))
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """Messages/s, and CPU µs a message: of all servers, of the busiest, of the nodes."""
+    """Messages/s, and CPU µs a message: of all servers, of the busiest server, of the workers."""
 
     rate: float
     redis: float
@@ -66,7 +66,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure numbers of nodes on one server, then of primaries; all of them in turn."""
+    """Measure all setups in turn."""
     figures: list[Figure] = []
     found: dict[Setup, list[Drained]] = {setup: [] for setup in SETUPS}
     with ZooKeeperServer() as zookeeper:
@@ -97,7 +97,7 @@ def _measure(setup: Setup, count: int, zookeeper: ZooKeeperServer) -> Drained:
             group.url,
             zookeeper.hosts,
             setup.nodes,
-            module="benchmarks.running.worker_with_null",
+            module=NULL,
             routes=NULL_ROUTES,
             root=root,
         ) as team,

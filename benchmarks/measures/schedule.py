@@ -1,12 +1,12 @@
-"""Scheduling in bulk: `Client.schedule_many` of one process over a list of messages due within a day.
+"""Scheduling in bulk: `Client.schedule_many` in one process, with a list of messages that are due within a day.
 
-The limit is `redis-cli --pipe` with HSET and ZADD of the same messages, and a ZADD more of each that has a key.
+The limit is `redis-cli --pipe` with HSET and ZADD for the same messages, and another ZADD for each message with a key.
 
-Beside that, what one call of the script takes that schedules one message, CPU of the server in packets of 100 calls. It is
-set beside a script of the least that there is to do, HSET and ZADD, with the same KEYS and ARGV.
+The cost of one call of the script that schedules one message: CPU of the server in packets of 100 calls. It is compared with
+the smallest possible script, HSET and ZADD, with the same KEYS and ARGV.
 
-One by one, each call waits for its answer: CPU time of the client alone, beside redis-py's own `evalsha` of a script that
-makes the HSET and the ZADD of such a message.
+One by one, each call waits for its answer: CPU of the client alone, compared with redis-py's own `evalsha` of a script with the
+HSET and the ZADD of such a message.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
-from benchmarks.load import feeder
+from benchmarks.load.backlog import accepted, schedule_all
 from benchmarks.load.messages import DAY, LIMITS, QUEUES, TOPICS, make, spread
 from benchmarks.results import LEFT_OUT, Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, server_for, with_jemalloc
-from delayq import Client, Message, Scheduled
+from delayq import Client, Message
 from delayq.codec import due_head, encode
 from delayq.store.commands import Command, schedule
 from delayq.store.keys import new_id, queue_keys
 from delayq.store.scripts import load
 from testbed.errors import ServerMissing
 
-__all__ = ["accepted", "measure_limit", "run", "schedule_all"]
+__all__ = ["measure_limit", "run"]
 
 MESSAGES: Final = 500_000
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
-#: Where there is no redis-cli, this feeder measures the limit, so it must not be slower.
+#: Without redis-cli this sender measures the limit, so it must not be slower.
 FEEDER = "the limit's socket feeder, beside redis-cli"
 ONE: Final = "one schedule script beside a minimal HSET + ZADD script, server CPU"
 _JEMALLOC: Final = f"{ONE}, with jemalloc"
@@ -51,14 +51,14 @@ redis.call('HSET', KEYS[3], ARGV[7], ARGV[8])
 redis.call('ZADD', KEYS[2], ARGV[9], ARGV[7])
 return {}"""
 ONE_BY_ONE = "Client.schedule beside a bare EVALSHA, client CPU"
-#: How many calls are measured at a time, and how often in a run.
+#: Calls of one measurement, and measurements of a run.
 CALLS: Final = 1_000
 STRETCHES: Final = 5
 BARE_SCRIPT: Final = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])"
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure both kinds of messages."""
+    """Measure messages without and with a key, one script, and single calls."""
     figures = []
     details: dict[str, Any] = {}
     count = min(scale.messages, MESSAGES)
@@ -113,7 +113,7 @@ def _one_by_one(scale: Scale) -> list[Pair]:
 
 
 def measure_limit(path: Path, messages: list[Message]) -> float:
-    """Messages/s of the limit, whose commands stand in `path`."""
+    """The messages/s of the limit, whose commands are in the file `path`."""
     with server() as running:
         return len(messages) / limit.feed(running.port, path, _replies(messages))
 
@@ -124,7 +124,7 @@ def _replies(messages: list[Message]) -> int:
 
 def _ours(scale: Scale, messages: list[Message], costs: list[dict[str, float]]) -> float:
     with server_for(scale) as running, Client(running.url) as client:
-        schedule_all(client, messages[:1])  # the layout is agreed on, the script loaded
+        schedule_all(client, messages[:1])  # agrees on the layout and loads the script
         meter = CpuMeter(client=os.getpid(), server=running.pid)
         began = time.perf_counter()
         outcomes = client.schedule_many(messages)
@@ -140,26 +140,13 @@ def _check(url: str, outcomes: list[Any], expected: int) -> None:
     with closing(connect(url)) as connection:
         there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
     if there != expected:
-        raise BenchmarkError(f"{there} messages stand in the queues instead of {expected}")
-
-
-def schedule_all(client: Client, messages: Any) -> int:
-    """Schedule messages that belong to a benchmark's preparation; how many."""
-    return accepted(client.schedule_many(messages))
-
-
-def accepted(outcomes: list[Any]) -> int:
-    """How many messages were scheduled; a BenchmarkError if one of them was not."""
-    refused = [outcome for outcome in outcomes if not (isinstance(outcome, Scheduled) and outcome.created)]
-    if refused:
-        raise BenchmarkError(f"{len(refused)} messages were not scheduled, such as {refused[0]!r}")
-    return len(outcomes)
+        raise BenchmarkError(f"the queues have {there} messages instead of {expected}")
 
 
 def _by_socket(path: Path, messages: list[Message]) -> float:
     with server() as running:
         began = time.perf_counter()
-        feeder.feed(running.port, path, _replies(messages))
+        limit.feed_by_socket(running.port, path, _replies(messages))
         return len(messages) / (time.perf_counter() - began)
 
 
@@ -172,7 +159,9 @@ def _one_script(what: str, scale: Scale, binary: Path | None = None) -> Figure:
 
 
 def _single_calls(count: int) -> Iterator[Command[Any]]:
-    """Commands that schedule a message each, all in one queue; the last argument is its due again: a deadline to ours."""
+    """Yield commands that each schedule one message in one queue; the last argument, the due time again, is a deadline for
+    ours.
+    """
     for message in make(count, spread(int(now()) + DAY, DAY)):
         due = message.expect_date or 0
         command = schedule(queue_keys(0), "a", [new_id()], [encode(message, LIMITS, due_head(due))])
@@ -180,7 +169,7 @@ def _single_calls(count: int) -> Iterator[Command[Any]]:
 
 
 def _server_cost(script: str, commands: Sequence[Command[Any]], binary: Path | None) -> float:
-    """CPU µs that the server takes for one call."""
+    """The CPU µs that the server takes for one call."""
     with server(binary=binary) as running, closing(connect(running.url)) as connection:
         sha = connection.script_load(script)
         meter = CpuMeter(server=running.pid)

@@ -1,9 +1,10 @@
-"""Backfill by Spark: a million rows of a Parquet file by the data source, beside the Python client's bulk schedule.
+"""Backfill with Spark: a million rows of a Parquet file with the data source, compared with the Python client's bulk
+schedule.
 
-Spark has one core (local[1]) and has written before; the client is one process that schedules a message of each row. Both
-read the same file meanwhile. Memory is the most that Spark's Python worker has resident, with ten times the rows. Then
-Redis loses all rows, and `delayq reconcile --fix` brings them back. With a rate of 5,000/s, lateness of other traffic of
-1,000/s is measured as `lateness` does, without and with a backfill beside it.
+Spark has one core (local[1]) and has written before. The client is one process that schedules a message for each row. Both
+read the same file while they are measured. Memory is the maximum resident memory of Spark's Python worker, with ten times the
+rows. Then Redis loses all rows, and `delayq reconcile --fix` brings them back. With a rate of 5,000/s, the lateness of other
+traffic of 1,000/s is measured like `lateness`, without and with a backfill.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.harness import Scale, in_pairs, in_turns, progress, wait_for
-from benchmarks.load.producer import Plan
-from benchmarks.load.spark_job import Job, Said, rows_of, write_table
-from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
-from benchmarks.measures.schedule import schedule_all
+from benchmarks.load.backlog import schedule_all
+from benchmarks.load.spark_job import Job, Written, rows_of, write_table
+from benchmarks.load.traffic import DELAYS, WARM_UP, Lateness, Plan, Traffic, lateness
 from benchmarks.results import Figure, paired, single
 from benchmarks.running.processes import Process, python, server_for, worker
 from delayq import Client, Message
@@ -34,20 +34,20 @@ __all__ = ["run"]
 GOAL: Final = 0.8
 LIVE_TOPIC: Final = "order.cancel"
 LIVE_RATE: Final = 1_000
-#: Messages/s of the backfill beside live traffic, and how many times as late that may be.
+#: Messages/s of the backfill beside live traffic, and the goal for the ratio of that traffic's p99.
 JOB_RATE: Final = 5_000
 LATER: Final = 2.0
-#: So many whatever the scale: a tenth of them fills some windows of the writer, and starting a job weighs little.
+#: At every scale: a tenth of them fills some windows of the writer, and the start of a job costs little in comparison.
 ROWS: Final = 1_000_000
 TIMES: Final = 10
 GROWTH: Final = 1.2
 PATIENCE: Final = 900.0
-#: Rows that the client takes at a time, as the data source does.
+#: Rows that the client reads at a time, as the data source does.
 BATCH: Final = 32_000
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure; raises ServerMissing without a Java that will do."""
+    """Measure everything; raises ServerMissing without a suitable Java."""
     try:
         from delayq.spark.session import check_java, need_spark
 
@@ -62,7 +62,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
 
 
 def _measure(scale: Scale, table: Path, tenth: Path) -> tuple[list[Figure], dict[str, Any]]:
-    many: list[Said] = []
+    many: list[Written] = []
 
     def ours() -> float:
         many.append(_backfill(scale, table))
@@ -93,7 +93,7 @@ def _measure(scale: Scale, table: Path, tenth: Path) -> tuple[list[Figure], dict
 
 
 def _client(scale: Scale, table: Path) -> float:
-    """Rows/s of a script that does without Spark."""
+    """The rows/s of a script without Spark."""
     import pyarrow.parquet
 
     with server_for(scale) as running, Client(running.url) as client:
@@ -104,41 +104,41 @@ def _client(scale: Scale, table: Path) -> float:
         return ROWS / (time.perf_counter() - began)
 
 
-def _backfill(scale: Scale, table: Path) -> Said:
+def _backfill(scale: Scale, table: Path) -> Written:
     with server_for(scale) as running, _job(running.url, table) as (process, go):
         go()
         process.wait(PATIENCE)
-        return msgspec.json.decode(process.said().splitlines()[-1], type=Said)
+        return msgspec.json.decode(process.output().splitlines()[-1], type=Written)
 
 
 def _way_back(scale: Scale, table: Path) -> float:
-    """Seconds of `reconcile --fix` after Redis lost all rows of a table; a BenchmarkError if one is not as it was."""
+    """The seconds of `reconcile --fix` after Redis lost all rows of a table; a BenchmarkError if a row differs afterwards."""
     progress("delayq backfill, reconcile --fix and reconcile")
     with (
         server_for(scale) as running,
-        python("-m", "benchmarks.load.spark_way_back", str(table), DELAYQ_REDIS_URL=running.url) as process,
+        python("-m", "benchmarks.load.spark_job", "way-back", str(table), DELAYQ_REDIS_URL=running.url) as process,
     ):
         process.wait(PATIENCE)
-        return float(process.said().splitlines()[-1])
+        return float(process.output().splitlines()[-1])
 
 
 @contextmanager
 def _job(url: str, table: Path, rate: int = 0) -> Iterator[tuple[Process, Any]]:
-    """A Spark that is ready to schedule, and what tells it to begin."""
+    """A Spark that is ready to schedule, and the function that starts it."""
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
         job = Job(url, str(table), folder, rate)
-        with python("-m", "benchmarks.load.spark_job", msgspec.json.encode(job).decode()) as process:
+        with python("-m", "benchmarks.load.spark_job", "write", msgspec.json.encode(job).decode()) as process:
 
             def ready() -> bool:
                 process.check()
                 return Path(folder, "ready").exists()
 
-            wait_for("a Spark that is ready", ready, seconds=PATIENCE)
+            wait_for("ready Spark", ready, seconds=PATIENCE)
             yield process, Path(folder, "go").touch
 
 
 def _late(scale: Scale, rate: int) -> Lateness:
-    """Lateness of live traffic; with a rate beside a backfill that goes on for as long."""
+    """The lateness of live traffic; with a rate, beside a backfill of the same duration."""
     seconds = 8.0
     rows = int(JOB_RATE * (seconds + WARM_UP + 2))
     with (

@@ -1,25 +1,24 @@
-"""Steady traffic, messages that come alone: what one costs at 100, 1,000 and 5,000 a second.
+"""Steady traffic, messages that come alone: the cost of a message at 100, 1,000 and 5,000 a second.
 
-Delivery: messages scheduled before fall due at random moments, and nobody reads them. It is set beside two things that a
-bare client does over a plain socket, one packet for what is due in a ms. *Bare client*: HGET, XADD, ZREM and HDEL of each
-message as plain commands. *Minimal script*: for each queue that has something due an EVALSHA that finds, appends and
-removes it (TIME, ZRANGE, HMGET, XADD, ZREM, HDEL, and no more). All are measured in turn, and a cost is CPU time of both
-sides: of the worker, or the bare client, and of the server. Through the general path into a null target there is nothing to
-set it beside. All traffic: producer, worker and consumer are processes of their own, as `lateness` has them, with delays of
-200 to 1,000 ms. With *slack* a route says that its messages may go out so many ms late.
+Delivery: messages that were scheduled before become due at random moments, and nobody reads them. The cost is compared with
+two versions of a bare client, which sends one packet over a plain socket for everything that is due in a ms. *Bare client*:
+HGET, XADD, ZREM and HDEL for each message as plain commands. *Minimal script*: for each queue with due messages an EVALSHA
+that finds, appends and removes them (TIME, ZRANGE, HMGET, XADD, ZREM, HDEL, and nothing else). All are measured in turn. A
+cost is the CPU time of both sides: of the worker or the bare client, and of the server. The general path into a null target
+has no comparison. All traffic: producer, worker and consumer are processes of their own, as in `lateness`, with delays of 200
+to 1,000 ms. With *slack* the route allows messages to go out that many ms late.
 
-What the two leave out is what a queue is for. The bare client has all messages in its memory beforehand, so it reads none and
-looks for none; and a message that was cancelled or moved meanwhile would go out all the same, a second client would send
-everything twice, and a crash between two commands leaves half of it. The script is whole, and finds what is due by itself;
-but the client knows in which ms to call it, and for which queue. Neither knows an owner that may have been deposed, a
-watermark that makes a cancel certain, a clock of the node's own, a topic that may be unknown or full, attempts, an index of keys,
-counters, or when to wake for the next message and for one that comes earlier; neither repeats a call whose answer was lost.
-So the goal, 1.8 times the bare client, is by what plain commands cost; the minimal script is the floor of whatever moves a
-message in one whole step.
+A queue does what both comparisons leave out. The bare client knows all messages in advance, so it reads none and searches for
+none. It would deliver a message that was cancelled or moved, a second client would send everything twice, and a crash between
+two commands leaves half of the work. The script is atomic and finds due messages, but the client knows in which ms to call
+it, and for which queue. Neither has an owner that may be deposed, a watermark that makes a cancel certain, a second clock,
+unknown or full topics, attempts, an index of keys, counters, or wake-ups for the next message and for an earlier one. Neither
+repeats a call whose reply was lost. So the goal of 2.5 times the bare client compares with the cost of plain commands; the
+minimal script is the least that an atomic move costs.
 
-In brackets: CPU µs a message of each process, how often a thread of the worker (the client) went to sleep, EVALSHA calls
-and how long they took in the server, and all commands, those of scripts too. Lateness of deliveries is by the ids of the
-entries, of all traffic at the consumer.
+In brackets: CPU µs a message of each process, how often a thread of the worker (or the client) went to sleep, the number of
+EVALSHA calls and their time in the server, and the number of all commands, including those of scripts. The lateness of
+deliveries comes from the ids of the entries, that of all traffic from the consumer.
 """
 
 from __future__ import annotations
@@ -35,26 +34,25 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError, TooLate
+from benchmarks import BenchmarkError, TooLate
 from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, switches, wait_for
 from benchmarks.load import bare_client
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
-from benchmarks.load.handshake import Handshake
 from benchmarks.load.messages import TOPICS, make, spread
-from benchmarks.load.producer import Plan
+from benchmarks.load.traffic import Lateness, Plan, Traffic, lateness
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.measures.lateness import GOALS, Lateness, Traffic, lateness
+from benchmarks.measures.lateness import GOALS
 from benchmarks.results import NOTES, Figure, Pair, paired, percentile, single
 from benchmarks.running import limit
 from benchmarks.running.limit import Placed
-from benchmarks.running.processes import Process, connect, python, server, worker
+from benchmarks.running.processes import NULL, Handshake, Process, connect, python, server, worker
 from delayq import Client, Message
 
 __all__ = ["BARE", "MINIMAL", "Cost", "Meter", "Phase", "plan", "reckoning", "run"]
 
 RATES: Final = (100, 1_000, 5_000)
 NULL_RATE: Final = 1_000
-TIMES_BARE: Final = {1_000: 1.8}
+TIMES_BARE: Final = {1_000: 2.5}
 STREAM_US: Final = {1_000: 300, 5_000: 115}
 NULL_US: Final = 400
 SLACK_RATE: Final = 1_000
@@ -63,19 +61,19 @@ SLACK_US: Final = 100
 DELAYS: Final = (200, 1_000)
 BARE: Final = "bare client"
 MINIMAL: Final = "minimal script"
-#: ms of a phase that are not counted, and between two phases.
+#: ms of a phase that do not count, and ms between two phases.
 BEFORE: Final = 500
 APART: Final = 200
-#: Scheduled so many at a time, each time into one queue: all queues get some of every phase.
+#: Messages of one call, which go into one queue: every queue gets messages of every phase.
 TOGETHER: Final = 100
-#: Messages a second that are scheduled so, and by the commands of the limit.
+#: Messages a second that are scheduled this way, and with the commands of the limit.
 PACE: Final = 25_000
 BARE_PACE: Final = 25_000
 UNIT: Final = "µs a message"
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A time (Unix ms) with so many messages a second; what falls due from `first` to `end` is counted."""
+    """A time (Unix ms) with `rate` messages a second; those due from `first` to `end` count."""
 
     rate: int
     start: int
@@ -83,34 +81,34 @@ class Phase(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """From here on it is counted."""
+        """The first ms that counts."""
         return self.start + BEFORE
 
     def counted(self, dues: Sequence[int]) -> int:
-        """How many of these."""
+        """The number of these due times that count."""
         return sum(self.first <= due < self.end for due in dues)
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a message cost: CPU µs by process, and what else there is to know."""
+    """The cost of a message: CPU µs by process, and other figures."""
 
     cpu: dict[str, float]
     more: dict[str, float]
-    late: tuple[float, float, int] = (0, 0, 0)  # p50 and p99 in ms, how many came early
+    late: tuple[float, float, int] = (0, 0, 0)  # p50 and p99 in ms, the number of early messages
 
     @property
     def both(self) -> float:
-        """CPU µs of both sides."""
+        """The CPU µs of both sides."""
         return sum(self.cpu.values())
 
     @property
     def parts(self) -> dict[str, float]:
-        """As a figure tells them."""
+        """The parts of a figure."""
         return self.cpu | self.more
 
 
 class Meter:
-    """What a process and the server spend, and what the server is asked to do."""
+    """Measures the CPU of a process and of the server, and counts the server's commands."""
 
     def __init__(self, url: str, server: int | None, **process: int) -> None:
         (self._pid,) = process.values()
@@ -125,13 +123,13 @@ class Meter:
         return {"EVALSHA": scripts["calls"], "EVALSHA µs": scripts["usec"], "commands": commands}
 
     def begin(self) -> None:
-        """From now on it counts."""
+        """Start the measurement."""
         self._before = self._counts()
         self._slept = switches(self._pid)
         self._cpu.begin()
 
     def end(self, count: int) -> Cost:
-        """Until now, with so many messages."""
+        """End it; `count` messages were delivered."""
         self._cpu.end(count)
         slept = switches(self._pid) - self._slept
         counts = {name: (value - self._before[name]) / count for name, value in self._counts().items()}
@@ -165,17 +163,17 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
 
 
 def reckoning(rounds: Sequence[dict[str, dict[int, Cost]]], rate: int) -> str:
-    """Where the µs are of which a delivery into a stream costs more than what it is set beside, in a sentence."""
+    """A sentence that explains the difference between a delivery into a stream and the two comparisons."""
     sides = {
         who: [statistics.median(found[who][rate].cpu[side] for found in rounds) for side in (process, "Redis")]
         for who, process in ((BARE, "client"), (MINIMAL, "client"), ("into a stream", "worker"))
     }
     (bare, minimal, ours) = ([sum(one), *one] for one in sides.values())
     return (
-        f"At {rate:,}/s a message costs the bare client and Redis {bare[1]:.0f} + {bare[2]:.0f} = {bare[0]:.0f} µs, with the "
-        f"minimal script {minimal[1]:.0f} + {minimal[2]:.0f} = {minimal[0]:.0f} µs, worker and Redis {ours[1]:.0f} + "
-        f"{ours[2]:.0f} = {ours[0]:.0f} µs: of the {ours[0] - bare[0]:.0f} µs more than the bare client, one script for what "
-        f"is due takes {minimal[0] - bare[0]:.0f}, and all else that delayq does {ours[1] - minimal[1]:.0f} in the worker and "
+        f"At {rate:,}/s a message costs the bare client and Redis {bare[1]:.0f} + {bare[2]:.0f} = {bare[0]:.0f} µs, the minimal "
+        f"script {minimal[1]:.0f} + {minimal[2]:.0f} = {minimal[0]:.0f} µs, and worker and Redis {ours[1]:.0f} + "
+        f"{ours[2]:.0f} = {ours[0]:.0f} µs. Of the {ours[0] - bare[0]:.0f} µs more than the bare client, the script takes "
+        f"{minimal[0] - bare[0]:.0f}, and everything else {ours[1] - minimal[1]:.0f} in the worker and "
         f"{ours[2] - minimal[2]:.0f} in Redis."
     )
 
@@ -211,7 +209,7 @@ def _lateness(name: str, late: Sequence[tuple[float, float, int]], goals: dict[s
 
 
 def plan(rates: Sequence[int], seconds: int, pace: int) -> tuple[list[Phase], list[Message]]:
-    """The phases, and their messages in an order that has nothing to do with their dues."""
+    """Create the phases and their messages, in random order."""
     each = BEFORE + 1000 * seconds
     count = sum(rate * each // 1000 for rate in rates)
     begin = in_time(count, pace=pace)
@@ -229,7 +227,7 @@ def plan(rates: Sequence[int], seconds: int, pace: int) -> tuple[list[Phase], li
 def _costs(
     some: Sequence[Phase], messages: Sequence[Message], url: str, server: int | None, name: str, process: Process
 ) -> dict[int, Cost]:
-    """What each phase costs, while it goes by."""
+    """Measure each phase while it runs."""
     dues = [message.expect_date or 0 for message in messages]
     found = {}
     for phase in some:
@@ -249,13 +247,13 @@ def _bare(seconds: int, packets: Callable[[Sequence[Message], Sequence[Placed]],
         words = ("-m", "benchmarks.load.bare_client", str(running.port), handshake.argument)
         with python(*words) as process, closing(connect(running.url)) as connection:
             connection.script_load(bare_client.SCRIPT)
-            wait_for("a bare client", handshake.ready, seconds=30)
+            wait_for("ready bare client", handshake.ready, seconds=30)
             some, messages = plan(RATES, seconds, BARE_PACE)
             placed = limit.write_schedule(folder / "load", messages, run=TOGETHER)
             limit.feed(running.port, folder / "load", 2 * len(messages))
-            handshake.tell(packets(messages, placed))
+            handshake.send(packets(messages, placed))
             if now() > some[0].start:
-                raise TooLate("feeding took longer than expected; is the machine busy with other things?")
+                raise TooLate("feeding took longer than expected; is the machine busy?")
             found = _costs(some, messages, running.url, running.pid, "client", process)
             process.wait(30)
             with closing(Watch(running.url)) as watch:
@@ -266,7 +264,7 @@ def _bare(seconds: int, packets: Callable[[Sequence[Message], Sequence[Placed]],
 def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False, slack: int = 0) -> dict[int, Cost]:
     module, routes = "workers", f'[{{"name":"streams","slack":{slack}}}]'
     if null:
-        module, routes = "benchmarks.running.worker_with_null", NULL_ROUTES
+        module, routes = NULL, NULL_ROUTES
     with (
         server() as running,
         worker(running.url, module, routes) as process,
@@ -278,7 +276,7 @@ def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False, slack:
             schedule_ahead(client, messages[first : first + TOGETHER], some[0].start)
         found = _costs(some, messages, running.url, running.pid, "worker", process)
         process.check()
-        wait_for("the last message", lambda: watch.pending() == 0, seconds=30)
+        wait_for("delivery of the last message", lambda: watch.pending() == 0, seconds=30)
         if null:
             return found
         _all_there(watch, len(messages))
@@ -288,11 +286,11 @@ def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False, slack:
 
 def _all_there(watch: Watch, count: int) -> None:
     if (there := watch.appended()) != count:
-        raise BenchmarkError(f"the streams hold {there} messages instead of {count}")
+        raise BenchmarkError(f"the streams have {there} messages instead of {count}")
 
 
 def _entries(url: str) -> list[tuple[int, int]]:
-    """Due and time of each entry."""
+    """The due time and the time of each entry."""
     with closing(connect(url)) as connection:
         return [
             (int(fields[b"due"]), int(id.split(b"-")[0])) for topic in TOPICS for id, fields in connection.xrange(topic)
@@ -323,7 +321,7 @@ def _traffic(rate: int, seconds: int, number: int) -> tuple[Cost, Lateness]:
             cost = meter.end(rate * seconds)
             arrived, producer_late = traffic.wait()
     if producer_late > DELAYS[0]:
-        progress(f"steady: the producer was {producer_late:,.0f} ms late: what it scheduled then was due at once")
+        progress(f"steady: the producer was {producer_late:,.0f} ms late, so some messages were due at once")
     found = lateness([one for one in arrived if counted.first <= one.due < counted.end])
     progress(f"steady: {cost.parts}, {found.consumer}")
     return cost, found

@@ -1,15 +1,14 @@
-"""Brokers as targets: throughput beside the broker's own client, lateness, and what a hung one does to others.
+"""Brokers as targets: throughput compared with the broker's own client, lateness, and the effect of a hung broker on others.
 
-Throughput: a backlog falls due and one worker sends it all through the general path, until Redis holds none of it; the
-limit is what the broker's own Python client sends alone, in a process of its own. Both send the same messages: a body of
-200 bytes, a topic of eight, a tag, a business key, and id, due, attempt and media type as headers or properties, which
-are put into the broker's form within the time that counts. Both make the same promise: Kafka, idempotent and
-acks=all; RabbitMQ, persistent, mandatory and confirmed; RocketMQ, an answer for each; and look at the broker's word of
-each message. The client alone has its messages in memory and takes them off no queue: what delayq does beyond that,
-with the broker and Redis on the same cores, is what the ratio shows. Pairs are measured in turn, after the broker has
-been sent so much that it gets no faster (Java compiles what it runs often). Lateness: as `lateness` measures it, at the
-broker's consumer. Hung: one broker is paused while its messages fall due; counted is the lateness of another target's
-topic before and meanwhile.
+Throughput: a backlog becomes due and one worker sends it through the general path until Redis is empty. The limit is what the
+broker's own Python client sends alone, in a process of its own. Both send the same messages: a body of 200 bytes, one of
+eight topics, a tag, a business key, and id, due time, attempt and media type as headers or properties, which are put into the
+broker's form within the measured time. Both make the same promise and check the broker's reply to each message: Kafka,
+idempotent and acks=all; RabbitMQ, persistent, mandatory and confirmed; RocketMQ, a reply for each. The client alone has its
+messages in memory and no queue; the ratio shows the cost of everything else that delayq does, with the broker and Redis on
+the same cores. Pairs are measured in turn, after the broker has reached its full speed (Java compiles frequent code).
+Lateness: measured like `lateness`, at the broker's consumer. Hung: one broker is paused while its messages are due; the
+figure is the lateness of another target's topic before and meanwhile.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ from typing import Any, Final
 
 import msgspec
 
+from benchmarks import BenchmarkError
 from benchmarks.brokers import NAMES, Broker, kit
-from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
-from benchmarks.load.handshake import Handshake
 from benchmarks.load.messages import TOPICS, make, spread
-from benchmarks.load.producer import Plan
-from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
+from benchmarks.load.traffic import DELAYS, PRODUCE, WARM_UP, Lateness, Plan, Traffic, lateness
 from benchmarks.results import LEFT_OUT, Figure, paired, single
-from benchmarks.running.processes import python, server_for, worker
+from benchmarks.running.processes import Handshake, python, server_for, worker
 from delayq import Client
 from testbed.errors import ServerMissing
 
@@ -48,7 +45,7 @@ MORE_LATE: Final = 10.0
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure every broker that this machine has; raises ServerMissing if there is none."""
+    """Measure every installed broker; raises ServerMissing if there is none."""
     figures: list[Figure] = []
     details: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -58,7 +55,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
                 figures += _throughput(scale, name, broker, details)
                 try:
                     figures += _lateness(scale, name, broker, details)
-                except BenchmarkError as error:  # its consumer did not see all: the others are measured all the same
+                except BenchmarkError as error:  # its consumer did not get all messages; the other figures still count
                     progress(f"{name}, lateness is not measured: {error}")
                     details[f"{name}, lateness is not measured"] = str(error)
                 figures += _hung(scale, name, broker, details)
@@ -75,7 +72,7 @@ def _route(name: str, match: str, url: str, **more: Any) -> dict[str, Any]:
 
 
 def _late_topic(number: int) -> str:
-    """Each run has a topic of its own, so that its consumer reads from the beginning."""
+    """The topic of a run; each run has its own, so that its consumer reads from the beginning."""
     return f"late-{number}"
 
 
@@ -88,9 +85,9 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
     costs: list[dict[str, float]] = []
 
     def alone() -> float:
-        with python("-m", "benchmarks.brokers", "alone", name, broker.url, str(count)) as process:
+        with python("-m", f"benchmarks.brokers.{name}", "alone", broker.url, str(count)) as process:
             process.wait(600)
-            return count / _seconds(process.said())
+            return count / _seconds(process.output())
 
     def ours() -> float:
         with (
@@ -115,16 +112,16 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
     return [paired(f"{name}, throughput beside its own client", "messages/s", pairs, goal=THROUGHPUT[name])]
 
 
-def _seconds(said: str) -> float:
-    """What a client alone has printed last; some clients complain behind it, while they shut down."""
-    for line in reversed(said.splitlines()):
+def _seconds(output: str) -> float:
+    """The last number in the output of a client; some clients print errors after it, while they shut down."""
+    for line in reversed(output.splitlines()):
         with suppress(ValueError):
             return float(line)
-    raise BenchmarkError(f"the client alone says:\n{said}")
+    raise BenchmarkError(f"the client alone printed:\n{output}")
 
 
 def _warm_up(name: str, alone: Callable[[], float]) -> None:
-    """Send until it gets no faster: a broker that has just started is several times slower."""
+    """Send until the rate stops rising: a broker that has just started is several times slower."""
     best = 0.0
     for _ in range(WARM_UPS):
         rate = alone()
@@ -157,7 +154,7 @@ def _late(scale: Scale, name: str, broker: Broker, seconds: float, topic: str) -
     ):
         start = now() + 3000
         plan = Plan(running.url, (topic,), RATE, start, WARM_UP + seconds, DELAYS)
-        reader = ("-m", "benchmarks.brokers", "read", name, kit(name).source(broker), topic)
+        reader = ("-m", f"benchmarks.brokers.{name}", "read", kit(name).source(broker), topic)
         with Traffic(plan, Path(folder), reader) as traffic:
             arrived, _ = traffic.wait()
     first = start + 1000 * WARM_UP
@@ -165,7 +162,7 @@ def _late(scale: Scale, name: str, broker: Broker, seconds: float, topic: str) -
 
 
 def _hung(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> list[Figure]:
-    """Another target's topic before, and while this one is hung with its messages due."""
+    """Measure another target's topic before and while this broker hangs with due messages."""
     seconds = 5.0
     found: list[tuple[Lateness, Lateness]] = []
     for number in range(1, min(2, scale.runs) + 1):
@@ -200,9 +197,9 @@ def _beside_hung(scale: Scale, name: str, broker: Broker, seconds: float) -> tup
         others = Plan(running.url, (OTHER_TOPIC,), OTHER_RATE, start, whole, DELAYS)
         its_own = Plan(running.url, (HUNG_TOPIC,), RATE, start, whole, DELAYS)
         handshake = Handshake(Path(folder) / "its own plan")
-        producer = python("-m", "benchmarks.load.producer", running.url, handshake.argument)
+        producer = python(*PRODUCE, running.url, handshake.argument)
         with Traffic(others, Path(folder)) as traffic, producer:
-            handshake.tell(msgspec.json.encode(its_own))
+            handshake.send(msgspec.json.encode(its_own))
             sleep_until(paused_at)
             broker.pause()
             try:

@@ -1,4 +1,4 @@
-"""Other delay queues beside delayq: a program for each, whose words and answers are those of go/main.go."""
+"""Other delay queues to compare with: a program for each one, with the arguments and outputs of go/main.go."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.errors import BenchmarkError
+from benchmarks import BenchmarkError
 from benchmarks.harness import wait_for
 from benchmarks.running.processes import Process, program, server, worker
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed import node
 from testbed.errors import ServerMissing
 
-__all__ = ["OURS", "PEERS", "Peer", "Serving", "said"]
+__all__ = ["OURS", "PEERS", "Peer", "Serving", "result_of"]
 
 FOLDER: Final = Path(__file__).parent
 BUILD: Final = FOLDER.parent.parent / "build" / "peers"
 BUILD_SECONDS: Final = 300.0
 START_SECONDS: Final = 60.0
-#: ms between two fsyncs of beanstalkd's log: as often as Redis has it with everysec.
+#: ms between two fsyncs of beanstalkd's log, as with everysec in Redis.
 FSYNC_MS: Final = 1_000
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A running peer: its HOST:PORT, its server's process, and others that deliveries take."""
+    """A running peer: its HOST:PORT, its server's process, and other processes that deliver."""
 
     address: str
     server: int
@@ -43,10 +43,10 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """One of those that are measured.
+    """A delay queue.
 
-    `command` are the first words of its program; with `bulk` it can schedule many messages by one call. `slack` is by how
-    many ms a message may fall due too late, because it takes whole seconds.
+    `command` has the first words of its program. With `bulk` it can schedule many messages with one call. `slack` is how many
+    ms late a message may become due, because the peer has whole seconds.
     """
 
     name: str
@@ -59,27 +59,27 @@ class Peer(msgspec.Struct, frozen=True):
 
     @contextmanager
     def doing(self, action: str, serving: Serving, count: int, number: float) -> Iterator[Process]:
-        """Its program, while it does something."""
+        """Run its program with an action."""
         words = (action, serving.address, str(count), f"{number:.0f}")
         with program((*self.command, *words), self.settings) as process:
             yield process
 
     def do(self, action: str, serving: Serving, count: int, number: float, seconds: float = 300.0) -> dict[str, float]:
-        """Let its program do something; what it found."""
+        """Run an action until its end; return the result."""
         with self.doing(action, serving, count, number) as process:
             process.wait(seconds)
-            return said(process)
+            return result_of(process)
 
 
-def said(process: Process) -> dict[str, float]:
-    """What a program has printed last."""
-    text = process.said()
+def result_of(process: Process) -> dict[str, float]:
+    """The last JSON object that a program has printed."""
+    text = process.output()
     for line in reversed(text.splitlines()):
         try:
             return msgspec.json.decode(line, type=dict[str, float])
         except msgspec.MsgspecError:
             continue
-    raise BenchmarkError(f"the program of a peer says:\n{text}")
+    raise BenchmarkError(f"the program of a peer printed:\n{text}")
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _beanstalkd_program() -> str:
 
 
 def _go() -> str:
-    """The program in go/, built anew where it has changed."""
+    """Build the program in go/ if it has changed; return its path."""
     go = shutil.which("go")
     if go is None:
         raise ServerMissing(
@@ -159,10 +159,10 @@ def _bullmq() -> Peer:
 
 
 def _beanstalkd_peer() -> Peer:
-    told = subprocess.run([_beanstalkd_program(), "-v"], capture_output=True, text=True, check=False).stdout
-    return Peer("beanstalkd", told.split()[-1], (_go(), "beanstalkd"), _beanstalkd, slack=1_000)
+    output = subprocess.run([_beanstalkd_program(), "-v"], capture_output=True, text=True, check=False).stdout
+    return Peer("beanstalkd", output.split()[-1], (_go(), "beanstalkd"), _beanstalkd, slack=1_000)
 
 
-#: Finds each of the others, or raises ServerMissing.
+#: Functions that return each peer, or raise ServerMissing.
 PEERS: Final[dict[str, Callable[[], Peer]]] = {"asynq": _asynq, "BullMQ": _bullmq, "beanstalkd": _beanstalkd_peer}
 OURS: Final = Peer("delayq", "", (sys.executable, "-m", "benchmarks.peers.ours"), _delayq, bulk=True)

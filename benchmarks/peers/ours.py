@@ -1,7 +1,7 @@
-"""delayq's program among those of its peers: the same words, the same answers; see go/main.go.
+"""delayq's program among those of its peers, with the same arguments and outputs; see go/main.go.
 
-One caller is `Client`, several are tasks of one event loop with an `AsyncClient`. What is consumed is read from the topic's
-stream by a consumer group, which acknowledges it.
+One caller uses `Client`; several callers are tasks of one event loop with an `AsyncClient`. A consumer group reads the
+topic's stream and acknowledges each message.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 import redis
 
 from benchmarks.harness import now
+from benchmarks.load.backlog import schedule_all
 from benchmarks.load.messages import DAY
-from benchmarks.measures.schedule import schedule_all
 from benchmarks.results import percentile
 from delayq import AsyncClient, Client, Message
 
@@ -27,10 +27,10 @@ __all__ = ["main"]
 
 TOPIC: Final = "bench"
 GROUP: Final = "consumers"
-#: Shorter than the time-out of the connection: the first wait is for a backlog to fall due.
+#: Shorter than the connection's time-out, because the first read waits until the backlog is due.
 BLOCK_MS: Final = 1_000
 TOGETHER: Final = 500
-#: What the others have in a message's body.
+#: The body of the peers' messages.
 BODY: Final = ("order customer courier restaurant address payment " * 4)[:200]
 PRODUCERS: Final = 16
 
@@ -40,7 +40,7 @@ def _message(delay: float) -> Message:
 
 
 def schedule(url: str, count: int, callers: int) -> dict[str, float]:
-    """Each message by a call of its own."""
+    """Schedule each message with its own call."""
     if callers > 1:
         return asyncio.run(_at_once(url, count, callers))
     with Client(url) as client:
@@ -66,7 +66,7 @@ async def _at_once(url: str, count: int, callers: int) -> dict[str, float]:
 
 
 def bulk(url: str, count: int, together: int) -> dict[str, float]:
-    """So many messages by one call."""
+    """Schedule many messages with each call."""
     with Client(url) as client:
         client.context()
         began = time.perf_counter()
@@ -76,14 +76,14 @@ def bulk(url: str, count: int, together: int) -> dict[str, float]:
 
 
 def backlog(url: str, count: int, moment: int) -> dict[str, float]:
-    """Messages that fall due together."""
+    """Schedule messages that are due together."""
     with Client(url) as client:
         schedule_all(client, (Message(topic=TOPIC, body=BODY, expect_date=moment) for _ in range(count)))
     return {}
 
 
 def produce(url: str, count: int, rate: int) -> dict[str, float]:
-    """In an open loop."""
+    """Schedule messages in an open loop."""
     return asyncio.run(_produce(url, count, rate))
 
 
@@ -111,7 +111,7 @@ async def _produce(url: str, count: int, rate: int) -> dict[str, float]:
 
 
 def consume(url: str, count: int, moment: int) -> dict[str, float]:
-    """As one consumer of a group."""
+    """Consume as the only consumer of a group."""
     late: list[float] = []
     with closing(redis.Redis.from_url(url, protocol=2)) as connection:
         connection.xgroup_create(TOPIC, GROUP, id="0", mkstream=True)
@@ -139,7 +139,7 @@ ACTIONS: Final = {"schedule": schedule, "bulk": bulk, "backlog": backlog, "produ
 
 
 def main() -> None:
-    """Do what the words say; print what was found."""
+    """Run the action of the arguments; print the result."""
     action, address, count, number = sys.argv[1:]
     found = ACTIONS[action](f"redis://{address}", int(count), int(number))
     print(msgspec.json.encode(found).decode())

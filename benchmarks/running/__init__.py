@@ -1,1 +1,1 @@
-"""The servers and processes that benchmarks run, and the limits beside which they measure."""
+"""Servers and processes that benchmarks run, and the limits with which they compare."""

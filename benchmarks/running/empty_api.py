@@ -1,4 +1,4 @@
-"""What the API is measured beside: FastAPI and Pydantic with a message's fields, doing nothing."""
+"""An empty endpoint of FastAPI and Pydantic with the fields of a message, to compare the API with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["app"]
 
 
 class Message(BaseModel):
-    """The fields of a message, with nothing but their types checked."""
+    """The fields of a message; only their types are checked."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
 
@@ -34,7 +34,7 @@ class Message(BaseModel):
 
 
 class Scheduled(BaseModel):
-    """As many fields as the API's answer has."""
+    """An answer with as many fields as the API's."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -48,7 +48,7 @@ app = FastAPI()
 
 @app.get("/readyz")
 async def ready() -> dict[str, str]:
-    """It is there."""
+    """Report that the service is ready."""
     return {"status": "ok"}
 
 

@@ -1,4 +1,4 @@
-"""Several Redis servers that are one: a primary and replicas behind sentinels, and a Redis Cluster, all on loopback."""
+"""Groups of Redis servers on loopback: a primary and replicas behind sentinels, and a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis
 
 from benchmarks.harness import wait_for
-from benchmarks.running.given import connect
+from benchmarks.running.processes import connect
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 
@@ -36,7 +36,7 @@ sentinel parallel-syncs {SERVICE} 2
 
 
 class Group:
-    """The servers, and the URL of the whole."""
+    """The servers, and the URL of the group."""
 
     def __init__(self, url: str, servers: list[EmbeddedServer]) -> None:
         self.url = url
@@ -44,11 +44,11 @@ class Group:
 
     @property
     def pids(self) -> dict[str, int | None]:
-        """The process ids by a name of each server."""
+        """The process id of each server, by its name."""
         return {f"server {number}": server.pid for number, server in enumerate(self.servers, 1)}
 
     def primary_of(self, key: str) -> EmbeddedServer:
-        """The server that takes writes of this key."""
+        """The server that accepts writes of this key."""
         client = connect(self.url)
         try:
             kwargs = client.connection_pool.connection_kwargs if isinstance(client, redis.Redis) else None
@@ -58,7 +58,7 @@ class Group:
         return next(server for server in self.servers if server.port == port)
 
     def followed(self, replicas: int) -> bool:
-        """Whether every primary has so many replicas that follow."""
+        """Whether every primary has this many replicas that follow it."""
         found = [_replication(server) for server in self.servers]
         return all(
             one.get("connected_slaves", 0) >= replicas
@@ -79,13 +79,13 @@ def _replication(server: EmbeddedServer) -> dict[str, Any]:
         with redis.Redis.from_url(server.url, protocol=2, socket_timeout=10) as client:
             found: Any = client.info("replication")
     except redis.exceptions.RedisError:
-        return {"role": "master"}  # away: nobody follows it
+        return {"role": "master"}  # it does not answer, so no replica follows it
     return dict(found)
 
 
 @contextmanager
 def sentinels() -> Iterator[Group]:
-    """A primary, two replicas and three sentinels, which are stopped first so that they do not act on the end."""
+    """A primary, two replicas and three sentinels. The sentinels stop first, so that they start no fail-over."""
     with ExitStack() as stack:
         servers: list[EmbeddedServer] = []
         for _ in range(3):
@@ -134,13 +134,13 @@ def _knows_all(port: int) -> bool:
 
 @contextmanager
 def cluster(primaries: int, *, replicas: bool) -> Iterator[Group]:
-    """A Redis Cluster of so many primaries, each with one replica or none; the replicas are stopped first."""
+    """A Redis Cluster with this many primaries, each with one replica or none. The replicas stop first."""
     with ExitStack() as stack:
         servers = [stack.enter_context(_member()) for _ in range(primaries * (1 + replicas))]
         _join(servers, primaries)
         group = Group("redis+cluster://" + ",".join(f"{LOCALHOST}:{one.port}" for one in servers), servers)
         wait_for("replicas that follow", lambda: group.followed(int(replicas)), seconds=PATIENCE)
-        wait_for("a cluster that is well", lambda: all(map(_well, servers)), seconds=PATIENCE)
+        wait_for("a healthy cluster", lambda: all(map(_healthy, servers)), seconds=PATIENCE)
         yield group
 
 
@@ -174,11 +174,11 @@ def _known(server: EmbeddedServer) -> int:
 def _replicate(server: EmbeddedServer, id: bytes) -> bool:
     try:
         _ask(server, "CLUSTER", "REPLICATE", id)
-    except redis.exceptions.ResponseError:  # it has not heard of it yet
+    except redis.exceptions.ResponseError:  # it does not know that primary yet
         return False
     return True
 
 
-def _well(server: EmbeddedServer) -> bool:
+def _healthy(server: EmbeddedServer) -> bool:
     info = _ask(server, "CLUSTER", "INFO").decode()
     return "cluster_state:ok" in info and f"cluster_slots_ok:{SLOTS}" in info

@@ -1,24 +1,27 @@
-"""The limit: one Redis fed by `redis-cli --pipe` with the fewest commands that the same messages need.
+"""The limit: one Redis that `redis-cli --pipe` feeds with the fewest commands that the same messages need.
 
-To schedule: HSET into the pool and ZADD into the queue of each message, and a ZADD of its key. To drain: HGET,
-XADD, ZREM and HDEL of each, and a ZREM of its key, all of them hitting; or, in batches of 200, HMGET, XADD of each,
-ZREMRANGEBYRANK, HDEL and a ZREM of all keys. Records have delayq's size, stream entries
-delayq's fields, and the 16 queues take turns in runs of 500 messages, as in delayq's own calls. The commands stand
-in a file, encoded beforehand.
+To schedule: HSET into the pool and ZADD into the queue for each message, and a ZADD for its key. To drain: HGET, XADD, ZREM
+and HDEL for each message, and a ZREM for its key; each command finds its data. Or in batches of 200: HMGET, an XADD for each
+message, ZREMRANGEBYRANK, HDEL and one ZREM for all keys. Records have delayq's size, stream entries delayq's fields, and the
+16 queues take turns in runs of 500 messages, as in delayq's own calls. A file has the encoded commands. Without redis-cli a
+sender over a plain socket takes its place.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.load import feeder
+import hiredis
+
+from benchmarks import BenchmarkError
 from benchmarks.load.messages import LIMITS, QUEUES
 from delayq.codec import encode
 from delayq.message import Message
@@ -29,6 +32,7 @@ __all__ = [
     "command",
     "drain",
     "feed",
+    "feed_by_socket",
     "record",
     "redis_cli",
     "write_batches",
@@ -36,28 +40,29 @@ __all__ = [
     "write_schedule",
 ]
 
-#: Where a message went: its queue and its id.
+#: The queue and the id of a message.
 Placed = tuple[int, bytes]
 
 RUN: Final = 500
 BATCH: Final = 200
 _CLI: Final = ("redis-cli", "valkey-cli")
+_CHUNK: Final = 1 << 17
 
 
 def command(*words: bytes) -> bytes:
-    """A command as Redis reads it."""
+    """A command in the Redis protocol."""
     parts = [b"*%d\r\n" % len(words)]
     parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
     return b"".join(parts)
 
 
 def record(message: Message) -> bytes:
-    """What delayq keeps of a message, byte for byte but for the generation."""
+    """The record of a message as delayq stores it, except for the generation."""
     return b"0000001%013d0%b" % (message.expect_date or 0, encode(message, LIMITS))
 
 
 def write_schedule(path: Path, messages: Iterable[Message], run: int = RUN) -> list[Placed]:
-    """Write the commands that schedule `messages`, `run` of them into a queue at a time; where each of them went."""
+    """Write the commands that schedule `messages`, `run` of them into each queue in turn; return the place of each message."""
     layout = Layout(QUEUES)
     placed: list[Placed] = []
     suffix = ""
@@ -77,7 +82,7 @@ def write_schedule(path: Path, messages: Iterable[Message], run: int = RUN) -> l
 
 
 def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed]) -> int:
-    """Write the commands that drain what `write_schedule` put there, each queue by due; how many they are."""
+    """Write the commands that drain the messages of `write_schedule`, each queue by due time; return their number."""
     replies = 0
     with path.open("wb", buffering=1 << 20) as file:
         for queue, run in _runs(messages, placed, RUN):
@@ -89,7 +94,7 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
 
 
 def write_batches(path: Path, messages: Sequence[Message], placed: Sequence[Placed]) -> int:
-    """Write what drains the same in batches: only XADD is a command of each message; how many they are."""
+    """Write the commands that drain them in batches, with only XADD for each message; return their number."""
     replies = 0
     with path.open("wb", buffering=1 << 20) as file:
         for queue, run in _runs(messages, placed, BATCH):
@@ -100,7 +105,7 @@ def write_batches(path: Path, messages: Sequence[Message], placed: Sequence[Plac
 
 
 def _runs(messages: Sequence[Message], placed: Sequence[Placed], size: int) -> Iterator[tuple[int, list[int]]]:
-    """Of each queue in turn the positions of those that are first in it, so many at a time."""
+    """Yield each queue in turn with the positions of its next `size` messages."""
     queues: list[list[int]] = [[] for _ in range(QUEUES)]
     for position in sorted(range(len(placed)), key=lambda one: (messages[one].expect_date or 0, placed[one][1])):
         queues[placed[position][0]].append(position)
@@ -146,15 +151,15 @@ def _member(key: str, id: bytes) -> bytes:
 
 
 def redis_cli() -> str | None:
-    """The path of redis-cli, or of its twin valkey-cli; without one, the socket feeder measures the limit."""
+    """The path of redis-cli or valkey-cli; None if neither is installed."""
     return next(filter(None, map(shutil.which, _CLI)), None)
 
 
 def feed(port: int, path: Path, replies: int) -> float:
-    """Send a file of commands and wait for as many replies; the seconds it took."""
+    """Send a file of commands and wait for as many replies; return the seconds."""
     began = time.perf_counter()
     if (cli := redis_cli()) is None:
-        feeder.feed(port, path, replies)
+        feed_by_socket(port, path, replies)
     else:
         with path.open("rb") as file:
             ran = subprocess.run(
@@ -168,3 +173,26 @@ def feed(port: int, path: Path, replies: int) -> float:
         if said is None or said.groups() != ("0", str(replies)):
             raise BenchmarkError(f"redis-cli --pipe, with {replies} commands, said: {ran.stdout}{ran.stderr}")
     return time.perf_counter() - began
+
+
+def feed_by_socket(port: int, path: Path, replies: int) -> None:
+    """Do the same without redis-cli; an error among the replies is a BenchmarkError."""
+    with socket.create_connection(("127.0.0.1", port)) as connection, path.open("rb") as file:
+        sender = Thread(target=connection.sendfile, args=(file,), daemon=True)
+        sender.start()
+        _count(connection, replies)
+        sender.join()
+
+
+def _count(connection: socket.socket, replies: int) -> None:
+    reader = hiredis.Reader(notEnoughData=Ellipsis)
+    seen = 0
+    while seen < replies:
+        chunk = connection.recv(_CHUNK)
+        if not chunk:
+            raise BenchmarkError(f"the server closed the connection after {seen} of {replies} replies")
+        reader.feed(chunk)
+        while (reply := reader.gets()) is not Ellipsis:
+            if isinstance(reply, Exception):
+                raise BenchmarkError(f"the server answered {reply}")
+            seen += 1

@@ -1,4 +1,4 @@
-"""Worker nodes among which a ZooKeeper spreads the queues; each can be stopped, killed and started again."""
+"""Several workers that share the queues through ZooKeeper; each can be stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_SECONDS: Final = 60.0
 
 
 class Team:
-    """`python -m workers`, so many of them, on one Redis. When it is entered, every queue has its owner."""
+    """Several `python -m workers` on one Redis. Inside `with`, every queue has an owner."""
 
     def __init__(
         self, url: str, zookeeper: str, count: int, *, module: str = "workers", routes: str = "", root: str = "/delayq"
@@ -32,29 +32,29 @@ class Team:
         }  # fmt: skip
         self._client = Client(url)
         self._processes: dict[str, tuple[Process, ExitStack]] = {}
-        self._after: dict[str, int] = {}  # Unix ms before which a node's line is not its own yet
+        self._after: dict[str, int] = {}  # Unix ms; an older line of that node belongs to its former process
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process ids by name."""
+        """The process id of each worker, by its name."""
         return {name: process.pid for name, (process, _) in self._processes.items()}
 
     def start(self, *names: str) -> None:
-        """Start nodes, and wait until the queues are spread over all that run."""
+        """Start workers, and wait until the queues are spread over all running ones."""
         for name in names:
             stack = ExitStack()
             self._after[name] = time.time_ns() // 1_000_000
             process = stack.enter_context(python("-m", self._module, DELAYQ_NODE=name, **self._settings))
             self._processes[name] = (process, stack)
-        wait_for("queues that are spread over the nodes", self._spread, seconds=START_SECONDS, pause=0.05)
+        wait_for("queues that are spread over the workers", self._spread, seconds=START_SECONDS, pause=0.05)
 
     def stop(self, name: str) -> None:
-        """SIGTERM, and wait for its end: it hands its queues over."""
+        """Send SIGTERM and wait until it has handed over its queues and ended."""
         _, stack = self._processes.pop(name)
         stack.close()
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         process, stack = self._processes.pop(name)
         process.kill()
         stack.close()
@@ -65,7 +65,7 @@ class Team:
             process.check()
 
     def queues_of(self, name: str) -> set[int]:
-        """What a node owns."""
+        """The queues that a worker owns."""
         return {queue for queue, node in self._owners().items() if node == name}
 
     def _owners(self) -> dict[int, str]:

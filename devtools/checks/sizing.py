@@ -61,14 +61,14 @@ def complaints() -> Iterator[str]:
     results: dict[str, Any] = {one["name"]: one for one in json.loads(read(RESULTS))}
     page = _Page(read(PAGE))
     for pattern, name in MEMORY:
-        measured = {one["name"]: float(one["value"]) for one in results["memory"]["figures"]}
+        measured = {one["name"]: float(one["value"]) for one in results["footprint"]["figures"]}
         yield from page.compare(pattern, [measured[f"{server}, {name}"] for server in ("Redis", "Valkey")])
     for row, benchmark, name in CPU:
         runs = results[benchmark]["details"][f"{name}, CPU µs a message"]
         (other,) = runs[0].keys() - {"server"}
         wanted = [statistics.median(one[column] for one in runs) for column in ("server", other)]
         yield from page.compare(rf"\| {re.escape(row).replace(chr(92) + ' ', ' ')} \| ([\d.]+) \| ([\d.]+) \|", wanted)
-    (idle,) = (one["value"] for one in results["idle"]["figures"] if one["name"] == "worker's CPU")
+    (idle,) = (one["value"] for one in results["footprint"]["figures"] if one["name"] == "worker's CPU")
     yield from page.compare(r"16 idle queues take ([\d.]+) % of a worker's core", [idle])
     parts = RECORD + [page.numbers(pattern)[0][0] for pattern in (BEYOND, KEY)]
     yield from page.compare(EXAMPLE, [*parts, sum(parts) / 100], 0.01)

@@ -37,7 +37,7 @@ def all_results() -> list[Result]:
         for rate in ("1,000", "5,000")
         for what, value, goal in (("p50", 0.6, 1.0), ("p99", 4.0, 5.0), ("max", 9.0, None))
     ]
-    figures["memory"] = [single("Valkey, a message beyond its record", "B", [170.0], goal=185)]
+    figures["footprint"] = [single("Valkey, a message beyond its record", "B", [170.0], goal=185)]
     figures["failover"] = [single("node killed, all its queues deliver again", "s", [4.0], goal=5)]
     figures["scale"] = [single("2 nodes, drained", "messages/s", [90_000.0])]
     return [result(name, figures[name]) for name in NAMES]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks import BenchmarkError, report
 from benchmarks import __main__ as commandline
-from benchmarks import report
-from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.results import NAMES, Figure, load, single
 from testbed.errors import ServerMissing
@@ -56,12 +55,12 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Measures:
     [
         "",
         "nonsense",
-        "idle --fast",
-        "idle memory",
-        "idle --redis-url redis://h",
+        "growth --fast",
+        "growth memory",
+        "growth --redis-url redis://h",
         "all --redis-url redis://h",
-        "idle --anew",
-        "idle --part audit",
+        "growth --anew",
+        "growth --part audit",
         "changes",
         "all --beside .",
         "drain --beside . --rounds 0",
@@ -77,11 +76,11 @@ def test_bad_use_ends_with_2(line: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_missed_goal_is_reported_and_is_no_failure(
     measures: Measures, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert commandline.main(["idle", "--json", str(tmp_path / "idle.json")]) == 0
+    assert commandline.main(["growth", "--json", str(tmp_path / "growth.json")]) == 0
     assert "figure: 2 ms · goal ≤ 1 ms · missed" in capsys.readouterr().out
-    assert [one.name for one in load(tmp_path / "idle.json")] == ["idle"]
-    measures.failing["idle"] = ServerMissing("it needs Java")
-    assert commandline.main(["idle"]) == 2
+    assert [one.name for one in load(tmp_path / "growth.json")] == ["growth"]
+    measures.failing["growth"] = ServerMissing("it needs Java")
+    assert commandline.main(["growth"]) == 2
     assert capsys.readouterr().err.endswith("benchmarks: it needs Java\n")
 
 
@@ -89,11 +88,11 @@ def test_all_goes_on_after_a_failure_and_measures_only_what_is_missing_the_next_
     measures: Measures, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = ["all", "--json", str(tmp_path / "all.json")]
-    measures.failing = {"drain": BenchmarkError("no worker\nits log"), "idle": KeyError("no worker")}
+    measures.failing = {"drain": BenchmarkError("no worker\nits log"), "growth": KeyError("no worker")}
     assert commandline.main(whole) == 1
     assert [one.name for one in load(tmp_path / "all.json")] == [name for name in NAMES if name not in measures.failing]
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"benchmarks: 2 of {len(NAMES)} failed: drain: no worker; idle: 'no worker'"
+    assert last == f"benchmarks: 2 of {len(NAMES)} failed: drain: no worker; growth: 'no worker'"
     assert measures.rendered == 0
 
     measures.failing = dict.fromkeys(set(NAMES) - measures.failing.keys(), BenchmarkError("measured again"))

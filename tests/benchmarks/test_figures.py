@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks import BenchmarkError
 from benchmarks.beside import figures_beside
-from benchmarks.errors import BenchmarkError
 from benchmarks.harness import StealMeter, in_pairs
-from benchmarks.load.consumer import Arrival
 from benchmarks.load.http_load import read_wrk
 from benchmarks.load.side import Slot
 from benchmarks.load.through_faults import Arrived, again, late, twice
+from benchmarks.load.traffic import Arrival, lateness
+from benchmarks.measures.footprint import is_request
 from benchmarks.measures.growth import Growth
-from benchmarks.measures.idle import is_request
-from benchmarks.measures.lateness import highest, lateness
+from benchmarks.measures.lateness import highest
 from benchmarks.measures.peers import better, figures_of
 from benchmarks.measures.steady import BEFORE, Phase
 from benchmarks.measures.targets import _seconds

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecast", "Room", "forecast", "room", "twice", "zone_of"]
 
-#: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench memory` finds them.
+#: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench footprint` finds them.
 OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}
 #: The length of the ids that it measured with; an id is kept twice.
 _ID_LENGTH: Final = 27
