@@ -29,7 +29,7 @@ from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report
 from workers.sending.message import InFlightMessage
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 START = 1_800_000_000_000
 STREAMS = ("s.t", "s.u")
@@ -241,7 +241,7 @@ class World:
         clock: NodeClock,
         topics: Topics,
         *,
-        pulse: PauseDetector | None = None,
+        pulse: StallDetector | None = None,
         history: History | None = None,
         **options: Any,
     ) -> PullJob:

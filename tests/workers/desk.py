@@ -14,7 +14,7 @@ from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.sending.forwarder import GRACE, Forwarder
 from workers.sending.message import InFlightMessage
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 __all__ = ["ROUTE", "Desk", "held"]
 
@@ -37,7 +37,7 @@ class Desk:
         max_batch: int = 1,
         timeout: int = 60_000,
         clock: ManualClock | None = None,
-        pulse: PauseDetector | None = None,
+        pulse: StallDetector | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.target = MemoryTarget(max_batch=max_batch)

@@ -125,10 +125,10 @@ class BreakableRoutes(Routes):
         return super().find(topic)
 
 
-class Pauses:
+class Stalls:
     """Counts how often the process stood still."""
 
-    pauses = 0
+    stalls = 0
 
 
 @dataclass
@@ -187,10 +187,10 @@ class Life:
         self.world = OneQueue(self.store, table, BOUNDS)
         self.faulty = FaultyStore(self.store, self.dice, lambda: self.world.now)
         self.routes = BreakableRoutes(table)
-        self.pulse = Pauses()
+        self.pulse = Stalls()
         self.world.routes = self.routes
         self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
-        self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # it is asked for `pauses` only
+        self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # only its `stalls` are read
         self.world.store = self.store
         self.targets = dict.fromkeys(("general", "other"), "well")
         self.arrived: list[str] = []
@@ -309,7 +309,7 @@ class Life:
         self.alive[id] = Known(id, key, self.topics[topic], due, self.step, topic=topic)
 
     def the_process_stands_still(self) -> None:
-        self.pulse.pauses += 1
+        self.pulse.stalls += 1
         for one in self.hand.forwarders.values():  # what was not sent before is not sent any more
             for report, batch in one.outbox:
                 one._pending -= len(batch)

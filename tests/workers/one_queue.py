@@ -27,8 +27,8 @@ from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Report
 from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import PauseDetector
 from workers.sending.spans import Spans
+from workers.sending.stall_detector import StallDetector
 
 __all__ = ["BOUNDS", "GENERAL", "OTHER", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
 
@@ -162,7 +162,7 @@ class OneQueue(World):
         observer: Observer | None = None,
         spans: Spans | None = None,
         history: History | None = None,
-        pulse: PauseDetector | None = None,
+        pulse: StallDetector | None = None,
         census: bool = False,
         leases: Leases | None = None,
     ) -> Hand:

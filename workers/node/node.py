@@ -48,7 +48,7 @@ from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -156,7 +156,7 @@ class Node:
             stuck_after=settings.stuck_after,
         )
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
-        self._pulse: PauseDetector | None = None
+        self._pulse: StallDetector | None = None
         self._pullers = Pullers(self.store, self._clock)
         self._condition = threading.Condition()
         self._stopping = False
@@ -179,7 +179,7 @@ class Node:
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
         if any(route.name not in local for route in self.routes.table):  # else nothing is held here while it is sent
-            self._pulse = PauseDetector(self._clock, self.settings.session_timeout // 3)
+            self._pulse = StallDetector(self._clock, self.settings.session_timeout // 3)
         for route in self.routes.table:
             if route.name not in local:
                 self._forwarders[route.name] = Forwarder(

@@ -31,7 +31,7 @@ from workers.queue.symptoms import History, Progress
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 from workers.sending.message import InFlightMessage
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 __all__ = ["Mover", "PullJob"]
 
@@ -79,7 +79,7 @@ class PullJob:
         parked: Sequence[str],
         topics: Topics,
         *,
-        pulse: PauseDetector | None = None,
+        pulse: StallDetector | None = None,
         history: History | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:
@@ -235,7 +235,7 @@ class PullJob:
         ending = self._stopping or self.fenced
         self._hear()
         if self._pulse is not None:
-            self.in_flight.observe_pauses(self._pulse.pauses)
+            self.in_flight.observe_pauses(self._pulse.stalls)
         policies = self._tenure.book.current
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)

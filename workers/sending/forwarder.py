@@ -20,7 +20,7 @@ from delayq.targets import OK, Result, Target
 from workers.sending.circuit import Circuit
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
@@ -69,7 +69,7 @@ class Forwarder:
         timeout: int,
         observer: Observer | None = None,
         on_circuit: Callable[[], None] = lambda: None,
-        pulse: PauseDetector | None = None,
+        pulse: StallDetector | None = None,
         spans: Spans | None = None,
     ) -> None:
         self.route = route
@@ -180,7 +180,7 @@ class Forwarder:
         if self._waited_too_long(send):
             return True
         # Looked at last, so that next to nothing lies between this and the target's deadline.
-        return self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups)
+        return self._pulse is not None and any(group.pauses != self._pulse.stalls for group in send.groups)
 
     def _waited_too_long(self, send: _Send) -> bool:
         since = send.since

@@ -8,31 +8,31 @@ from delayq.testing import ManualClock
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.conftest import Desks
-from workers.sending.pause_detector import PauseDetector
+from workers.sending.stall_detector import StallDetector
 
 LONGEST = 1_000
 
 
 def test_a_gap_between_two_looks_that_is_longer_than_the_longest_is_a_pause(clock: ManualClock) -> None:
-    pulse = PauseDetector(clock, LONGEST)
-    assert pulse.pauses == 0
+    pulse = StallDetector(clock, LONGEST)
+    assert pulse.stalls == 0
     clock.advance(LONGEST)
-    assert pulse.pauses == 0
+    assert pulse.stalls == 0
     clock.advance(LONGEST + 1)
-    assert [pulse.pauses, pulse.pauses] == [1, 1]
+    assert [pulse.stalls, pulse.stalls] == [1, 1]
     clock.advance(LONGEST + 1)
-    assert pulse.pauses == 2
+    assert pulse.stalls == 2
 
 
 def test_its_thread_looks_often_enough_that_a_quiet_process_has_no_pauses(clock: ManualClock) -> None:
-    pulse = PauseDetector(clock, LONGEST)
+    pulse = StallDetector(clock, LONGEST)
     pulse.start()
     pulse.start()
     for _ in range(20):
         clock.wait_for_waiters(timeout=PATIENCE)
         clock.advance(LONGEST // 4)
         eventually(lambda: pulse._beat_at == clock.monotonic(), "it has beaten")
-    assert pulse.pauses == 0
+    assert pulse.stalls == 0
     pulse.stop()
     pulse.join(60_000)
     assert not any(thread.name == "pulse" for thread in threading.enumerate())
@@ -41,7 +41,7 @@ def test_its_thread_looks_often_enough_that_a_quiet_process_has_no_pauses(clock:
 def test_what_was_pulled_before_a_pause_is_not_sent_after_it_and_what_is_being_sent_goes_on(
     desks: Desks, clock: ManualClock
 ) -> None:
-    desk = desks(clock=clock, pulse=PauseDetector(clock, LONGEST))
+    desk = desks(clock=clock, pulse=StallDetector(clock, LONGEST))
     desk.hang("sent")
     desk.submit("held")
     clock.advance(LONGEST + 1)

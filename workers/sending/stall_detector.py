@@ -1,4 +1,4 @@
-"""Tells whether this process stood still: what it pulled before may be another node's, or paused, by now."""
+"""Stalls of this process. After one, a message that was pulled before may belong to another node, or be paused."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import structlog
 
 from delayq.clock import Clock
 
-__all__ = ["PauseDetector"]
+__all__ = ["StallDetector"]
 
-BEATS = 4  # in the longest gap that is none
+BEATS = 4  # of the thread in the longest gap that is no stall
 log = structlog.get_logger()
 
 
-class PauseDetector:
-    """Counts the pauses of this process (SIGSTOP, a machine that was frozen) that were longer than `longest` ms.
+class StallDetector:
+    """Counts how often this process stood still for more than `longest` ms: a SIGSTOP, a frozen machine.
 
-    A thread beats so often that a gap between two beats means a pause. Whoever asks looks at the clock too, so that
-    it does not matter who goes on first after one.
+    A thread reads the clock so often that a long gap between two readings means a stall. `stalls` reads it, too, so after a
+    stall it does not matter which thread runs first.
     """
 
     def __init__(self, clock: Clock, longest: int) -> None:
@@ -26,21 +26,21 @@ class PauseDetector:
         self._longest = longest
         self._lock = threading.Lock()
         self._beat_at = clock.monotonic()
-        self._pauses = 0
+        self._stalls = 0
         self._condition = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
 
     @property
-    def pauses(self) -> int:
-        """How many there were until now; this is a beat too."""
+    def stalls(self) -> int:
+        """How often the process has stood still."""
         with self._lock:
             now = self._clock.monotonic()
             gap, self._beat_at = now - self._beat_at, now
             if gap > self._longest:
-                self._pauses += 1
+                self._stalls += 1
                 log.warning("stood_still", ms=gap)
-            return self._pauses
+            return self._stalls
 
     def start(self) -> None:
         """Start the thread; again is harmless."""
@@ -53,7 +53,7 @@ class PauseDetector:
         with self._condition:
             while not self._stopping:
                 try:
-                    _ = self.pauses
+                    _ = self.stalls
                 except Exception:  # a log that cannot be written
                     log.exception("pulse_failed")
                 self._clock.wait(self._condition, self._longest / BEATS)
