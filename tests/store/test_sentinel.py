@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -69,7 +69,9 @@ def test_a_sentinel_that_names_another_server_than_the_rest_does_not_hide_them(
 ) -> None:
     """As one that was cut off from the others before a fail-over."""
     replica = next(one for one in sentinels.members if one is not sentinels.primary)
-    with closing(Sentinel(free_port() if names == "nobody" else replica.port)) as alone:
+    with ExitStack() as stack:
+        stack.callback(sentinels.forget_strangers)
+        alone = stack.enter_context(closing(Sentinel(free_port() if names == "nobody" else replica.port)))
         url = sentinels.url.replace("//", f"//{LOCALHOST}:{alone.port},")
         with closing(make(url, timeout=PATIENCE)) as store:
             eventually(lambda: works(store), "the next sentinel is asked")

@@ -130,6 +130,11 @@ class SentinelsUnderTest:
             and sum(one.follows for one in self.members) == 2
         )
 
+    def forget_strangers(self) -> None:
+        """Have the sentinels forget a sentinel that a test has ended: they wait for one that they have heard of for ever."""
+        for one in self.sentinels:
+            one.admin.execute_command("SENTINEL", "RESET", SERVICE)
+
     def flush(self) -> None:
         self.primary.admin.flushall()
 
