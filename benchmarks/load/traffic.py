@@ -39,7 +39,7 @@ WARM_UP: Final = 4.0
 #: ms between two calls of the producer.
 TICK: Final = 5
 #: s in which a producer and a consumer start, and ms after which they begin then.
-STARTING: Final = 30.0
+STARTING: Final = 120.0
 SOON: Final = 100
 #: ms that the consumer waits for the next message.
 PATIENCE_MS: Final = 5_000

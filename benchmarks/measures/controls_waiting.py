@@ -44,7 +44,7 @@ from delayq.routes import load_routes
 from delayq.store.keys import Layout, ParkedSet
 from testbed.zookeeper import ZooKeeperServer
 
-__all__ = ["holding", "limits", "topics"]
+__all__ = ["INTERVAL", "holding", "least_sent", "limits", "topics"]
 
 ROUTES: Final = f'[{{"name":"null","match":"{TOPIC}","target":"null:"}},{{"name":"streams"}}]'
 #: Messages/s that are parked at least.
@@ -329,23 +329,21 @@ def _bound(count: int) -> tuple[float, float]:
 
 
 def _least_share(seconds: int) -> float:
-    """The smallest number of messages that a worker with a backlog sends in an interval, divided by an even share."""
+    """The smallest share of a worker with a backlog, divided by an even share."""
     count = int(SMALL) * seconds * 2  # so that every worker has a backlog at the end, too
     layout = Layout(QUEUES)
     with _shared(SMALL, count) as (team, _, url, moment):
         sleep_until(moment + 1_000 * seconds)
         owned = [team.queues_of(name) for name in team.names]
         sent = [(at, layout.queue_of(id)) for at, id in _sent(url)]
-    even = SMALL * INTERVAL / 1_000 / WORKERS
     starts = range(moment + 1_000, moment + 1_000 * seconds - INTERVAL, 1_000)
-    shares = [
-        _in_interval([at for at, queue in sent if queue in queues], start) for queues in owned for start in starts
-    ]
-    return min(shares) / even
+    return least_sent(sent, owned, starts) / (SMALL * INTERVAL / 1_000 / WORKERS)
 
 
-def _in_interval(times: Sequence[int], start: int) -> int:
-    return bisect_left(times, start + INTERVAL) - bisect_left(times, start)
+def least_sent(sent: Sequence[tuple[int, int]], owned: Sequence[set[int]], starts: Sequence[int]) -> int:
+    """The smallest number of messages that an owner sent in an interval; `sent` has the time and queue of each message."""
+    times = [sorted(at for at, queue in sent if queue in queues) for queues in owned]
+    return min(bisect_left(own, start + INTERVAL) - bisect_left(own, start) for own in times for start in starts)
 
 
 def _sent(url: str) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ from benchmarks.load.http_load import read_wrk
 from benchmarks.load.side import Slot
 from benchmarks.load.through_faults import Arrived, again, late, twice
 from benchmarks.load.traffic import Arrival, lateness
+from benchmarks.measures.controls_waiting import INTERVAL, least_sent
 from benchmarks.measures.footprint import is_request
 from benchmarks.measures.growth import Growth
 from benchmarks.measures.lateness import highest
@@ -94,6 +95,13 @@ def test_a_fault_is_measured_by_the_first_arrival_of_what_fell_due_after_it() ->
         late(seen, FIRST + 5_000, FIRST + 6_000)
     phase = Phase(10, FIRST, FIRST + BEFORE + 1_000)
     assert phase.counted([FIRST, phase.first - 1, phase.first, phase.end - 1, phase.end]) == 2  # without the warm-up
+
+
+def test_the_smallest_share_is_that_of_one_owner_in_one_interval() -> None:
+    sent = [(FIRST, 0), (FIRST + 1, 0), (FIRST + INTERVAL, 0), (FIRST + INTERVAL - 1, 1)]
+    assert least_sent(sent, [{0}, {1}], [FIRST]) == 1
+    assert least_sent(sent, [{0}, {1}], [FIRST, FIRST + INTERVAL]) == 0
+    assert least_sent(sent, [{0, 1}], [FIRST, FIRST + 1]) == 3
 
 
 def test_another_checkout_or_product_is_compared_by_what_both_can() -> None:
