@@ -211,10 +211,10 @@ PARKING = Model(
     (
         *_without(
             _OVERTAKES,
-            turn="no turns of a parked set",
             incarnation="no incarnations of an owner",
+            again="no pull from the head after an unheard outcome",
             note="parking without a note of the place",
-            rewind="an offset that goes back after a known unpark only",
+            rewind="an offset that does not go back to what has left a set",
             once="a batch that the store may send twice",
         ),
         *_without(_FOR_EVER, look="names of parked sets that nobody compares"),

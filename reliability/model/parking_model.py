@@ -23,33 +23,25 @@ T = TypeVar("T")
 Step = tuple[str, "State"]
 Place = Literal["queue", "parked", "gone"]
 Stage = Literal["", "waits", "sending", "acking", "retrying", "backing off", "parking"]  # '': not held
-Command = tuple[Any, ...]  # ack, retry, park: what of; unpark: turn, what moves; pull: offset, most, whether it looks
+Command = tuple[Any, ...]  # ack, retry, park: which messages; unpark: what moves; pull: offset, most, whether it looks
 
 MAX_RETRIES = 1
 
 
 @dataclass(frozen=True)
 class Rules:
-    turn: bool = True  # what leaves the set begins another turn; False: unpark moves for anybody
     incarnation: bool = True  # after an unheard outcome the owner goes on as the next one: what is late is fenced
+    again: bool = True  # after an unheard outcome the owner pulls again from the head of the queue
     note: bool = True  # the place of a message is noted before Redis is told to park it
     look: bool = True  # the names of the parked sets are compared with what the owner knows
-    rewind: bool = True  # in another turn than the known one the offset goes back; False: after a heard unpark only
+    rewind: bool = True  # after a message left the set, the offset goes back to where the set began
     once: bool = True  # the store sends a batch once; False: a second try may be answered before the first one is run
-
-
-class Known(NamedTuple):
-    """What the owner knows of the set: nothing stands in it before `head`; turn 0: not told yet."""
-
-    head: int
-    turn: int
 
 
 class State(NamedTuple):
     # Redis; the messages are numbered by their place
     places: tuple[Place, ...]
     tries: tuple[int, ...]
-    turn: int = 0  # 0: nothing is parked
     latest: int = 0  # the incarnation
     # on its way: an incarnation, and scripts
     late: tuple[int, tuple[Command, ...]] = (0, ())
@@ -57,7 +49,7 @@ class State(NamedTuple):
     stages: tuple[Stage, ...] = ()
     pulled: tuple[int, ...] = ()  # attempts, as pulled
     offset: int = 0
-    known: Known | None = None
+    known: int | None = None  # the owner knows the set: nothing stands in it before this place
     incarnation: int = 0
     # the world
     arrived: frozenset[int] = frozenset()
@@ -80,15 +72,11 @@ def parked(s: State) -> list[int]:
     return [m for m, place in enumerate(s.places) if place == "parked"]
 
 
-def move(s: State, m: int, to: Place, *, fresh: bool = False) -> State:
-    """Move a message; a `fresh` turn begins, or the first one of a set that was empty."""
-    s = s._replace(places=put(s.places, m, to))
-    turns = [s.turn, s.known.turn if s.known else 0, *(c[1] for c in s.late[1] if c[0] == "unpark")]
-    begun = max(turns) + 1 if fresh or s.turn == 0 else s.turn
-    return s._replace(turn=begun if parked(s) else 0)
+def move(s: State, m: int, to: Place) -> State:
+    return s._replace(places=put(s.places, m, to))
 
 
-def run(s: State, incarnation: int, command: Command, rules: Rules) -> tuple[State, Any]:
+def run(s: State, incarnation: int, command: Command) -> tuple[State, Any]:
     """One script; what it answers."""
     kind, *words = command
     if kind == "ack":  # a late but true one counts
@@ -96,7 +84,7 @@ def run(s: State, incarnation: int, command: Command, rules: Rules) -> tuple[Sta
             s = s._replace(places=put(s.places, m, "gone")) if s.places[m] == "queue" else s
         return s._replace(latest=max(s.latest, incarnation)), words[0]
     if incarnation < s.latest:
-        return s, None
+        return s, "fenced"
     s = s._replace(latest=incarnation)
     if kind == "retry":
         m, tries = words
@@ -109,17 +97,17 @@ def run(s: State, incarnation: int, command: Command, rules: Rules) -> tuple[Sta
         offset, most, _ = words
         found = [m for m, place in enumerate(s.places) if place == "queue" and m >= offset][:most]
         passed = sum(place == "queue" for place in s.places[:offset])
-        return s, (found, passed, bool(s.turn))
+        return s, (found, passed, bool(parked(s)))
     if kind == "park":
         for m, tries in words[0]:
             if s.places[m] == "queue" and s.tries[m] == tries:
                 s = move(s, m, "parked")
-    elif words[0] == s.turn or not rules.turn:
+    else:
         there = parked(s)
-        for m in {"lowest": there[:1], "highest": there[-1:], "": []}[words[1]]:
-            s = move(s, m, "queue", fresh=rules.turn)
+        for m in {"lowest": there[:1], "highest": there[-1:], "none": []}[words[0]]:
+            s = move(s, m, "queue")
     there = parked(s)
-    return s, ((there[0], s.turn) if there else (None, 0))
+    return s, there[0] if there else None
 
 
 # -- the owner ---------------------------------------------------------------------------------------------------------
@@ -128,7 +116,7 @@ def run(s: State, incarnation: int, command: Command, rules: Rules) -> tuple[Sta
 def expect(s: State, m: int, rules: Rules) -> State:
     if not rules.note:
         return s
-    return s._replace(known=Known(min(s.known.head, m), s.known.turn) if s.known else Known(m, 0))
+    return s._replace(known=m if s.known is None else min(s.known, m))
 
 
 def park(s: State, m: int, rules: Rules) -> State:
@@ -162,10 +150,8 @@ def batches(s: State) -> Iterator[tuple[str, list[Command]]]:
     if parks := staged(s, "parking"):
         settle.append(("park", tuple((m, s.pulled[m]) for m in parks)))
     unparks: list[Command] = []
-    if s.known is not None and s.known.turn:
-        unparks = [("unpark", s.known.turn, what) for what in ("lowest", "highest")[: len(s.stages)]]
-    elif s.known is not None and not parks:
-        unparks = [("unpark", 0, "")]
+    if s.known is not None:
+        unparks = [("unpark", what) for what in ("none", "lowest", "highest")[: len(s.stages) + 1]]
     count = len(s.stages)
     pulls: list[Command] = [("pull", s.offset, 1, False), ("pull", s.offset, count, True)]
     for unpark in ([], *([one] for one in unparks)):
@@ -178,7 +164,7 @@ def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) ->
     """Take in the answers that came; the target takes messages if it is `well`."""
     back = len(s.stages)  # from where on to look again
     for command, answer in zip(commands, answers, strict=False):
-        assert answer is not None, "the owner fences itself"
+        assert answer != "fenced", "the owner fences itself"
         if command[0] == "ack":
             for m in command[1]:
                 s = s._replace(stages=put(s.stages, m, ""))
@@ -191,13 +177,11 @@ def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) ->
             else:
                 back, s = min(back, m), drop(s, lane(s))
         elif command[0] in ("park", "unpark"):
-            before, (head, turn) = s.known, answer
-            left = command[0] == "unpark" and command[2] != ""
-            if rules.turn and rules.rewind:
-                left = before is not None and before.turn not in (0, turn)
-            if left and before is not None:
-                back = min(back, before.head)
-            s = s._replace(known=Known(head, turn) if head is not None else None)
+            before, head = s.known, answer
+            moved = command[0] == "unpark" and command[1] != "none"
+            if rules.rewind and moved and before is not None:
+                back = min(back, before)
+            s = s._replace(known=head)
             if command[0] == "park":
                 for m, _ in command[1]:
                     s = s._replace(stages=put(s.stages, m, ""))
@@ -216,20 +200,21 @@ def take(s: State, command: Command, answer: Any, back: int, rules: Rules) -> St
         for m in found:
             if s.stages[m] == "":
                 s = s._replace(stages=put(s.stages, m, "waits"), pulled=put(s.pulled, m, s.tries[m]))
-                if s.known is not None and m > s.known.head:
+                if s.known is not None and m > s.known:
                     s = park(s, m, rules)
         s = s._replace(offset=found[-1] + 1)
     if looks:
         if passed > sum(stage != "" for stage in s.stages[:offset]):
             s = s._replace(offset=0)
         if rules.look and listed and s.known is None:
-            s = s._replace(known=Known(-1, 0))
-        elif rules.look and not listed and s.known and not staged(s, "parking"):
-            s = s._replace(offset=max(0, min(s.offset, s.known.head)), known=None)
+            s = s._replace(known=-1)
+        elif rules.look and not listed and s.known is not None and not staged(s, "parking"):
+            s = s._replace(offset=max(0, min(s.offset, s.known)), known=None)
     return s
 
 
 def go_on(s: State, rules: Rules) -> State:
+    s = s._replace(offset=0) if rules.again else s
     return s._replace(incarnation=s.incarnation + 1) if rules.incarnation else s
 
 
@@ -253,7 +238,7 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
             raise Broken(f"{held[0]} overtakes {passed[0]}")
         yield f"{held[0]} is sent", s._replace(stages=put(s.stages, held[0], "sending"))
     for what, commands in batches(s):
-        after, answers = run_all(s, commands, s, rules)
+        after, answers = run_all(s, commands, s)
         yield what, hear(after, commands, answers, rules)
 
 
@@ -268,19 +253,19 @@ def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
     for what, commands in batches(s):
         rest = tuple(one for one in commands if one[0] != "pull")
         if rest and not rules.once:
-            after, answers = run_all(s, commands, s, rules)
+            after, answers = run_all(s, commands, s)
             late = after._replace(late=(s.incarnation, rest))
             yield f"{what}; the first try is late", hear(late, commands, answers, rules)
         for ran in range(len(commands) + 1):
             rest = tuple(one for one in commands[ran:] if one[0] != "pull")
-            after, _ = run_all(s, commands[:ran], s, rules)
+            after, _ = run_all(s, commands[:ran], s)
             yield (
                 f"{what}; {ran} run, unheard",
                 go_on(after._replace(late=(s.incarnation, rest)) if rest else after, rules),
             )
     if s.late[1]:
         incarnation, (first, *others) = s.late
-        after, _ = run(s, incarnation, first, rules)
+        after, _ = run(s, incarnation, first)
         yield f"late: {told_as(first)}", after._replace(late=(incarnation, tuple(others)))
     if back and not s.went_back:
         for m, place in enumerate(s.places):
@@ -289,10 +274,10 @@ def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
                 yield f"Redis goes back in time: {m}", move(moved, m, "parked" if place == "queue" else "queue")
 
 
-def run_all(s: State, commands: list[Command], sender: State, rules: Rules) -> tuple[State, list[Any]]:
+def run_all(s: State, commands: list[Command], sender: State) -> tuple[State, list[Any]]:
     answers = []
     for command in commands:
-        s, answer = run(s, sender.incarnation, command, rules)
+        s, answer = run(s, sender.incarnation, command)
         answers.append(answer)
     return s, answers
 
@@ -302,23 +287,15 @@ def told_as(command: Command) -> str:
 
 
 def same(s: State) -> State:
-    """Turns and incarnations by rank: only which is which counts. And of what is late what can do something still."""
+    """Incarnations by rank: only which is which counts. And of what is late, what can still do something."""
     incarnation, commands = s.late
     if incarnation < s.latest:
         commands = tuple(one for one in commands if one[0] == "ack")
     commands = tuple(one for one in commands if one[0] != "ack" or any(s.places[m] != "gone" for m in one[1]))
-    known = s.known
-    turns = {0, s.turn, known.turn if known else 0, *(one[1] for one in commands if one[0] == "unpark")}
-    turn = {one: rank for rank, one in enumerate(sorted(turns))}
     counts = {s.latest, s.incarnation, *([incarnation] if commands else [])}
     count = {one: rank for rank, one in enumerate(sorted(counts))}
     return s._replace(
-        turn=turn[s.turn],
-        known=known and known._replace(turn=turn[known.turn]),
-        late=(
-            count[incarnation] if commands else 0,
-            tuple((one[0], turn[one[1]], one[2]) if one[0] == "unpark" else one for one in commands),
-        ),
+        late=(count[incarnation] if commands else 0, commands),
         latest=count[s.latest],
         incarnation=count[s.incarnation],
         pulled=tuple(tries if stage else 0 for tries, stage in zip(s.pulled, s.stages, strict=True)),

@@ -26,6 +26,14 @@ class Planted(NamedTuple):
 
 _SOURCE = (
     Planted(
+        "an owner that goes on from where it was after an unheard outcome",
+        "workers/queue/pull_job.py",
+        "        self._tenure.incarnation.go_on()\n        self.in_flight.rewind(0)",
+        "        self._tenure.incarnation.go_on()",
+        ("tests/workers/test_lost_replies.py::test_what_an_owner_sent_is_not_sent_again_by_the_store",),
+        (),
+    ),
+    Planted(
         "a node that reads ZooKeeper only when a watch wakes it",
         "coordinator/zookeeper/coordinator.py",
         "REREAD * random.uniform(0.9, 1.1)",

@@ -28,7 +28,7 @@ def test_a_message_cancelled_in_flight_cannot_be_settled_any_more(q: Queue) -> N
     q.cancel("a")
     assert q.retry((one, 30_000)) == ["gone"]
     assert q.bury(one) == ["gone"]
-    assert q.park("t:kafka", one) == Parked("", None)
+    assert q.park("t:kafka", one) == Parked(None)
     assert q.ack(one) == q.ack(one, epoch=NEW_EPOCH) == (True, 0)
     assert q.state() == State(final={"a": ("cancelled in flight", 20_000)})  # an ack never overwrites a cancel
 

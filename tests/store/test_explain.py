@@ -55,8 +55,7 @@ class World:
 
     def unpark(self, id: str, name: str, most: int = 9) -> list[str]:
         """What comes back, and is pulled then."""
-        turn = self.client.store.run(commands.plain("HGET", self.keys(id).state, f"parked:{name}", read=bytes.decode))
-        self.run(commands.unpark(self.keys(id), EPOCH, name, turn, most))
+        self.run(commands.unpark(self.keys(id), EPOCH, name, most))
         return list(self.pull(id))
 
     def put(self, id: str, field: str, value: str, *paused: str) -> None:

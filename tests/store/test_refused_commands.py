@@ -151,7 +151,7 @@ def unpark(q: Queue) -> Command[Any]:
     q.park("t:r", *messages)
     q.cancel("m0")
     q.admin.hset(q.keys.state, "watermark", "1")
-    return commands.unpark(q.keys, NEW_EPOCH, "t:r", q.field("parked:t:r") or "", 2)
+    return commands.unpark(q.keys, NEW_EPOCH, "t:r", 2)
 
 
 @case

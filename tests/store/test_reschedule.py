@@ -47,7 +47,7 @@ def test_what_still_holds_the_old_generation_can_settle_nothing(q: Queue) -> Non
     assert q.ack(one) == (True, 0)
     assert q.retry((one, 30_000)) == ["gone"]
     assert q.bury(one) == ["gone"]
-    assert q.park("t:kafka", one) == Parked("", None)
+    assert q.park("t:kafka", one) == Parked(None)
     assert q.state() == State(queue={"a": 20_000}, keys={"k": ["a"]})
 
 

@@ -188,7 +188,7 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
     assert q.stats().dead == 1
     assert [one.id for one in q.dead_letters()] == ["buried"]
     assert q.discard("buried") == [True]
-    assert q.unpark("t:kafka") == Parked("", None)
+    assert q.unpark("t:kafka") == Parked(None)
     q.admin.delete(q.keys.queue)
     assert q.repair() == (2, 0)
     assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok

@@ -102,7 +102,7 @@ def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
     q.unpark("t:kafka")
     assert [(one.score, one.attempts) for one in q.take()] == [(20_500, 0), (20_600, 1)]
     q.retry((a, 30_000))
-    assert q.park("t:kafka", a) == Parked("", None)  # by a ticket that was pulled before
+    assert q.park("t:kafka", a) == Parked(None)  # by a ticket that was pulled before
     assert q.state() == State(queue={"b": 20_500, "a": 30_000}, attempts={"a": 2}, keys={"k": ["a"]})
 
 
@@ -111,13 +111,13 @@ def test_unpark_moves_the_lowest_dues_back_and_an_empty_set_is_forgotten(q: Queu
     b, d, c, a = q.take(now=21_000)
     q.park("k:customer 7 {x}", d)
     q.park("t:kafka", a, b, c)
-    assert q.unpark("t:kafka", turn="") == Parked(q.field("parked:t:kafka") or "", (20_001, b.ticket), 3)
-    assert q.state().queue == {}  # who does not know its turn is told, and moves nothing
+    assert q.unpark("t:kafka", limit=0) == Parked((20_001, b.ticket), 3)
+    assert q.state().queue == {}
     assert heads(q.unpark("t:kafka", limit=2)) == (20_003, a.ticket)
     rest = {"t:kafka": {"a": 20_003}, "k:customer 7 {x}": {"d": 20_001}}
     assert q.state() == State(queue={"b": 20_001, "c": 20_002}, parked=rest)
     assert set(q.stats().parked_sets) == rest.keys()
-    assert q.unpark("t:kafka") == q.unpark("t:kafka") == Parked("", None)
+    assert q.unpark("t:kafka") == q.unpark("t:kafka") == Parked(None)
     assert q.stats().parked_sets == ("k:customer 7 {x}",)
 
 
@@ -132,29 +132,33 @@ def test_unpark_drops_cancelled_messages_and_older_generations_before_the_head(q
     assert q.unpark("t:kafka", limit=0) == answer
     q.cancel(*(f"m{number:02}" for number in range(26, 45)))
     q.given(row("m26", at=90_000), now=21_001)  # under the same id: another message
-    assert q.unpark("t:kafka") == Parked("", None)
+    assert q.unpark("t:kafka") == Parked(None)
     assert (q.stats().parked_sets, q.state().parked, q.state().orphans) == ((), {}, set())
     assert q.state().queue == {"m25": 20_025, "m26": 90_000}
 
 
-def test_an_unpark_is_done_once_however_often_and_late_it_comes(q: Queue) -> None:
+def test_an_unpark_that_comes_late_is_fenced_by_the_next_incarnation(q: Queue) -> None:
     q.given(*(row(f"m{number}", at=20_000 + number) for number in range(5)))
+    first, second = f"{q.epoch}#1", f"{q.epoch}#2"
     messages = q.take(now=21_000)
-    parked = q.park("t:kafka", *messages)
-    assert parked is not None
-    answers = [q.unpark("t:kafka", limit=2, turn=parked.turn) for _ in range(3)]
-    assert answers == [answers[0]] * 3
-    assert sorted(q.state().queue) == ["m0", "m1"]
-    assert answers[0] is not None
-    q.unpark("t:kafka", limit=2, turn=answers[0].turn)
-    q.unpark("t:kafka", limit=2, turn=parked.turn)  # it was on its way for long
-    assert sorted(q.state().queue) == ["m0", "m1", "m2", "m3"]
+    q.park("t:kafka", *messages)
+    assert heads(q.unpark("t:kafka", limit=2, epoch=first)) == (20_002, messages[2].ticket)
+    # Its owner did not hear the answer, and went on. The same call arrives once more.
+    assert heads(q.unpark("t:kafka", limit=1, epoch=second)) == (20_003, messages[3].ticket)
+    assert q.unpark("t:kafka", limit=2, epoch=first) is None
+    assert sorted(q.state().queue) == ["m0", "m1", "m2"]
+
+
+def test_a_parked_set_of_a_former_version_is_taken_over(q: Queue) -> None:
+    """Its field held a count of what had left the set."""
+    q.given(*(row(f"m{number}", at=20_000 + number) for number in range(3)))
+    messages = q.take(now=21_000)
+    q.park("t:kafka", *messages)
+    q.admin.hset(q.keys.state, mapping={"turns": "7", "parked:t:kafka": "7"})
+    assert q.stats().parked_sets == ("t:kafka",)
+    assert heads(q.unpark("t:kafka", limit=1)) == (20_001, messages[1].ticket)
     q.unpark("t:kafka")
-    filled = q.park("t:kafka", messages[4])  # a set that was emptied and filled again is in another turn
-    assert filled is not None
-    for late in (parked, answers[0]):
-        assert q.unpark("t:kafka", turn=late.turn) == filled
-    assert q.state().parked == {"t:kafka": {"m4": 20_004}}
+    assert (q.stats().parked_sets, sorted(q.state().queue)) == ((), ["m0", "m1", "m2"])
 
 
 # -- all of them ---------------------------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ def test_each_message_of_a_call_is_settled_only_as_it_was_pulled(q: Queue) -> No
     before = q.state()
     assert q.retry(*((one, 30_000) for one in (*gone, *stale))) == ["gone"] * 4 + ["changed"] * 3
     assert q.bury(*gone, *stale, reason="another") == ["gone"] * 4 + ["changed"] * 3
-    assert [q.park("t:mail", one) for one in (*gone[:3], *stale)] == [Parked("", None)] * 6
+    assert [q.park("t:mail", one) for one in (*gone[:3], *stale)] == [Parked(None)] * 6
     assert q.state() == before
     well = messages["well"]
     assert q.retry((gone[0], 30_000), (well, 30_000), (stale[0], 30_000)) == ["gone", "ok", "changed"]

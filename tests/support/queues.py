@@ -373,11 +373,8 @@ class Queue:
     def park(self, name: str, *messages: Taken, epoch: str | None = None) -> Parked | None:
         return self.run(commands.park(self.keys, epoch or self.epoch, name, messages))
 
-    def unpark(self, name: str, limit: int = 500, epoch: str | None = None, turn: str | None = None) -> Parked | None:
-        """In this turn; None: in the one that the set is in."""
-        if turn is None:
-            turn = self.field(f"parked:{name}") or ""
-        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, turn, limit))
+    def unpark(self, name: str, limit: int = 500, epoch: str | None = None) -> Parked | None:
+        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, limit))
 
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.redrive(self.keys, ids, now=self._at(now)))

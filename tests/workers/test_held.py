@@ -152,7 +152,7 @@ def test_lanes_that_have_left_a_set_are_forgotten_though_it_is_never_empty() -> 
         message = Mock(place=(n, b""), ordering_key=f"k{n}")
         parked.expect("h:g.t", message.place)
         held.remember("h:g.t", message)
-        parked.observe("h:g.t", Parked("1", (n - n % 10, b"")))
+        parked.observe("h:g.t", Parked((n - n % 10, b""), 1))
     assert held.holds_lane("general", f"k:general/k{n}", (n + 1, b""))
     assert len(held._sets["h:g.t"].lanes) < 2 * SWEEP_FROM
 
@@ -282,7 +282,7 @@ def test_what_came_back_for_a_stream_unheard_is_appended_all_the_same(worlds: Wo
     hand.tick()
     assert (len(world.stream("s.p")), world.aside()) == (RAMP_FROM, {"h:s.p": 1})
     name = hand.job._tenure.incarnation.name
-    world.store.run(commands.unpark(world.keys, name, "h:s.p", hand.job.parked.turn("h:s.p"), 1))
+    world.store.run(commands.unpark(world.keys, name, "h:s.p", 1))
     hand.job.wake(START)
     hand.settle()
     assert len(world.stream("s.p")) == RAMP_FROM + 1

@@ -574,15 +574,17 @@ class InFlight:
 
     # -- parked sets -------------------------------------------------------------------------------------------------
 
-    def observe_set(self, name: str, answer: Parked) -> None:
-        """Redis says what a parked set is like now."""
-        if (due := self._parked.observe(name, answer)) is not None:
+    def observe_set(self, name: str, answer: Parked, *, moved: bool = False) -> bool:
+        """Take in what a parked set is like now, behind a call that may have `moved` some of it into the queue. Returns whether
+        something may have left the set."""
+        if (due := self._parked.observe(name, answer, moved=moved)) is not None:
             self.rewind(due)
             self._offset.unread = True  # it stands there by now, also where the offset has not come to yet
         if answer.head is None:
             self.held.forget(name)
         for message, _ in self._settlement.to_park(name):  # it does not know of these yet
             self._expect(name, message)
+        return due is not None
 
     def observe_sets(self, names: Iterable[str]) -> None:
         """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""

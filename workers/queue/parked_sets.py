@@ -1,4 +1,4 @@
-"""What the owner of a queue knows of its parked sets: of each a place before which nothing stands in it, and its turn.
+"""What the owner of a queue knows of its parked sets: of each a place before which nothing stands in it, and how many did.
 
 Nothing of it is certain: a reply may be lost, and Redis may go back in time. So the place is noted before anything is
 parked, only what Redis says raises it, and once a second the names are compared with those that Redis has.
@@ -24,13 +24,14 @@ def follows(place: Head, other: Head) -> bool:
 
 
 class _Set:
-    """Nothing stands in the set before `head`; `turn` is '' until Redis has told it, and how many stood in it then."""
+    """Nothing stands in the set before `head`. When Redis described it, it began at `first` and held `count` tickets; until then
+    these are None and 0."""
 
-    __slots__ = ("count", "head", "looked", "new", "turn")
+    __slots__ = ("count", "first", "head", "looked", "new")
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        self.turn = ""
+        self.first: Head | None = None
         self.count = 0
         self.new = True  # noted or told since the names were asked for last
         self.looked: int | None = None  # monotonic ms
@@ -62,13 +63,10 @@ class ParkedSets:
         known = self._sets.get(name)
         return known.head if known is not None else None
 
-    def turn(self, name: str) -> str:
-        """The turn that a set is in, as it was told last; '' if it was not told yet."""
-        return self._sets[name].turn
-
     def count(self, name: str) -> int:
-        """How many tickets stood in a set when its turn was told."""
-        return self._sets[name].count
+        """How many tickets stood in a set when Redis described it last; 0 if it has not yet."""
+        known = self._sets.get(name)
+        return known.count if known is not None else 0
 
     def holds_up(self, name: str, place: Head) -> bool:
         """Whether something that comes before this place may be parked there."""
@@ -84,26 +82,31 @@ class ParkedSets:
             known.head = min(known.head, place)
             known.new = True
 
-    def observe(self, name: str, answer: Parked) -> int | None:
-        """Take in what a set is like; from which due on some of it may stand in the queue again, if any has left it."""
+    def observe(self, name: str, answer: Parked, *, moved: bool = False) -> int | None:
+        """Take in what a set is like, which the answer tells behind a call that may have `moved` some of it into the queue.
+
+        Returns from which due on some of it may stand in the queue again. A set that begins later than it did has lost its
+        first message to a cancel, or to somebody who had it delivered now.
+        """
         known = self._sets.pop(name, None)
         if answer.head is not None:
             self._sets[name] = now = _Set(answer.head)
-            now.turn, now.count = answer.turn, answer.count
+            now.first, now.count = answer.head, answer.count
             now.looked = known.looked if known is not None else None
         else:
             self._wanted.pop(name, None)
-        if known is None or known.turn in ("", answer.turn):
+        if known is None:
             return None
-        return known.head[0]
+        lost_first = known.first is not None and (answer.head is None or answer.head > known.first)
+        return known.head[0] if moved or lost_first else None
 
     def to_look_at(self, now: int, every: int, most: int) -> list[str]:
-        """Sets whose turn is not known, or that were not looked at for so long (ms); now they are."""
+        """Sets that Redis has not described yet, or that were not looked at for so long (ms); now they are."""
         found = []
         for name, known in self._sets.items():
             if known.looked is None:
                 known.looked = now
-            if not known.turn or now - known.looked >= every:
+            if not known.count or now - known.looked >= every:
                 known.looked = now
                 found.append(name)
                 if len(found) == most:

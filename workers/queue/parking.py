@@ -46,7 +46,6 @@ class Parking:
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
         self._coming: list[Want] = []  # of what came back in the last tick: it is pulled in this one
-        self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
         self._unrouted = ParkedSet.NO_ROUTE in names
         self._held = in_flight.held
         self.before_pulls = False  # pulls have to wait in this tick
@@ -65,13 +64,14 @@ class Parking:
             return self._unrouted
         return not self._refusals.keep_parked(name)
 
-    def commands(self, policies: Policies, *, backlog: bool) -> list[tuple[_Name, Command[Parked | None]]]:
-        """What to run now, by these policies; without `backlog` what comes back in slices waits for its turn."""
+    def commands(self, policies: Policies, *, backlog: bool) -> list[tuple[_Name, int, Command[Parked | None]]]:
+        """What to run now, by these policies, with the set and how many may come back (0: a look only); without `backlog` what
+        comes back in slices waits for its turn."""
         if self.in_backlog and not backlog:
             return []
         parked = self._parked
         self._refusals.forget_returned(parked)
-        self._looking, self._to_read = set(), None
+        self._to_read = None
         self.before_pulls = self.returning = self.in_backlog = False
         if not (parked or self._held or self._grants.wants_any):
             return []
@@ -81,11 +81,11 @@ class Parking:
         for name in self._held.first_by_force():
             wanted.setdefault(name, (1, 0.0))
         for name in parked:
-            if ParkedSet.is_of_route(name) and parked.turn(name):
+            if ParkedSet.is_of_route(name) and parked.count(name):
                 self._call_back(name, wanted)
         # What came back is pulled first: a pull that runs along with the next ones would leave it again.
         for name in parked.wanted(0 if self._in_flight.unread else AT_ONCE):
-            wanted[name] = RAMP_FROM, 0.0
+            wanted[name] = (RAMP_FROM if parked.count(name) else 0), 0.0
         for name in parked.to_look_at(now, LOOK_EVERY, AT_ONCE):
             if not self._in_flight.to_park(name):  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
@@ -93,12 +93,8 @@ class Parking:
             wanted.setdefault(found[0], (0, 0.0))
             self._to_read = found
         self.before_pulls = self.before_pulls or any(self._all_return(name) for name in parked)
-        self._looking = {name for name, (most, _) in wanted.items() if not most}
         keys, epoch = self._tenure.keys, self._tenure.incarnation.name
-        return [
-            (name, commands.unpark(keys, epoch, name, parked.turn(name), most, begin))
-            for name, (most, begin) in wanted.items()
-        ]
+        return [(name, most, commands.unpark(keys, epoch, name, most, begin)) for name, (most, begin) in wanted.items()]
 
     def _call_back(self, name: _Name, wanted: dict[_Name, tuple[int, float]]) -> None:
         share = self._shares.get(name)
@@ -135,7 +131,7 @@ class Parking:
         first = self._held.streams(set(self._held).difference(going) | limited) if going else {}
         for name in going:
             head, stream = self._parked.head(name), self._held.stream(name)
-            if head is None or not self._parked.turn(name):
+            if head is None or not self._parked.count(name):
                 continue
             if stream is not None and first.get(stream, head) < head:
                 continue  # something that is paused or limited may have to be in front of it in its stream
@@ -199,17 +195,17 @@ class Parking:
         self._probed[name] = self._probed.get(name, 0) + 1
         return random.random() if self._probed[name] > LOWEST_FIRST and self._probed[name] % 2 else 0.0
 
-    def answered(self, name: _Name, answer: Parked) -> None:
-        """Note what came back."""
-        turn = self._parked.turn(name) if name in self._parked else ""
-        self._in_flight.observe_set(name, answer)
+    def answered(self, name: _Name, most: int, answer: Parked) -> None:
+        """Note what came back, of at most so many."""
+        known = self._parked.count(name) > 0
+        something_left = self._in_flight.observe_set(name, answer, moved=most > 0)
         if answer.head is None:
             self._ramp.pop(name, None)
             self._probed.pop(name, None)
             self._refusals.forget_returned(self._parked)
             if name == ParkedSet.NO_ROUTE:
                 self._unrouted = False
-        elif name in self._looking and turn not in ("", answer.turn):
+        elif not most and something_left:
             self._parked.look_again(name)  # some were cancelled, and there may be more of them
-        elif not turn and ParkedSet.is_of_lane(name) and self._in_flight.may_return_to_lane(name):
-            self._parked.want(name)  # the turn had to be told first
+        elif not known and ParkedSet.is_of_lane(name) and self._in_flight.may_return_to_lane(name):
+            self._parked.want(name)  # where it begins had to be known first

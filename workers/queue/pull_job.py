@@ -253,7 +253,7 @@ class PullJob:
             if self._refused is None:
                 if unparks := self._parking.commands(policies, backlog=backlog):
                     asked.came_back = True
-                    asked.aside += [(command, partial(self._unparked, name)) for name, command in unparks]
+                    asked.aside += [(command, partial(self._unparked, name, most)) for name, most, command in unparks]
                     asked.aside += [
                         (command, partial(self._read_lanes, name)) for name, command in self._parking.read_lanes()
                     ]
@@ -326,11 +326,11 @@ class PullJob:
         at_once = changed or asked.came_back or outdated or returns
         return self._pulling.looks_at(at_once=at_once)
 
-    def _unparked(self, name: str, answer: Parked | None) -> None:
+    def _unparked(self, name: str, most: int, answer: Parked | None) -> None:
         if answer is None:
             self._fence(True)
         else:
-            self._parking.answered(name, answer)
+            self._parking.answered(name, most, answer)
 
     def _read_lanes(self, name: str, page: LanesPage) -> None:
         self.in_flight.held.read(name, page, self._clock.monotonic())
@@ -384,7 +384,7 @@ class PullJob:
 
     def _failed(self, error: StoreError, *, was_refused: bool) -> float:
         """Redis did not answer, or refused something. It may be one stream that it refuses: all are asked first."""
-        self._tenure.incarnation.go_on()
+        self._go_on_unheard()
         if not isinstance(error, StoreUnavailable) and not was_refused:
             self._refused = error
             if self._pulling.streams_to_ask(every=True):
@@ -399,13 +399,19 @@ class PullJob:
         """After an error that nobody expected: what is not being sent or acked is pulled anew."""
         self.looks_at = self._trouble()  # first: it backs off even if its reset fails, too
         log.exception("tick_failed", queue=self.keys.tag)
-        self._tenure.incarnation.go_on()
+        self._go_on_unheard()
         self._refused = None
         self.in_flight.reset()
         self._progress.pulled("an unexpected error; the log has it (tick_failed)")
         if self._observer is not None:
             self._observer.failed()
         self.ticked_at = self._clock.monotonic()
+
+    def _go_on_unheard(self) -> None:
+        """Go on although nobody knows what became of a command: it does nothing if it arrives later, and the next pull begins at
+        the head of the queue, as the command may have put messages back there."""
+        self._tenure.incarnation.go_on()
+        self.in_flight.rewind(0)
 
     def _trouble(self) -> float:
         self._troubles = min(self._troubles + 1, 5)

@@ -381,13 +381,9 @@ Head = tuple[int, bytes]
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A parked set as it is: its turn, the score and ticket of the lowest message in it (None: it is empty), and how many
-    tickets there are, of messages and of what was cancelled.
+    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and how many tickets there
+    are, of messages and of what was cancelled."""
 
-    What leaves the set begins another turn.
-    """
-
-    turn: str
     head: Head | None
     count: int = 0
 
@@ -395,8 +391,8 @@ class Parked(msgspec.Struct, frozen=True):
 def _read_parked(reply: list[Any]) -> Parked | None:
     if reply[0] == b"fenced":
         return None
-    turn, due, ticket, count = reply[1:]
-    return Parked(turn.decode(), (int(due), ticket) if due else None, count)
+    due, ticket, count = reply[1:]
+    return Parked((int(due), ticket) if due else None, count)
 
 
 def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -> Command[Parked | None]:
@@ -407,16 +403,16 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
     return Command("park", (keys.state, keys.queue, keys.attempts, keys.parked(name)), args, _read_parked)
 
 
-def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin: float = 0) -> Command[Parked | None]:
+def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0) -> Command[Parked | None]:
     """Put up to `limit` messages parked under `name` back into the queue, lowest due first; None: fenced.
 
-    It does nothing but in the `turn` that the set was said to be in. `begin` (0 to 1) takes them from somewhere within
-    instead: a probe must not always be the same message. Tickets of cancelled messages at the head are dropped.
+    `begin` (0 to 1) takes them from somewhere within instead: a probe must not always be the same message. Tickets of
+    cancelled messages at the head are dropped. The same call again moves the next ones.
     """
     return Command(
         "unpark",
         (keys.state, keys.queue, keys.pool, keys.parked(name), keys.attempts),
-        (epoch, name, turn, limit, f"{begin:.6f}"),
+        (epoch, name, limit, f"{begin:.6f}"),
         _read_parked,
     )
 

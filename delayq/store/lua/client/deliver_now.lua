@@ -9,7 +9,7 @@
 --          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
 --          is not here and the queue is closed; with an entry, behind these, what of it is written down (see include/note)
 -- @promise
--- @include clock deadline record rights generation wake final life closed moved turn
+-- @include clock deadline record rights generation wake final life closed moved describe_set
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now, by_force, audit, entry = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5]
 local noted = entry ~= '' and {}
@@ -56,8 +56,7 @@ local function deliver(id)
     redis.call('ZREM', queue, ticket)
     if aside then
       redis.call('ZREM', sets[topic], ticket)
-      begin_turn(state, 'parked:h:' .. topic)
-      set_now(state, sets[topic], 'parked:h:' .. topic)
+      describe_set(state, sets[topic], 'parked:h:' .. topic)
     end
     if stays then
       record = generation .. string.sub(record, GENERATION + 1)

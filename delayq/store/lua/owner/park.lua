@@ -2,10 +2,10 @@
 -- due, no attempt burnt.
 -- KEYS: state queue attempts parked
 -- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
--- Returns: {'fenced'} or {'ok', turn of the set, due and ticket of the lowest one parked ('' '' '' = none), how many are}
+-- Returns: {'fenced'} or {'ok', due and ticket of the lowest one parked ('' '' = none), how many are}
 -- @flags allow-oom
 -- @empties
--- @include fence pulled turn
+-- @include fence pulled describe_set
 local state, queue, attempts, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
@@ -22,4 +22,4 @@ if #gone > 0 then
   redis.call('ZREM', queue, unpack(gone))
   redis.call('ZADD', parked, unpack(set_aside))
 end
-return set_now(state, parked, 'parked:' .. ARGV[2])
+return describe_set(state, parked, 'parked:' .. ARGV[2])

@@ -1,18 +1,17 @@
 -- Put parked messages back into the queue, lowest due first, or from somewhere within as probes; and drop the tickets at
--- the head whose messages were cancelled, up to 500. Only in the turn that the caller was told: whatever leaves the set
--- begins the next one, so the same call again does nothing, however late it comes.
+-- the head whose messages were cancelled, up to 500. The same call again moves the next ones. So an owner that did not hear
+-- the answer goes on as the next incarnation, which fences a late call, and pulls again from the head of the queue.
 -- KEYS: state queue pool parked attempts
--- ARGV: epoch, name of the parked set, its turn ('' = not known), most to move, where to begin (0 = the lowest, up to 1)
--- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none), how many are}
+-- ARGV: epoch, name of the parked set, most to move, where to begin (0 = the lowest, up to 1)
+-- Returns: {'fenced'} or {'ok', due and ticket of the lowest one still parked ('' '' = none), how many are}
 -- @flags allow-oom
 -- @empties
--- @include record fence turn
+-- @include record fence describe_set
 local state, queue, pool, parked, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
-local field = 'parked:' .. ARGV[2]
-local most, begin = tonumber(ARGV[4]), tonumber(ARGV[5])
+local most, begin = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local TOGETHER = 20 -- records read by one command: bodies may be large
 
@@ -46,7 +45,6 @@ local function drop_cancelled()
   if dropped > 0 then
     redis.call('ZREMRANGEBYRANK', parked, 0, dropped - 1)
   end
-  return dropped
 end
 
 local function move()
@@ -74,13 +72,10 @@ local function move()
       end
     end
   end
-  return #tickets
 end
 
-if redis.call('HGET', state, field) == ARGV[3] then
-  local left = drop_cancelled() + (most > 0 and move() or 0)
-  if left > 0 then
-    begin_turn(state, field)
-  end
+drop_cancelled()
+if most > 0 then
+  move()
 end
-return set_now(state, parked, field)
+return describe_set(state, parked, 'parked:' .. ARGV[2])

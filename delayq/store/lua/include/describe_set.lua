@@ -1,0 +1,11 @@
+-- What park and unpark return: due and ticket of the lowest message in the parked set, and how many tickets the set holds. The
+-- state has a field for each set that is not empty. Its value means nothing; former versions keep a count of theirs in it.
+local function describe_set(state, parked, field)
+  local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
+  if not head[1] then
+    redis.call('HDEL', state, field)
+    return { 'ok', '', '', 0 }
+  end
+  redis.call('HSETNX', state, field, '0')
+  return { 'ok', head[2], head[1], redis.call('ZCARD', parked) }
+end
