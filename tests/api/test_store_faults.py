@@ -11,7 +11,7 @@ import pytest
 
 from delayq import AsyncClient, LayoutMismatch, NotReady, PoliciesChanged, StoreFull, StoreUnavailable
 from delayq.config import Settings, load_settings
-from delayq.store.connect import peer
+from delayq.store.connect import server_state
 from delayq.store.keys import queue_keys
 from tests.api.conftest import HOUR, Serving, assert_away, assert_refused
 from tests.support.proxy import FaultProxy
@@ -27,7 +27,7 @@ def message(**more: Any) -> dict[str, Any]:
 async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
     proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
+    monkeypatch.setattr(server_state, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
     # Short, since this time-out itself is the subject: the proxy holds the change for longer, however slow the machine is.
     cut = load_settings(redis_url=proxy.url, redis_timeout=300)
     async with asgi(cut) as behind, asgi(settings) as beside:
