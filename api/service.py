@@ -14,7 +14,7 @@ from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
-from delayq.answers.messages import overview_out, status_out
+from delayq.answers.service import overview_out, status_out
 from delayq.care.accounts import Accounts
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.overview import overview

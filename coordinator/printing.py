@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
-from delayq.answers.messages import instant
+from delayq.answers.times import instant
 from delayq.clock import Clock
 from delayq.local_time import shown
 from delayq.nodes import ranges

@@ -7,7 +7,7 @@ from typing import Any
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.requests import LIMIT, MOST, instant_of, limit_of
-from delayq.answers.messages import AuditOut, audit_out
+from delayq.answers.service import AuditOut, audit_out
 from delayq.client.audit import ACTIONS
 from delayq.client.looking.audit import check_span
 from delayq.patterns import check_pattern

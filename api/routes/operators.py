@@ -13,7 +13,7 @@ from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.responses import HealthOut, MeOut
-from delayq.answers.messages import (
+from delayq.answers.service import (
     FindingOut,
     NodesOut,
     OverviewOut,

@@ -23,7 +23,7 @@ from delayq import (
     TooManyPending,
     TooManyPolicies,
 )
-from delayq.answers.messages import FindingOut
+from delayq.answers.service import FindingOut
 
 __all__ = ["CHALLENGE", "KINDS", "RETRY_AFTER", "WRONG", "Headers", "Problem", "ProblemOut", "problem_of"]
 

@@ -1,4 +1,4 @@
-"""What goes out: of one request with many parts, and of the service itself. All else is `delayq.answers.messages`."""
+"""What goes out: of one request with many parts, and of the service itself. All else is in `delayq.answers`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from api.wire.problems import ProblemOut
-from delayq.answers.messages import FindingOut, Ms, Time
+from delayq.answers.service import FindingOut
+from delayq.answers.times import Ms, Time
 from delayq.api_keys import Scope
 
 __all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]

@@ -1,44 +1,44 @@
-"""What the HTTP API and `--json` answer of what the library knows."""
+"""The answers about messages, dead letters and counts."""
 
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
-from delayq.client.findings import Finding
-from delayq.client.findings.overview import Overview, Traffic
-from delayq.client.looking.audit import AuditEntry, AuditPage
+from delayq.answers.times import Ms, Time, instant
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
 from delayq.client.looking.explain import Explanation
-from delayq.client.looking.service import RouteState
 from delayq.codec import BODY_JSON, Record
-from delayq.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
-from delayq.policies import Pause
-from delayq.store.commands import DeadLetter, Found, QueueStats
+from delayq.store.commands import DeadLetter, Found
 from delayq.times import format_instant
 
 __all__ = [
-    "AuditEntryOut", "AuditOut", "CountOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut",
-    "ForecastOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "PauseOut", "QueuesOut", "RouteOut",
-    "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut", "Time", "audit_out", "count_out", "dead_groups_out",
-    "dead_letter_out", "finding_out", "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "pause_out",
-    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
-]  # fmt: skip
-
-Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
-Ms = Annotated[int, Meta(description="Unix ms")]
-
-
-def instant(ms: int | None) -> str | None:
-    """RFC 3339, if there is a time."""
-    return None if ms is None else format_instant(ms)
+    "BucketOut",
+    "CountOut",
+    "DeadGroupOut",
+    "DeadGroupsOut",
+    "DeadLetterOut",
+    "DeadLettersOut",
+    "ExplainOut",
+    "ForecastOut",
+    "FoundOut",
+    "MessageOut",
+    "ScheduledOut",
+    "StateOut",
+    "count_out",
+    "dead_groups_out",
+    "dead_letter_out",
+    "forecast_out",
+    "found_out",
+    "scheduled_out",
+    "state_out",
+]
 
 
 class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
@@ -170,201 +170,6 @@ class DeadLettersOut(msgspec.Struct, rename="camel"):
     next_page_token: str | None
 
 
-class QueueOut(msgspec.Struct, rename="camel"):
-    """A queue. Counts are messages; headLateness is by how many ms its earliest message is overdue."""
-
-    queue: int
-    depth: Annotated[int, Meta(description="messages scheduled, due, in flight or retrying")]
-    due: int
-    head_due_time: Time | None
-    head_lateness: int
-    parked: int
-    dead: int
-    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
-    owner: Annotated[str | None, Meta(description="the live node that delivers from it, by its own last line")]
-    epoch: str | None
-    closed: Annotated[bool, Meta(description="of an older layout: it takes no new messages, and goes when it is empty")]
-
-
-class QueuesOut(msgspec.Struct):
-    """All queues."""
-
-    queues: list[QueueOut]
-
-
-class NodeQueueOut(msgspec.Struct):
-    """A queue that a node says it owns, and since when."""
-
-    queue: int
-    epoch: str
-    since: Time | None
-
-
-class NodeOut(msgspec.Struct, rename="camel"):
-    """A node, by the line that it writes every 5 s; null is what an older worker does not say. Times are its own."""
-
-    node: str
-    address: Annotated[str | None, Meta(description="host:port of its own HTTP server")]
-    version: Annotated[str | None, Meta(description="of delayq")]
-    since: Annotated[Time | None, Meta(description="when it was started")]
-    seen: Annotated[Time, Meta(description="when it wrote its line")]
-    stale: Annotated[bool, Meta(description="the line is older than 15 s: the node is gone, or cut off from Redis")]
-    coordinator: Annotated[str | None, Meta(description="local or zookeeper")]
-    handed_over: Annotated[Time | None, Meta(description="when it last gave a queue up to another node")]
-    queues: list[NodeQueueOut]
-    complaints: Annotated[list[str], Meta(description="what keeps it from its work, such as its clock or ZooKeeper")]
-
-
-class NodesOut(msgspec.Struct):
-    """All nodes, by name."""
-
-    nodes: list[NodeOut]
-
-
-class RouteOut(msgspec.Struct, rename="camel"):
-    """A route, as live workers tell of it every 5 s. Each worker has a circuit of its own."""
-
-    name: str
-    target: Annotated[str | None, Meta(description="its kind and hosts; null if no live worker has the route")]
-    circuit: Annotated[str | None, Meta(description="open (at one worker at least) or closed; null as above")]
-    reason: Annotated[str | None, Meta(description="what the target said last, where it has been open for longest")]
-    since: Annotated[Time | None, Meta(description="when the first of them opened")]
-    next_probe_time: Annotated[Time | None, Meta(description="when the target is tried next")]
-    open_at: Annotated[list[str], Meta(description="the nodes at which it is open")]
-    parked: Annotated[int, Meta(description="messages that are set aside for the target")]
-
-
-class RoutesOut(msgspec.Struct):
-    """All routes, in the order of the workers' table."""
-
-    routes: list[RouteOut]
-
-
-class StatsOut(msgspec.Struct, rename="camel"):
-    """All queues together; headLateness is the largest. `counters` count since the store was made."""
-
-    now: Time
-    queues: int
-    depth: int
-    due: int
-    head_lateness: int
-    parked: int
-    dead: int
-    remembered: int
-    counters: dict[str, int]
-
-
-class FindingOut(msgspec.Struct, omit_defaults=True):
-    """Something to know: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
-
-    severity: Annotated[str, Meta(description="critical, warning, or info: nothing is broken")]
-    code: Annotated[str, Meta(description="which check has found it")]
-    runbook: str
-    text: str | UnsetType = UNSET
-    since: Time | UnsetType = UNSET
-    topic: str | UnsetType = UNSET
-    queue: int | UnsetType = UNSET
-    node: str | UnsetType = UNSET
-
-
-class StatusOut(msgspec.Struct):
-    """What is wrong, the worst first; nothing when all is well."""
-
-    findings: list[FindingOut]
-
-
-class FigureOut(msgspec.Struct, rename="camel"):
-    """A number of messages, null if nobody knows it, and when it was so."""
-
-    count: int | None
-    as_of: Time
-
-
-class TrafficOut(msgspec.Struct, rename="camel"):
-    """What went out in the last ten minutes, in slots of `stepMs`; null is what no node tells."""
-
-    begin: Annotated[Time, Meta(description="of the first slot; the last one is over")]
-    step_ms: int
-    complete: Annotated[bool, Meta(description="every live node tells")]
-    over_ms: Annotated[
-        int,
-        Meta(
-            description="the largest lateness that is measured; null in a slot with messages is a percentile above it"
-        ),
-    ]
-    forwarded: Annotated[list[float | None], Meta(description="messages a second")]
-    p50_ms: Annotated[list[float | None], Meta(description="lateness, as far as the workers' buckets tell")]
-    p99_ms: list[float | None]
-    whole: TrafficWholeOut
-
-
-class TrafficWholeOut(msgspec.Struct, rename="camel"):
-    """The same of all slots together."""
-
-    forwarded: float
-    p50_ms: float | None
-    p99_ms: float | None
-
-
-class PauseOut(msgspec.Struct, omit_defaults=True):
-    """A pause that lasts."""
-
-    match: str
-    since: Time
-    until: Time | UnsetType = UNSET
-    reason: str = ""
-
-
-class OverviewOut(msgspec.Struct, rename="camel"):
-    """Everything at a glance. `scheduled` are not due yet, or wait for another attempt; `parked` are without the held."""
-
-    now: Time
-    findings: list[FindingOut]
-    scheduled: FigureOut
-    due: FigureOut
-    held: FigureOut
-    parked: FigureOut
-    dead: FigureOut
-    head_lateness: Annotated[int, Meta(description="by how many ms the earliest message is overdue")]
-    live_nodes: int
-    stale_nodes: int
-    pauses: Annotated[list[PauseOut], Meta(description="in force, the oldest first")]
-    traffic: TrafficOut | None
-
-
-class AuditMessageOut(msgspec.Struct):
-    """A message that was changed; the topic and the business keys that it had."""
-
-    id: str
-    topic: str
-    keys: tuple[str, ...]
-
-
-class AuditEntryOut(msgspec.Struct, omit_defaults=True):
-    """Who changed what by hand. `messages` are those that really were changed; what concerned no message is in `detail`."""
-
-    time: Time
-    action: str
-    actor: Annotated[str, Meta(description="the name of a key, or cli:<user>@<host>")]
-    key: Annotated[str, Meta(description="the id of the key")] = ""
-    address: str = ""
-    reason: str = ""
-    queue: int | UnsetType = UNSET
-    messages: list[AuditMessageOut] | UnsetType = UNSET
-    detail: str = ""
-    count: Annotated[
-        int | UnsetType, Meta(description="how many messages were changed, if that is more than are named")
-    ] = UNSET
-    run: Annotated[str, Meta(description="the run of the backfill that was undone")] = ""
-
-
-class AuditOut(msgspec.Struct, rename="camel"):
-    """A page, the newest first. `nextPageToken` is null on the last one."""
-
-    entries: list[AuditEntryOut]
-    next_page_token: str | None
-
-
 class DeadGroupOut(msgspec.Struct, rename="camel"):
     """Dead letters of a topic that died of the same; `examples` are ids of the last of them."""
 
@@ -462,149 +267,6 @@ def _body(record: Record) -> dict[str, Any]:
     return {"body": Raw(record.payload) if record.flags & BODY_JSON else body}
 
 
-def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
-    """The figures of each queue, and who owns it."""
-    owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
-    return QueuesOut(
-        [
-            QueueOut(
-                stats.queue,
-                stats.scheduled,
-                stats.due,
-                instant(stats.head_due),
-                stats.head_lateness,
-                stats.parked,
-                stats.dead,
-                stats.remembered,
-                owners.get(stats.queue),
-                stats.epoch,
-                stats.closed,
-            )
-            for stats in queues
-        ]
-    )
-
-
-def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
-    """The nodes as their lines tell of them."""
-    return NodesOut(
-        [
-            NodeOut(
-                line.node,
-                line.address or None,
-                line.version or None,
-                instant(line.since),
-                format_instant(line.seen),
-                line.stale,
-                line.coordinator or None,
-                instant(line.handed_over),
-                [NodeQueueOut(queue, owned.epoch, instant(owned.since)) for queue, owned in line.queues.items()],
-                list(line.complaints),
-            )
-            for line in nodes.values()
-        ]
-    )
-
-
-def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
-    """The routes as the nodes' lines tell of them."""
-    return RoutesOut(
-        [
-            RouteOut(
-                route.name,
-                route.target or None,
-                route.circuit,
-                route.reason,
-                instant(route.since),
-                instant(route.next_probe),
-                list(route.open_at),
-                route.parked,
-            )
-            for route in routes
-        ]
-    )
-
-
-def stats_out(queues: list[QueueStats]) -> StatsOut:
-    """The figures of all queues together."""
-    counters: dict[str, int] = {}
-    for queue in queues:
-        for name, count in queue.counters.items():
-            counters[name] = counters.get(name, 0) + count
-    return StatsOut(
-        now=format_instant(max(queue.now for queue in queues)),
-        queues=len(queues),
-        depth=sum(queue.scheduled for queue in queues),
-        due=sum(queue.due for queue in queues),
-        head_lateness=max(queue.head_lateness for queue in queues),
-        parked=sum(queue.parked for queue in queues),
-        dead=sum(queue.dead for queue in queues),
-        remembered=sum(queue.remembered for queue in queues),
-        counters=counters,
-    )
-
-
-def status_out(findings: Iterable[Finding]) -> StatusOut:
-    """What is wrong."""
-    return StatusOut([finding_out(one) for one in findings])
-
-
-def finding_out(finding: Finding) -> FindingOut:
-    """One thing that is wrong; what is not known is left out."""
-    known = {name: value for name in ("topic", "queue", "node") if (value := getattr(finding, name)) is not None}
-    since = UNSET if finding.since is None else format_instant(finding.since)
-    return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)
-
-
-def pause_out(one: Pause) -> PauseOut:
-    """A pause that lasts."""
-    until = UNSET if one.until is None else format_instant(one.until)
-    return PauseOut(one.match, format_instant(one.since), until, one.reason)
-
-
-def overview_out(overview: Overview) -> OverviewOut:
-    """Everything at a glance."""
-    now = format_instant(overview.now)
-
-    def figure(count: int | None) -> FigureOut:
-        return FigureOut(count, now)
-
-    return OverviewOut(
-        now=now,
-        findings=[finding_out(one) for one in overview.findings],
-        scheduled=figure(overview.scheduled),
-        due=figure(overview.due),
-        held=figure(overview.held),
-        parked=figure(overview.parked),
-        dead=figure(overview.dead),
-        head_lateness=overview.head_lateness,
-        live_nodes=overview.live,
-        stale_nodes=overview.stale,
-        pauses=[pause_out(one) for one in overview.pauses],
-        traffic=None if overview.traffic is None else _traffic_out(overview.traffic),
-    )
-
-
-def _traffic_out(traffic: Traffic) -> TrafficOut:
-    seconds = RECENT_STEP / 1_000
-    told = sum(one is not None for one in traffic.forwarded)
-    return TrafficOut(
-        begin=format_instant(traffic.begin),
-        step_ms=RECENT_STEP,
-        complete=traffic.complete,
-        forwarded=[None if one is None else one / seconds for one in traffic.forwarded],
-        over_ms=int(LATENESS[-1] * 1_000),
-        p50_ms=[None if one is None else _measured(one[0]) for one in traffic.lateness],
-        p99_ms=[None if one is None else _measured(one[1]) for one in traffic.lateness],
-        whole=TrafficWholeOut(round(traffic.total / seconds / told, 3), _measured(traffic.p50), _measured(traffic.p99)),
-    )
-
-
-def _measured(ms: float | None) -> float | None:
-    """A percentile, if it lies in a bucket that ends."""
-    return None if ms is None or math.isinf(ms) else ms
-
-
 def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
     """The largest groups of dead letters."""
     groups = [
@@ -619,26 +281,3 @@ def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
         for one in found.groups[:limit]
     ]
     return DeadGroupsOut(groups, found.looked, found.complete, format_instant(found.now))
-
-
-def audit_out(page: AuditPage, next_page_token: str | None) -> AuditOut:
-    """A page of what was changed by hand."""
-    return AuditOut([_audit_entry_out(one) for one in page.entries], next_page_token)
-
-
-def _audit_entry_out(entry: AuditEntry) -> AuditEntryOut:
-    change = entry.change
-    messages = [AuditMessageOut(one.id, one.topic, one.keys) for one in change.messages]
-    return AuditEntryOut(
-        format_instant(change.at),
-        change.action,
-        change.actor,
-        change.key,
-        change.address,
-        change.reason,
-        UNSET if entry.queue is None else entry.queue,
-        messages or UNSET,
-        change.detail,
-        change.count if change.count > len(messages) else UNSET,
-        change.run,
-    )

@@ -1,4 +1,4 @@
-"""What the HTTP API and `--json` answer of topics, their pauses and policies."""
+"""The answers about topics, pauses and policies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.answers.messages import PauseOut, Time, pause_out
+from delayq.answers.times import Time
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.message import check_topic
-from delayq.policies import Policies, Policy
+from delayq.policies import Pause, Policies, Policy
 from delayq.times import format_instant
 
 __all__ = [
+    "PauseOut",
     "PausedOut",
     "PoliciesOut",
     "PolicyChangedOut",
@@ -25,6 +26,7 @@ __all__ = [
     "ResumedOut",
     "TopicOut",
     "TopicsOut",
+    "pause_out",
     "paused_out",
     "policies_out",
     "policy_changed_out",
@@ -33,6 +35,15 @@ __all__ = [
     "topic_out",
     "topics_out",
 ]
+
+
+class PauseOut(msgspec.Struct, omit_defaults=True):
+    """A pause that lasts."""
+
+    match: str
+    since: Time
+    until: Time | UnsetType = UNSET
+    reason: str = ""
 
 
 class PausedOut(msgspec.Struct, rename="camel"):
@@ -149,6 +160,12 @@ class TopicsOut(msgspec.Struct, rename="camel"):
         list[ArrivingOut] | UnsetType,
         Meta(description="if the pattern is paused by itself, where messages of it may come from yet"),
     ] = UNSET
+
+
+def pause_out(one: Pause) -> PauseOut:
+    """A pause that lasts."""
+    until = UNSET if one.until is None else format_instant(one.until)
+    return PauseOut(one.match, format_instant(one.since), until, one.reason)
 
 
 def paused_out(one: Paused) -> PausedOut:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delayq.answers.messages import instant
+from delayq.answers.times import instant
 from delayq.local_time import shown
 from delayq.terminal import Output, say
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET
 
-from delayq.answers.messages import AuditEntryOut, audit_out
+from delayq.answers.service import AuditEntryOut, audit_out
 from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
 from delayq.local_time import shown
 from delayq.store import commands

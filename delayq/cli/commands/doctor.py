@@ -6,7 +6,7 @@ import sys
 from contextlib import closing
 from typing import Annotated
 
-from delayq.answers.messages import status_out
+from delayq.answers.service import status_out
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings_of
 from delayq.cli.progress import TransientLine
 from delayq.client.findings import worst_first

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import msgspec
 
-from delayq.answers.messages import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
+from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.local_time import shown
 from delayq.nodes import ranges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from delayq.answers.messages import overview_out, status_out
+from delayq.answers.service import overview_out, status_out
 from delayq.api_keys import SCOPES
 from delayq.cli.options import AsJson, RedisUrl, connect, who
 from delayq.client.findings.check import CRITICAL

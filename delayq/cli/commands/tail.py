@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from delayq.answers.messages import instant
+from delayq.answers.times import instant
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.clock import Clock, SystemClock, pause

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from msgspec import UNSET, UnsetType
 
-from delayq.answers.messages import PauseOut
-from delayq.answers.topics import LimitOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
+from delayq.answers.topics import LimitOut, PauseOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
 from delayq.cli.commands.search import no_count
 from delayq.cli.options import (
     AsJson,
