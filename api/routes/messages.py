@@ -29,7 +29,7 @@ from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, decod
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state_out
-from delayq.client.changing.messages import Rescheduled
+from delayq.client.changing.messages import REFUSALS, Rescheduled
 from delayq.message import check_id, check_key
 
 __all__ = ["OPERATIONS"]
@@ -46,16 +46,6 @@ MOST_KEYS: Final = 100
 STATUS: Final = {
     "cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "discarded": 409, "not_found": 404,
 }  # fmt: skip
-WHY: Final = {
-    "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
-    "held": "The message is held.",
-    "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
-    "delivered": "The message has been delivered.",
-    "cancelled": "The message was cancelled.",
-    "removed_in_flight": "The message was cancelled when it may have been forwarded.",
-    "discarded": "The message was deleted as a dead letter.",
-    "dead": "The message is a dead letter: redrive or delete it under /v1/dead-letters.",
-}
 
 
 def _unknown(id: str) -> Problem:
@@ -111,7 +101,7 @@ async def cancel(service: Service, request: Request) -> Answer:
     if result == "not_found":
         raise _unknown(id)
     if STATUS[result] == 409:
-        raise Problem("conflict", WHY[result], id=id, state=result)
+        raise Problem("conflict", f"The message {REFUSALS[result]}.", id=id, state=result)
     return Answer(STATUS[result], encode(EndedOut(id, result)))
 
 
@@ -218,7 +208,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
     if outcome.result == "not_found":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
-        raise Problem("conflict", _why_not(outcome), id=id, state=outcome.result)
+        raise Problem("conflict", f"The message {outcome.refusal}.", id=id, state=outcome.result)
     tell(service, by, "reschedule")
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
@@ -249,16 +239,14 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     if outcome.due is None or outcome.queue is None:
         raise Problem(
             "conflict",
-            "The message may be on its way already." if outcome.result == "in_flight" else _why_not(outcome),
+            "The message may be on its way already."
+            if outcome.result == "in_flight"
+            else f"The message {outcome.refusal}.",
             id=id,
             state=outcome.result,
         )
     tell(service, by, "deliver_now")
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
-
-
-def _why_not(outcome: Rescheduled) -> str:
-    return WHY[outcome.result] if outcome.reason is None else f"The message is held: {outcome.reason}."
 
 
 @OPERATIONS.add(

@@ -27,15 +27,6 @@ __all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "re
 #: Messages that a page is asked for where all are wanted.
 PAGE: Final = 1_000
 
-_WHY = {
-    "in_flight": "is due or was in flight before, so its due cannot be changed any more",
-    "parked": "is due and waits for its target, so its due cannot be changed any more",
-    "delivered": "has been delivered",
-    "cancelled": "was cancelled",
-    "removed_in_flight": "was cancelled when it may have been forwarded",
-    "discarded": "was deleted as a dead letter",
-    "dead": "is a dead letter: delayq dead-letters redrive puts it back",
-}
 _UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is known for a while only"
 
 
@@ -97,8 +88,7 @@ def reschedule(
         say(_UNKNOWN.format(id=id) + ".")
         return 1
     if outcome.due is None or outcome.queue is None:
-        why = _WHY.get(outcome.result, outcome.result)
-        raise BadUse(f"{id} {why if outcome.reason is None else f'is held: {in_sentence(outcome.reason)}'}")
+        raise BadUse(f"{id} {in_sentence(outcome.refusal)}")
     if json:
         Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:

@@ -8,7 +8,7 @@ changes none of them, even if an id is used again in between. Without topics, ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from delayq.store.keys import QueueKeys
 from delayq.times import Duration, Instant
 
 __all__ = [
+    "REFUSALS",
     "Cancelled",
     "Rescheduled",
     "Topics",
@@ -41,21 +42,39 @@ __all__ = [
 Topics = Mapping[str, str]
 
 
+#: Why a message was not changed, by the result: what a sentence says of the message.
+REFUSALS: Final = {
+    State.IN_FLIGHT: "is due or was in flight before, so its due time cannot be changed any more",
+    State.PARKED: "is due and waits for its target, so its due time cannot be changed any more",
+    State.HELD: "is held",
+    State.DELIVERED: "has been delivered",
+    State.CANCELLED: "was cancelled",
+    State.REMOVED_IN_FLIGHT: "was cancelled when it may have been delivered",
+    State.DISCARDED: "was deleted as a dead letter",
+    State.DEAD: "is a dead letter; redrive or discard it",
+}
+
+
 class Cancelled(msgspec.Struct, frozen=True):
-    """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'."""
+    """The result of a cancel: 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'."""
 
     id: str
     result: str
 
 
 class Rescheduled(msgspec.Struct, frozen=True):
-    """How a message got another due: 'scheduled' with that due (Unix ms) and its queue, or why not."""
+    """The result of a new due time: 'scheduled' with that time (Unix ms) and the queue, or the state that prevented it."""
 
     id: str
     result: str
     due: int | None = None
     queue: int | None = None
     reason: str | None = None  # what holds it
+
+    @property
+    def refusal(self) -> str:
+        """Why the due time was not changed, as what a sentence says of the message."""
+        return REFUSALS.get(self.result, self.result) if self.reason is None else f"is held: {self.reason}"
 
 
 def cancel(
