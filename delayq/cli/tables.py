@@ -1,25 +1,28 @@
-"""Options that say which table to read, and how its rows become messages."""
+"""The options that describe a table and how its rows become messages."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from delayq.cli.options import BadUse, duration, option
+from delayq.cli.options import BadUse, NoRouteCheck, RedisUrl, duration, option, settings_of
 from delayq.clock import SystemClock
 
 if TYPE_CHECKING:
+    from delayq.client.client import Client
     from delayq.config import Settings
     from delayq.spark.rows.tables import Table
 
 __all__ = [
-    "Conf", "DateColumn", "DelayColumn", "DelayLevel", "DelayTime", "Format", "IdColumn", "IdColumns", "LevelColumn",
-    "Map", "Master", "Past", "Rate", "ReaderOptions", "Rejects", "Run", "Source", "Tags", "Topic", "Window",
-    "conf_of", "new_run", "pairs", "table_of", "write_options",
+    "Again", "Conf", "DelayColumn", "DelayLevel", "DelayTime", "Format", "LevelColumn", "Master", "ReaderOptions", "Source",
+    "TableOptions", "conf_of", "pairs", "takes_table",
 ]  # fmt: skip
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The table: a path or URI, or its name for jdbc, table.")]
@@ -64,47 +67,105 @@ Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Where rejected
 Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
 
 
-def table_of(
-    source: str,
-    format: str,
-    *,
-    topic: str,
-    tags: str = "",
-    expect_date_column: str | None,
-    delay_time_column: str | None = None,
-    delay_level_column: str | None = None,
-    delay_time: str | None = None,
-    delay_level: int | None = None,
-    id_column: str | None,
-    id_columns: str | None,
-    map: Sequence[str] | None,
-    options: Sequence[str] | None,
-) -> Table:
-    """What the options say; raises BadUse and ConfigError."""
-    from delayq.spark.rows.tables import Table
+@dataclass
+class TableOptions:
+    """The options that `backfill` and `reconcile` share; see `takes_table`."""
 
-    named = {
-        "expect_date": expect_date_column, "delay_time": delay_time_column, "delay_level": delay_level_column,
-        "id": id_column,
-    }  # fmt: skip
-    columns = {field: column for field, column in named.items() if column is not None}
-    for column, field in pairs("--map", "COLUMN=FIELD", map, last=True):
-        if field in columns:
-            raise BadUse(f"--map: {field} is said to be {columns[field]} and {column}; one column is one field")
-        columns[field] = column
-    table = Table(
-        source=source,
-        format=format,
-        topic=topic,
-        tags=tags,
-        columns=columns,
-        options=dict(pairs("--option", "NAME=VALUE", options)),
-        id_columns=tuple(name for part in (id_columns or "").split(",") if (name := part.strip())),
-        delay_time=duration("--delay-time", delay_time),
-        delay_level=delay_level,
-    )
-    table.check()
-    return table
+    source: Source
+    format: Format = "parquet"
+    topic: Topic = ""
+    tags: Tags = ""
+    expect_date_column: DateColumn = None
+    id_column: IdColumn = None
+    id_columns: IdColumns = None
+    map: Map = None
+    reader_options: ReaderOptions = None
+    past: Past = "reject"
+    rate: Rate = 0
+    window: Window = None
+    rejects: Rejects = ""
+    run: Run = ""
+    master: Master = ""
+    conf: Conf = None
+    no_route_check: NoRouteCheck = False
+    redis_url: RedisUrl = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the environment, with the Redis that was named; raises ConfigError."""
+        return settings_of(self.redis_url)
+
+    @cached_property
+    def run_name(self) -> str:
+        """The name of this run, which is new unless --run gives one."""
+        return self.run or new_run()
+
+    def client(self) -> Client:
+        """A client for these settings."""
+        from delayq.client.client import Client
+
+        return Client(settings=self.settings, check_routes=not self.no_route_check)
+
+    def table(
+        self, columns: Mapping[str, str | None], *, delay_time: str | None = None, delay_level: int | None = None
+    ) -> Table:
+        """The table that the options describe; `columns` names further ones by field. Raises BadUse and ConfigError."""
+        from delayq.spark.rows.tables import Table
+
+        named = {"expect_date": self.expect_date_column, **columns, "id": self.id_column}
+        taken = {field: column for field, column in named.items() if column is not None}
+        for column, field in pairs("--map", "COLUMN=FIELD", self.map, last=True):
+            if field in taken:
+                raise BadUse(f"--map: {field} is said to be {taken[field]} and {column}; one column is one field")
+            taken[field] = column
+        table = Table(
+            source=self.source,
+            format=self.format,
+            topic=self.topic,
+            tags=self.tags,
+            columns=taken,
+            options=dict(pairs("--option", "NAME=VALUE", self.reader_options)),
+            id_columns=tuple(name for part in (self.id_columns or "").split(",") if (name := part.strip())),
+            delay_time=duration("--delay-time", delay_time),
+            delay_level=delay_level,
+        )
+        table.check()
+        return table
+
+    def write_options(self, table: Table, *, again: bool = False) -> dict[str, str]:
+        """The options of Spark's data source; raises BadUse and ConfigError."""
+        from delayq.spark.options import WriteOptions
+
+        spread = duration("--window", self.window)
+        given = {
+            "redisUrl": self.settings.redis_url, "topic": table.topic, "tags": table.tags,
+            "idColumns": ",".join(table.id_columns), "past": self.past, "run": self.run_name, "rejects": self.rejects,
+            "rate": str(self.rate) if self.rate else "", "window": "" if spread is None else str(spread),
+            "again": "true" if again else "", "checkRoutes": "false" if self.no_route_check else "",
+        }  # fmt: skip
+        options = {name: text for name, text in given.items() if text}
+        WriteOptions.parse(options)
+        return options
+
+
+def takes_table(command: Callable[..., int]) -> Callable[..., int]:
+    """Replace the first parameter of a command, a `TableOptions`, by one option for each of its fields, as Typer needs them."""
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
+    shared = signature(TableOptions).parameters
+    _, *own = signature(command).parameters.values()
+    parameters = [
+        one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in (*shared.values(), *own)
+    ]
+
+    @wraps(command)
+    def call(**given: Any) -> int:
+        return command(TableOptions(**{name: given.pop(name) for name in shared}), **given)
+
+    shown: Any = call  # Typer reads the signature and the annotations of a command
+    del shown.__wrapped__
+    shown.__signature__ = Signature(parameters)
+    shown.__annotations__ = {one.name: one.annotation for one in parameters}
+    return call
 
 
 def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = False) -> list[tuple[str, str]]:
@@ -121,28 +182,6 @@ def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = F
 def conf_of(given: Sequence[str] | None) -> dict[str, str]:
     """Settings of Spark; raises BadUse."""
     return dict(pairs("--conf", "NAME=VALUE", given))
-
-
-def write_options(
-    table: Table,
-    settings: Settings,
-    *,
-    past: str,
-    rate: int,
-    rejects: str,
-    run: str,
-    window: str | None,
-    again: bool = False,
-) -> dict[str, str]:
-    """What the data source is told; raises BadUse."""
-    spread = duration("--window", window)
-    options = {
-        "redisUrl": settings.redis_url, "topic": table.topic, "tags": table.tags,
-        "idColumns": ",".join(table.id_columns), "past": past, "run": run, "rejects": rejects,
-        "rate": str(rate) if rate else "", "window": "" if spread is None else str(spread),
-        "again": "true" if again else "",
-    }  # fmt: skip
-    return {name: text for name, text in options.items() if text}
 
 
 def new_run() -> str:

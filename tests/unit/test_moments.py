@@ -130,7 +130,7 @@ def test_each_option_that_takes_a_duration_or_a_time_is_read_here(monkeypatch: p
                 if isinstance(name, str) and name.startswith("--")
             }
             read |= {name for name in there if f'"{name}"' in inspect.getsource(inspect.getmodule(function) or app)}
-    shared = {"--delay", "--at", "--window", "--delay-time"}  # by due_of, table_of and write_options
+    shared = {"--delay", "--at", "--window", "--delay-time"}  # by due_of and TableOptions
     assert there - read <= shared
     assert {
         "--delay",

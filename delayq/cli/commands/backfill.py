@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
-from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, BadUse, option
 from delayq.cli.progress import Bar
 from delayq.client.client import Client
 from delayq.config import Settings
@@ -26,75 +26,39 @@ if TYPE_CHECKING:
 __all__ = ["backfill", "schedule_rows"]
 
 
+@tables.takes_table
 def backfill(
-    source: tables.Source,
-    format: tables.Format = "parquet",
-    topic: tables.Topic = "",
-    tags: tables.Tags = "",
-    expect_date_column: tables.DateColumn = None,
+    given: tables.TableOptions,
     delay_time_column: tables.DelayColumn = None,
     delay_level_column: tables.LevelColumn = None,
     delay_time: tables.DelayTime = None,
     delay_level: tables.DelayLevel = None,
-    id_column: tables.IdColumn = None,
-    id_columns: tables.IdColumns = None,
-    map: tables.Map = None,
-    reader_options: tables.ReaderOptions = None,
-    past: tables.Past = "reject",
-    rate: tables.Rate = 0,
-    window: tables.Window = None,
-    rejects: tables.Rejects = "",
     strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
     dry_run: Annotated[
         bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
     ] = False,
     again: tables.Again = False,
-    run: tables.Run = "",
     local: Annotated[
         bool, option("--local", help="Without Spark, in this process: for files of some thousand rows.")
     ] = False,
-    master: tables.Master = "",
-    conf: tables.Conf = None,
-    no_route_check: NoRouteCheck = False,
-    redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Schedule the rows of a table, by Spark or here.
 
     Exit 1 if a row is rejected. The same again schedules nothing twice; delayq backfill undo RUN takes it back.
     """
-    _need(local, master, conf)
+    _need(given, local)
     from delayq.spark.jobs.forecast import room
-    from delayq.spark.options import WriteOptions
 
-    table = tables.table_of(
-        source,
-        format,
-        topic=topic,
-        tags=tags,
-        expect_date_column=expect_date_column,
-        delay_time_column=delay_time_column,
-        delay_level_column=delay_level_column,
-        delay_time=delay_time,
-        delay_level=delay_level,
-        id_column=id_column,
-        id_columns=id_columns,
-        map=map,
-        options=reader_options,
-    )
-    settings = settings_of(redis_url)
-    run = run or tables.new_run()
-    options = tables.write_options(
-        table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window, again=again
-    )
-    WriteOptions.parse(options)
-    if no_route_check:
-        options["checkRoutes"] = "false"
-    with Client(settings=settings, check_routes=not no_route_check) as client:
+    columns = {"delay_time": delay_time_column, "delay_level": delay_level_column}
+    table = given.table(columns, delay_time=delay_time, delay_level=delay_level)
+    run, rejects = given.run_name, given.rejects
+    options = given.write_options(table, again=again)
+    with given.client() as client:
         client.context()  # a Redis that is away is better known before Spark starts
-        with _rows(client, table, options, settings, local=local, master=master, conf=tables.conf_of(conf)) as rows:
+        with _rows(client, table, options, given, local=local) as rows:
             client.warn_without_worker()
-            _warn_if_relative(rows.columns, settings)
+            _warn_if_relative(rows.columns, given.settings)
             if dry_run or strict:
                 found = rows.forecast()
                 if not found.counts.rejected and (conflicts := rows.twice()):
@@ -126,14 +90,14 @@ class _Rows(NamedTuple):
     schedule: Callable[[], Counts]
 
 
-def _need(local: bool, master: str, conf: Sequence[str] | None) -> None:
+def _need(given: tables.TableOptions, local: bool) -> None:
     """Raise MissingExtra for what is not installed, BadUse for what has no meaning."""
     if not local:
         from delayq.spark.session import need_spark
 
         need_spark("delayq backfill")
         return
-    if master or conf:
+    if given.master or given.conf:
         raise BadUse("--local does without Spark: leave --master and --conf out")
     if any(find_spec(name) is None for name in ("numpy", "pyarrow")):
         raise MissingExtra("delayq backfill --local", "backfill")
@@ -141,14 +105,7 @@ def _need(local: bool, master: str, conf: Sequence[str] | None) -> None:
 
 @contextmanager
 def _rows(
-    client: Client,
-    table: Table,
-    options: dict[str, str],
-    settings: Settings,
-    *,
-    local: bool,
-    master: str,
-    conf: dict[str, str],
+    client: Client, table: Table, options: dict[str, str], given: tables.TableOptions, *, local: bool
 ) -> Iterator[_Rows]:
     from delayq.spark.options import WriteOptions
 
@@ -156,18 +113,18 @@ def _rows(
     if local:
         from delayq.spark.jobs.without_spark import LocalTable
 
-        found = LocalTable(table, wanted, settings)
+        found = LocalTable(table, wanted, given.settings)
         yield _Rows(found.columns, found.forecast, found.twice, found.schedule)
         return
     from delayq.spark.jobs.forecast import forecast, twice
     from delayq.spark.rows.tables import messages_table
     from delayq.spark.session import session
 
-    with session("delayq backfill", master=master, conf=conf) as spark:
+    with session("delayq backfill", master=given.master, conf=tables.conf_of(given.conf)) as spark:
         frame = messages_table(spark, table, wanted)
         yield _Rows(
             frame.columns,
-            partial(forecast, frame, wanted, settings),
+            partial(forecast, frame, wanted, given.settings),
             partial(twice, frame, wanted),
             partial(schedule_rows, client, frame, options),
         )

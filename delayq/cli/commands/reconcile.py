@@ -9,8 +9,7 @@ import msgspec
 from delayq.cli import tables
 from delayq.cli.commands.backfill import schedule_rows
 from delayq.cli.forecast import counts_rows, counts_shape
-from delayq.cli.options import AsJson, NoRouteCheck, RedisUrl, option, settings_of
-from delayq.client.client import Client
+from delayq.cli.options import AsJson, option
 from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
@@ -20,29 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["reconcile"]
 
 
+@tables.takes_table
 def reconcile(
-    source: tables.Source,
-    format: tables.Format = "parquet",
-    topic: tables.Topic = "",
-    tags: tables.Tags = "",
-    expect_date_column: tables.DateColumn = None,
-    id_column: tables.IdColumn = None,
-    id_columns: tables.IdColumns = None,
-    map: tables.Map = None,
-    reader_options: tables.ReaderOptions = None,
+    given: tables.TableOptions,
     report: Annotated[
         str, option("--report", metavar="DIR", help="A new folder for what differs, as Parquet: missing, extra, …")
     ] = "",
     fix: Annotated[bool, option("--fix", help="Schedule what is missing.")] = False,
-    past: tables.Past = "reject",
-    rate: tables.Rate = 0,
-    window: tables.Window = None,
-    rejects: tables.Rejects = "",
-    run: tables.Run = "",
-    master: tables.Master = "",
-    conf: tables.Conf = None,
-    no_route_check: NoRouteCheck = False,
-    redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Compare a table of what should be pending with what is, by Spark.
@@ -56,29 +39,15 @@ def reconcile(
     from delayq.spark.options import WriteOptions
     from delayq.spark.rows.tables import messages_table
 
-    table = tables.table_of(
-        source,
-        format,
-        topic=topic,
-        tags=tags,
-        expect_date_column=expect_date_column,
-        id_column=id_column,
-        id_columns=id_columns,
-        map=map,
-        options=reader_options,
-    )
-    settings = settings_of(redis_url)
-    run = run or tables.new_run()
-    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
+    table, run = given.table({}), given.run_name
+    options = given.write_options(table)
     wanted = WriteOptions.parse(options)
     counts: Counts | None = None
-    if no_route_check:
-        options["checkRoutes"] = "false"
-    with Client(settings=settings, check_routes=not no_route_check) as client:
+    with given.client() as client:
         client.context() if fix else client.reading()  # a Redis that is away is better known before Spark starts
         if fix:
             client.warn_without_worker()
-        with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
+        with session("delayq reconcile", master=given.master, conf=tables.conf_of(given.conf)) as spark:
             frame = messages_table(spark, table, wanted)
             with compare(frame, wanted, client) as found:
                 if report:
