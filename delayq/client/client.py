@@ -1,5 +1,5 @@
 # Made from async_calls.py by ./dev check --fix; change that one.
-"""The calls of a client: each agrees with Redis on what holds, then has the store run a plan."""
+"""The calls of a client: each agrees with Redis on layouts and limits, then runs a plan."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 T = TypeVar("T")
-#: s until the second look at whether the nodes know of a pause; then twice as long each time, up to this.
+#: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
 
@@ -63,9 +63,9 @@ class Client:
 
     `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
     when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
-    OpenTelemetry each call that schedules is a span, whose context goes with the messages. `routes` stand in place of
-    those of the settings. A topic is refused if the workers that live now have no route for it, by the tables that they
-    publish; without a live worker every topic is accepted, and the log says so once. `check_routes=False` accepts every topic.
+    OpenTelemetry, each call that schedules is a span, and its context is sent with the messages. `routes` replace those
+    of the settings. A topic is refused if no live worker has a route for it, by the tables that the workers publish.
+    Without a live worker every topic is accepted, and one line of the log says so. `check_routes=False` accepts every topic.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Client:
         self._reading: Context | None = None
 
     def context(self) -> Context:
-        """The layouts and limits in force for changes, agreed with Redis at the first one.
+        """Return the context for changes; the first call agrees with Redis on layouts and limits.
 
         Raises ConfigError for a Redis that would lose messages: nothing is written to it.
         """
@@ -101,11 +101,11 @@ class Client:
         return self._context
 
     def reading(self) -> Context:
-        """As `context`, for reading: nothing is asked of the Redis, and nothing written, not even its first layout."""
+        """Return the context for reading: Redis is not checked and nothing is written, not even its first layout."""
         found = self._context or self._reading
         if found is None:
             meta = self.store.run(commands.meta())
-            if meta is None:  # nobody has used it, as nobody can use one that is too old
+            if meta is None:  # nobody has used this Redis: a server that is too old is refused here
                 checks.refuse_old(*self.store.run_many([checks.server()]))
                 return self._setup.unused()
             found = self._reading = self._setup.context(meta)
@@ -115,24 +115,24 @@ class Client:
     def _keep_up(self, context: Context) -> None:
         if context.layouts.outdated(self._setup.clock):
             (listed,) = self.store.run_many([commands.layouts()])
-            if not isinstance(listed, StoreError):  # else what is known will do
+            if not isinstance(listed, StoreError):  # after an error the known layouts are good enough
                 context.layouts.take(listed)
 
     @property
     def known_routes(self) -> KnownRoutes:
-        """What is known of the workers' routes."""
+        """The route tables of the live workers, as far as this client knows them."""
         return self._setup.routes
 
     def learn_routes(self) -> None:
-        """Read the route tables of the live workers, if those that are known are older than a few seconds.
+        """Read the route tables of the live workers unless they were read in the last few seconds.
 
-        Calls that schedule do it by themselves; it is for who runs plans of their own.
+        Calls that schedule do it by themselves. Programs that run plans of their own call it first.
         """
         if self._setup.routes.outdated:
             self._learn()
 
     def warn_without_worker(self) -> None:
-        """Warn that no worker is live, if that is so and nobody has done so before."""
+        """Log once that no worker is live, if none is."""
         self.learn_routes()
         self._setup.routes.warn()
 
@@ -143,11 +143,11 @@ class Client:
         return self.store.follow(plan)
 
     def run(self, make: Callable[[Context], Plan[T]]) -> T:
-        """Run a plan that is not among the methods here, such as `delayq.client.scheduling.schedule.schedule_ready`."""
+        """Run a plan that has no method here, such as `delayq.client.scheduling.schedule.schedule_ready`."""
         return self._run(make(self.context()))
 
     def read(self, make: Callable[[Context], Plan[T]]) -> T:
-        """Run a plan that changes nothing."""
+        """Run a plan that only reads."""
         return self._run(make(self.reading()))
 
     def schedule(self, message: Message) -> Scheduled:
@@ -168,7 +168,7 @@ class Client:
     def _schedule_one(self, message: Message) -> Outcome:
         setup = self._setup
         if setup.routes.outdated:
-            # Nobody is asked about routes for a message that is wrong anyway.
+            # A message that is invalid anyway costs no question about routes.
             (given,) = encode_all((message,), setup.limits, None, setup.clock.now())
             if isinstance(given, InvalidMessage):
                 return given
@@ -188,9 +188,9 @@ class Client:
         return outcome
 
     def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
-        """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
+        """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
 
-        With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+        With `refuse_past`, a message whose `expect_date` has passed is refused with PastDue, unless it was scheduled before.
         """
         if self._spans is None:
             return self._send(self._encoded(messages, refuse_past=refuse_past))
@@ -206,19 +206,19 @@ class Client:
         return self._run(schedule_encoded(context, given))
 
     def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
-        """Cancel one message. `by`, here and elsewhere, is written into the audit along with the change."""
+        """Cancel one message. `by`, here and elsewhere, is the caller that the audit names."""
         cancelled: Cancelled = single(self.cancel_many((id,), by=by))
         return cancelled
 
     def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
-        """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
+        """Cancel messages and return the results in order (a StoreError where the result is unknown)."""
         return self._run(cancel(self.context(), ids, by=one_act(by)))
 
     def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
-        """Cancel all messages that carry a business key; how it went (a StoreError where that is unknown).
+        """Cancel all messages that carry a business key and return the results (a StoreError where one is unknown).
 
-        Those that have ended are among them for as long as their ids are remembered (15 minutes by default), at most 1,000 of
-        each queue: so the same call again gives the same answers.
+        Messages that have ended are included while their ids are remembered (15 minutes by default), at most 1,000 of each
+        queue. So the same call again returns the same results.
         """
         return self._run(by_key(self.context(), key, partial(cancel, by=one_act(by))))
 
@@ -231,59 +231,59 @@ class Client:
         delay_level: int | None = None,
         by: By | None = None,
     ) -> Rescheduled:
-        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level.
+        """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level.
 
-        Here and elsewhere, a duration may also be a `timedelta` or text such as '30m', and a time an aware `datetime` or
-        RFC 3339.
+        Here and elsewhere, a duration may also be a `timedelta` or text such as '30m', and a time may be an aware `datetime`
+        or RFC 3339.
         """
         now = self._setup.clock.now()
         spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
         return self._run(reschedule(self.context(), id, spec, by=by))
 
     def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
-        """Have a message delivered now. With `force` also one that is held, in spite of pauses and limits."""
+        """Deliver a message now. With `force`, a held message is delivered too, in spite of pauses and limits."""
         delivered: Rescheduled = single(self.deliver_now_many((id,), force=force, by=by))
         return delivered
 
     def deliver_now_many(
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
-        """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
+        """Deliver messages now and return the results in order (a StoreError where the result is unknown)."""
         return self._run(deliver_now(self.context(), ids, force=force, by=one_act(by)))
 
     def deliver_now_by_key(self, key: str, *, force: bool = False, by: By | None = None) -> list[Rescheduled | Any]:
-        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown).
+        """Deliver all messages that carry a business key now and return the results (a StoreError where one is unknown).
 
-        Those that have ended are among them, as in `cancel_by_key`, and say how.
+        Messages that have ended are included, as in `cancel_by_key`, and their results say how they ended.
         """
         each = partial(deliver_now, force=force, by=one_act(by))
         return self._run(by_key(self.context(), key, each))
 
     def get(self, id: str) -> Found | None:
-        """What is known of one id."""
+        """Return the state of one message, or None if its id is unknown."""
         return (self.get_many((id,)))[0]
 
     def get_many(self, ids: Sequence[str]) -> list[Found | None]:
-        """What is known of ids, in order."""
+        """Return the states of messages, in order; None for an unknown id."""
         return self._run(get(self.reading(), ids))
 
     def explain(self, found: Found) -> Explanation:
-        """Why a message that was got has not been delivered yet, or how it ended."""
+        """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
         return self._run(explain(self.reading(), found))
 
     def find(self, key: str) -> list[Found]:
-        """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue.
+        """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
-        `search` tells of all of them, page by page.
+        `search` returns all of them, page by page.
         """
         return self._run(find(self.reading(), key))
 
     def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
-        """A page of the messages that fit a filter, by due; dead letters by when they died.
+        """Return a page of the messages that match a filter, by due time; dead letters by the time of their death.
 
-        A page looks at a bounded number of messages: it may have fewer than `limit`, and not be the last. It has none and is
-        not the last only if a second was not enough to find one. With a business key pages go on by id, and each is sorted by
-        due. Raises InvalidMessage for a filter that makes no sense.
+        The search of a page is bounded: a page may have fewer messages than `limit` and not be the last one. An empty page
+        is not the last one only if no message was found within a second. With a business key, pages continue by id, and
+        each page is sorted by due time. Raises InvalidMessage for an invalid filter.
         """
         page = search_of(self.reading(), wanted, limit, token)
         clock = self._setup.clock
@@ -295,20 +295,20 @@ class Client:
         return self._run(page.end())
 
     def count(self, wanted: Filter = EVERYTHING) -> Counted:
-        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them.
+        """Count the messages that match a filter by topic, state and due time, exactly or by the last census.
 
-        With 10,000 messages or fewer in all queues it is always exact.
+        With 10,000 messages or fewer in all queues, the count is always exact.
         """
         return self._run(count_messages(self.reading(), wanted))
 
     def forecast(self, begin: Instant, end: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
-        """How many messages fall due in each `step` (ms) from `begin` on, before `end` (Unix ms), of the topics of a filter."""
+        """Count the messages that fall due in each `step` (ms) between `begin` and `end` (Unix ms), for a filter of topics."""
         first, last = given_instant("from", begin) or 0, given_instant("to", end) or 0
         each = given_duration("step", step) or 0
         return self._run(forecast(self.reading(), first, last, each, wanted))
 
     def stats(self) -> list[QueueStats]:
-        """The figures of every queue."""
+        """Return the figures of every queue."""
         return self._run(stats(self.reading()))
 
     def dead_letters(
@@ -323,11 +323,12 @@ class Client:
         since: Instant | None = None,
         until: Instant | None = None,
     ) -> DeadLetterPage:
-        """A page of dead letters by the time of their death, the oldest first unless `newest`.
+        """Return a page of dead letters by the time of their death, the oldest first unless `newest`.
 
-        `topic` is a pattern with `*` and `?`, `reason` a part of the reason, `group` the reason of one of `dead_groups`; they
-        died from `since` on and before `until` (Unix ms). With one of the first three a page may have fewer than `limit`, and not
-        be the last. It has none and is not the last only if a second was not enough to find one.
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason, and `group` the reason of one of `dead_groups`.
+        The letters died at or after `since` and before `until` (Unix ms). With one of the first three, a page may have fewer
+        letters than `limit` and not be the last one. An empty page is not the last one only if no letter was found within
+        a second.
         """
         begin, end = given_instant("since", since), given_instant("until", until)
         wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=begin, until=end)
@@ -339,38 +340,38 @@ class Client:
         return page
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
+        """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each."""
         return self._run(redrive(self.context(), ids, by=one_act(by)))
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
-        """Delete a dead letter for good; False if it is none."""
+        """Delete a dead letter for good; False if no dead letter has this id."""
         return bool(single(self.discard_many((id,), by=by)) == "discarded")
 
     def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
+        """Delete dead letters for good and return 'discarded' or 'not_dead' for each (a StoreError where it is unknown)."""
         return self._run(discard(self.context(), ids, by=one_act(by)))
 
     def nodes(self) -> dict[str, NodeLine]:
-        """The nodes by name, as their lines tell of them."""
+        """Return the nodes by name, with what each last reported."""
         return self._run(nodes(self.reading()))
 
     def routes(self) -> list[RouteState]:
-        """The routes, their circuits as live workers tell of them, and how much is parked for each."""
+        """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
         return self._run(routes(self.reading()))
 
     def status(self) -> list[Finding]:
-        """What is wrong, the worst first, and what to do."""
+        """Return what is wrong, the worst finding first, and what to do."""
         return findings(self.facts())
 
     def overview(self) -> Overview:
-        """How much there is of what, how much went out in the last ten minutes, how late, and what is wrong."""
+        """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
         return overview(self.facts())
 
     def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
-        """A page of what was changed by hand, the newest first; `wanted` are the fields of `WantedEntries`.
+        """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries`.
 
-        A page may have fewer than `limit`, and not be the last. It has none and is not the last only if a second was not
-        enough to find one.
+        A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
+        entry was found within a second.
         """
         context, clock = self.reading(), self._setup.clock
         began = clock.precise()
@@ -380,12 +381,12 @@ class Client:
         return page
 
     def facts(self) -> Facts:
-        """What `status` and `overview` go by."""
+        """Read the facts that `status` and `overview` use."""
         setup = self._setup
         return self._run(read_facts(setup.settings, setup.url))
 
     def dead_groups(self) -> DeadGroups:
-        """The newest dead letters, some 20,000, by topic and reason."""
+        """Group the newest dead letters, about 20,000, by topic and reason."""
         return self._run(dead_groups(self.reading()))
 
     def pause(
@@ -397,11 +398,11 @@ class Client:
         wait: Duration = 1_000,
         by: By | None = None,
     ) -> Paused:
-        """Pause the topics that a pattern with `*` and `?` covers, until they are resumed, or `until` (Unix ms).
+        """Pause the topics that match a pattern with `*` and `?`, until they are resumed or until `until` (Unix ms).
 
-        When it returns no message of them is handed out any more. It waits up to `wait` ms until nothing may arrive
-        either: `state` says whether that is so. Again it says so anew: a `reason` or an `until` that is not given stays as it
-        is, None takes it away. Raises NotReady for a worker that is too old.
+        When the call returns, no worker takes messages of these topics any more. It waits up to `wait` ms until messages
+        that were already being sent have arrived: then `state` is 'paused'. If the pattern is already paused, a `reason` or
+        `until` that you omit keeps its value, and None removes it. Raises NotReady while a live worker is too old.
         """
         longest = policies.check_wait(given_duration("wait", wait))
         ends = until if isinstance(until, UnsetType) else given_instant("until", until)
@@ -416,46 +417,46 @@ class Client:
             look = min(2 * look, LONGEST_LOOK)
 
     def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
-        """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then.
+        """End the pause with exactly this pattern; its held messages are delivered at most at `rate` messages a second.
 
-        Where there is none it is the limit of an earlier resume that gets another rate, or without one ends.
+        Without such a pause, the limit of an earlier resume gets the new rate, or ends if no rate is given.
         """
         return self._run(policies.resume(self.context(), match, rate, by))
 
     def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
-        """The topics that have messages, of which something is held, or that a pause or a policy names, by name.
+        """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
 
-        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either. Messages are counted now if
-        there are 10,000 or fewer in all queues; else, and if not `live`, they are those of the last census.
+        `match` is a pattern with `*` and `?`, and `paused` selects paused topics or the others. Messages are counted now if all
+        queues together have 10,000 or fewer. Otherwise, and without `live`, the counts are those of the last census.
         """
         return self._run(topics(self.reading(), match, paused, live=live))
 
     def topic(self, name: str, *, live: bool = True) -> TopicState:
-        """How a topic is: its route, its policy, whether it is paused, what is held; `live` as in `topics`."""
+        """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
         return self._run(topic(self.reading(), name, self._setup.longest_send, live=live))
 
     def arriving(self, match: str) -> list[Arriving] | None:
-        """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
+        """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
         return self._run(arriving(self.reading(), match, self._setup.longest_send))
 
     def policies(self) -> Policies:
-        """All policies, pauses and limits that a resume has left, and their version."""
+        """Return all policies, pauses and limits set by `resume`, and their version."""
         return self._run(read_policies(self.reading()))
 
     def policy(self, name: str) -> Policy | None:
-        """The policy of this name; None: there is none."""
+        """Return the policy with this name, or None."""
         return (self.policies()).policies.get(check_policy_name(name))
 
     def put_policy(self, policy: Policy, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
-        """Let a policy hold, in place of the one of its name; with `seen`, if the policies still have that version.
+        """Create or replace a policy; with `seen`, only if the policies still have that version.
 
-        Raises InvalidMessage, and PoliciesChanged if they have not.
+        Raises InvalidMessage, and PoliciesChanged if the version is another one.
         """
         context = self.context()
         return self._run(policies.put_policy(context, policy, self._setup.url, seen=seen, by=by))
 
     def delete_policy(self, name: str, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
-        """Let a policy hold no more; `changed` is False if there was none. Raises PoliciesChanged."""
+        """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
         return self._run(policies.delete_policy(self.context(), name, seen=seen, by=by))
 
     def close(self) -> None:
