@@ -14,7 +14,8 @@ from benchmarks.harness import now, wait_for
 from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
 from benchmarks.running.processes import connect, server
 from delayq import Client, Message, Scheduled
-from delayq.client.scheduling.schedule import encode_all, schedule_encoded
+from delayq.client.scheduling.encoding import encode_all
+from delayq.client.scheduling.schedule import schedule_encoded
 from delayq.store.commands import Retention
 from delayq.store.keys import queue_keys
 

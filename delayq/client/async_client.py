@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from delayq.client.async_calls import AsyncCalls
-from delayq.client.scheduling.schedule import Encoded, Outcome
+from delayq.client.scheduling.encoding import Encoded
+from delayq.client.scheduling.schedule import Outcome
 from delayq.errors import NotDone
 from delayq.store.connect.event_loop import same_loop
 

@@ -30,7 +30,8 @@ from delayq.client.looking.search_by_key import search_of
 from delayq.client.looking.service import RouteState, nodes, routes, stats
 from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 from delayq.client.plan import Context, Plan
-from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
+from delayq.client.scheduling.encoding import Encoded, encode_all
+from delayq.client.scheduling.schedule import Outcome, Scheduled, schedule_encoded
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from delayq.client.by_policy import PolicyBook
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
-from delayq.client.scheduling.schedule import Encoded, Outcome, schedule_encoded
+from delayq.client.scheduling.encoding import Encoded
+from delayq.client.scheduling.schedule import Outcome, schedule_encoded
 from delayq.clock import Clock, SystemClock
 from delayq.config import SURROGATE, Settings, load_settings
 from delayq.errors import ConfigError, InvalidMessage, LayoutMismatch, StoreError

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context
-from delayq.client.scheduling.schedule import encode_all
+from delayq.client.scheduling.encoding import encode_all
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 from delayq.routes import Routes

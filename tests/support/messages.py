@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from delayq.client.plan import Context, Plan
-from delayq.client.scheduling.schedule import Outcome, encode_all, schedule_encoded
+from delayq.client.scheduling.encoding import encode_all
+from delayq.client.scheduling.schedule import Outcome, schedule_encoded
 from delayq.message import RESERVED, Message
 from delayq.times import EARLIEST
 

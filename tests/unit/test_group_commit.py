@@ -10,7 +10,8 @@ import pytest
 
 from delayq.client import async_client
 from delayq.client.async_client import GroupCommit
-from delayq.client.scheduling.schedule import Encoded, Outcome, Scheduled
+from delayq.client.scheduling.encoding import Encoded
+from delayq.client.scheduling.schedule import Outcome, Scheduled
 from delayq.errors import Conflict, LayoutMismatch, NotDone
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
-from delayq.client.scheduling.schedule import asked_due
+from delayq.client.scheduling.encoding import asked_due
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits, Message
 from delayq.routes import Route, Routes

@@ -12,32 +12,20 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from delayq.client.by_policy import Level, fitted, level_of
-from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
-from delayq.codec import due_head, encode, topic_of
+from delayq.client.scheduling.encoding import AGAIN, Encoded
+from delayq.codec import topic_of
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
-from delayq.message import Limits, Message, State, level_delay, topic_key
+from delayq.message import State, topic_key
 from delayq.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import Layout, ids_ending, new_id, queue_keys, spread
+from delayq.store.keys import Layout, ids_ending, queue_keys
 
-__all__ = [
-    "Encoded",
-    "Outcome",
-    "Ready",
-    "Scheduled",
-    "asked_due",
-    "encode_all",
-    "schedule_encoded",
-    "schedule_ready",
-    "whole_id",
-]
+__all__ = ["Outcome", "Ready", "Scheduled", "schedule_encoded", "schedule_ready"]
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
-#: The kinds of messages that are scheduled again though they were cancelled for certain.
-_AGAIN: Final = {"a": "B", "p": "Q", "r": "S"}
 
 
 class Scheduled(msgspec.Struct, frozen=True, gc=False):
@@ -56,21 +44,6 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome = Scheduled | DelayqError
-
-
-class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
-
-    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. With a `window` it
-    is spread already, by what is then its `own` of the id: only the suffix, which chooses the queue, is put behind that later.
-    """
-
-    kind: str
-    id: str | None
-    body: bytes
-    when: int  # ms
-    window: int | None = None
-    own: str | None = None
 
 
 #: Where a message stands in the call, when it is due or after how long (ms), over which window (ms) that is spread.
@@ -204,50 +177,6 @@ class _Call:
         return body, one.when + later, window
 
 
-def encode_all(
-    messages: Iterable[Message], limits: Limits, routes: KnownRoutes | None, now: int, *, refuse_past: bool = False
-) -> Iterator[Encoded | InvalidMessage]:
-    """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates.
-
-    Without `routes` nothing is said of its topic and its target.
-    """
-    at = "p" if refuse_past else "a"
-    made = ids_ending("")  # so that the due stands before the body from the first, and neither is made twice
-    for place, message in enumerate(messages):
-        try:
-            if not isinstance(message, Message):
-                raise InvalidMessage(
-                    "message", f"item {place} has the type {type(message).__name__}; it has to be a Message"
-                )
-            message.validate(limits, now)
-            if routes is not None:
-                routes.check(message)
-            id = message.id
-            kind = at
-            when = message.expect_date
-            if when is None:
-                kind = "r"
-                when = message.delay_time
-                if when is None:
-                    when = level_delay(limits.delay_levels, message.delay_level)
-            if id is not None:
-                kind, id = (_AGAIN[kind] if message.again else kind.upper()), whole_id(id, message.ordering_key)
-            elif message.ordering_key:
-                id = whole_id(None, message.ordering_key)
-            window = message.window
-            if window is None:
-                yield Encoded(kind, id, encode(message, limits, due_head(when)), when)
-            elif id is None:
-                own = next(made)
-                when += spread(own, window)
-                yield Encoded(kind, None, encode(message, limits, due_head(when)), when, window, own)
-            else:
-                when += spread(id, window)
-                yield Encoded(kind, id, encode(message, limits, due_head(when)), when, window)
-        except InvalidMessage as error:
-            yield error
-
-
 def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]) -> Plan[list[Outcome]]:
     """Schedule messages; in order, what became of each. A bad one never stops the others.
 
@@ -274,7 +203,7 @@ def schedule_ready(
     batches: list[_Batch] = []
     call = _Call(context, outcomes)
     answers = yield _commands(
-        _ready_batches(call, given, _AGAIN[at] if again else at.upper()), batches, context.retention
+        _ready_batches(call, given, AGAIN[at] if again else at.upper()), batches, context.retention
     )
     moved, left = _place(call, batches, answers, others_only=True)
     yield from _schedule_left(call, moved, left)
@@ -466,21 +395,3 @@ def _outcome(id: str, queue: int, status: str, due: int | None, window: int | No
     if status == "conflict":
         return Conflict(id, State.DELIVERED if due is None else "")
     return Conflict(id, status)
-
-
-def whole_id(id: str | None, ordering_key: str) -> str:
-    """The id as it is kept: one is made if there is none, and an ordering key puts its hash behind it."""
-    whole = id if id is not None else new_id()
-    if ordering_key:
-        whole = Layout.keyed_id(whole, ordering_key)
-        if len(whole) > 128:
-            raise InvalidMessage("id", "at most 123 characters beside an orderingKey, whose hash is put behind it")
-    return whole
-
-
-def asked_due(message: Message) -> int | None:
-    """The due (Unix ms) that a message with an id asks for; None if that is relative."""
-    if message.expect_date is None or message.window is None:
-        return message.expect_date
-    assert message.id is not None
-    return message.expect_date + spread(message.id, message.window)

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from delayq.client.looking.messages import look_for_whole
 from delayq.client.plan import Context
-from delayq.client.scheduling.schedule import Scheduled, asked_due, whole_id
+from delayq.client.scheduling.encoding import asked_due, whole_id
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue

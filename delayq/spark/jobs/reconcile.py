@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.client import Client
-from delayq.client.scheduling.schedule import asked_due, whole_id
+from delayq.client.scheduling.encoding import asked_due, whole_id
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message
 from delayq.policies import Policies

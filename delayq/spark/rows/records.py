@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.scheduling.schedule import asked_due
+from delayq.client.scheduling.encoding import asked_due
 from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, due_head, encode
 from delayq.message import RUN_PROPERTY, Limits, Message
 from delayq.store.commands import Found
