@@ -347,13 +347,10 @@ def due_of(given: PatchIn) -> dict[str, int | None]:
 
 
 def policy_of(name: str, given: PolicyIn) -> Policy:
-    """The policy; raises InvalidMessage for what has no meaning. `Policy.check` sees to the rest."""
+    """The policy that was given; raises InvalidMessage for a duration that cannot be read. `Policy.check` checks the rest."""
     fields: dict[str, Any] = {field: getattr(given, field) for field in given.__struct_fields__}
-    fields["window"] = duration("window", given.window)
-    fields["expire_after"] = duration("expireAfter", given.expire_after)
-    fields["backoff"] = tuple(duration("backoff", wait) for wait in given.backoff or ())
-    fields["index"], fields["redact"] = tuple(given.index or ()), tuple(given.redact or ())
-    return Policy(name=name, **fields)
+    lists = {field: tuple(fields[field] or ()) for field in ("backoff", "index", "redact")}
+    return Policy(name=name, **fields | lists)
 
 
 def duration(field: str, value: int | str | None) -> int | None:

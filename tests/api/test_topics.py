@@ -11,6 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from api.wire.requests import PolicyIn
+from delayq import Policy
+from delayq.answers.topics import PolicyOut
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_A_KEY, REST, Census, Change, Tally
@@ -24,6 +27,12 @@ from tests.support.queues import EPOCH
 async def put(api: httpx2.AsyncClient, name: str = "sms", **fields: Any) -> httpx2.Response:
     headers = fields.pop("headers", {})
     return await api.put(f"/v1/policies/{name}", json={"match": "sms.*", "rate": 50} | fields, headers=headers)
+
+
+def test_what_the_api_takes_and_gives_of_a_policy_has_every_field_of_a_policy() -> None:
+    fields = {*Policy.__struct_fields__} - {"stored"}
+    assert {*PolicyOut.__struct_fields__} == fields
+    assert {*PolicyIn.__struct_fields__} == fields - {"name", "since"}
 
 
 async def test_a_topic_is_paused_again_and_resumed_and_tells_how_it_is(api: httpx2.AsyncClient, worker: Worker) -> None:
