@@ -1,7 +1,4 @@
-"""Times as people read them: in the time zone of the terminal, which is that of TZ or of the machine.
-
-JSON has the times of the HTTP API, in UTC.
-"""
+"""Formats times for people, in the time zone of TZ or of the machine; JSON answers have UTC."""
 
 from __future__ import annotations
 
@@ -13,24 +10,24 @@ from delayq.times import parse_instant
 
 __all__ = ["in_sentence", "local", "shown"]
 
-#: A time as answers of the HTTP API have it.
+#: A time as the HTTP API answers it.
 _UTC: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 
 def local(seconds: float) -> datetime:
-    """Unix seconds in the zone of the terminal."""
+    """The local time of Unix seconds."""
     return datetime.fromtimestamp(seconds, UTC).astimezone()
 
 
 def shown(moment: int | str | None) -> str | None:
-    """Unix ms, or a time of an answer, as people read it: 2026-11-26T15:30:00+01:00, with ms if there are any."""
+    """Format Unix ms or a time of an answer as local time: 2026-11-26T15:30:00+01:00, with ms if there are any."""
     if moment is None:
         return None
     return _shown(moment) if isinstance(moment, int) else in_sentence(moment)
 
 
 def in_sentence(text: str) -> str:
-    """A sentence of delayq's with its times as people read them."""
+    """Replace the times in a sentence by local times."""
     return _UTC.sub(lambda match: _shown(parse_instant(match.group())), text)
 
 

@@ -1,6 +1,6 @@
-"""What commands print: a table on a terminal, plain lines with tabs between for scripts, or JSON.
+"""Prints the output of commands: a table on a terminal, lines with tabs for scripts, or JSON.
 
-Messages come from outside: whatever could move a cursor, end a line or turn text around is shown by its number.
+Messages have text of others, so each character that could move a cursor, end a line or turn text around is escaped.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with nothing left in it that a terminal, or a program that reads lines, would obey."""
+    """Escape every character that a terminal, or a program that reads lines, would obey."""
     return _UNSAFE.sub(_escape, text)
 
 
 def _shown(cell: object) -> str:
-    """A cell; what there is not is '-'."""
+    """The text of a cell; '-' for None."""
     return "-" if cell is None else visible(str(cell))
 
 
@@ -40,21 +40,21 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def say(text: str) -> None:
-    """A sentence beside the output: to stderr. If that takes nothing, nobody reads it, and the command goes on."""
+    """Print a sentence to stderr. If stderr is closed, the command continues without it."""
     with suppress(OSError):
         sys.stderr.write(f"delayq: {visible(text)}\n")
         sys.stderr.flush()
 
 
 class Output:
-    """Where a command's answer goes."""
+    """The output of a command."""
 
     def __init__(self) -> None:
         self.terminal = sys.stdout.isatty()
         self._console: Any = None
 
     def json(self, value: object, *, indent: bool = True) -> None:
-        """JSON on one line; indented on a terminal."""
+        """Print JSON on one line, or indented on a terminal."""
         raw = msgspec.json.encode(value)
         if self.terminal and indent:
             raw = msgspec.json.format(raw, indent=2)
@@ -62,18 +62,18 @@ class Output:
         self._write("\n".join(lines) + "\n")
 
     def answer(self, json: bool, value: object, pairs: Iterable[tuple[str, object]]) -> None:
-        """All that a command has to say: `value` as JSON, or names and values."""
+        """Print the whole answer of a command: `value` as JSON, or names and values."""
         if json:
             self.json(value)
         else:
             self.fields(pairs)
 
     def line(self, *cells: object) -> None:
-        """One line, at once."""
+        """Print one line at once."""
         self._write(("  " if self.terminal else "\t").join(map(_shown, cells)) + "\n")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows under their columns' names; for scripts without these."""
+        """Print rows below the names of their columns; scripts get no names."""
         if not self.terminal:
             self._write("".join("\t".join(map(_shown, row)) + "\n" for row in rows))
             return
@@ -89,7 +89,7 @@ class Output:
         self.console.print(table)
 
     def fields(self, pairs: Iterable[tuple[str, object]]) -> None:
-        """Names and values, one a line."""
+        """Print names and values, one pair a line."""
         if not self.terminal:
             self._write("".join(f"{name}\t{_shown(value)}\n" for name, value in pairs))
             return
@@ -103,7 +103,7 @@ class Output:
 
     @property
     def console(self) -> Any:
-        """The terminal; markup in texts is left alone."""
+        """The terminal, which does not interpret markup."""
         if self._console is None:
             from rich.console import Console
 

@@ -191,13 +191,13 @@ class DeadGroupsOut(msgspec.Struct, rename="camel"):
 
 
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
-    """A message that was taken, now or before."""
+    """The answer about an accepted message."""
     window = UNSET if scheduled.window is None else scheduled.window
     return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due, window)
 
 
 def state_out(found: Found, explained: Explanation | None = None) -> StateOut:
-    """What is known of an id, and what it waits for."""
+    """The answer about the state of a message, and why it waits."""
     return StateOut(
         found.id,
         found.queue,
@@ -219,12 +219,12 @@ def _explain_out(one: Explanation) -> ExplainOut:
 
 
 def count_out(counted: Counted) -> CountOut:
-    """How many there are."""
+    """The answer with a count."""
     return CountOut(counted.messages, counted.exact, instant(counted.as_of))
 
 
 def forecast_out(found: Forecast) -> ForecastOut:
-    """How many fall due when."""
+    """The answer with a forecast."""
     buckets = None
     if found.messages is not None:
         buckets = [BucketOut(format_instant(begin), n) for begin, n in zip(found.edges, found.messages, strict=False)]
@@ -232,13 +232,13 @@ def forecast_out(found: Forecast) -> ForecastOut:
 
 
 def found_out(found: Iterable[Found], looked: int | None = None, next_token: str | None = None) -> FoundOut:
-    """A page of messages; without `looked` nothing but these was looked at."""
+    """The answer with a page of messages; without `looked`, only these messages were read for it."""
     messages = [state_out(one) for one in found]
     return FoundOut(messages, len(messages) if looked is None else looked, next_token is None, next_token)
 
 
 def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
-    """A dead letter."""
+    """The answer about a dead letter."""
     time = format_instant(letter.buried)
     return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason, _message_out(letter.record))
 
@@ -268,7 +268,7 @@ def _body(record: Record) -> dict[str, Any]:
 
 
 def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
-    """The largest groups of dead letters."""
+    """The answer with the largest groups of dead letters."""
     groups = [
         DeadGroupOut(
             one.topic or None,

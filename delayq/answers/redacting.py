@@ -1,4 +1,4 @@
-"""Parts of bodies that are not shown: JSON paths such as `$.card` or `$.items[*].name`."""
+"""Redacts parts of bodies by JSON paths such as `$.card` or `$.items[*].name`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from delayq.answers.messages import MessageOut
 
 __all__ = ["HIDDEN", "redact"]
 
-#: Stands for what is not shown.
+#: The text in place of a redacted part.
 HIDDEN: Final = "[redacted]"
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\*)\]")
 
 
 def redact(message: MessageOut, paths: Iterable[str]) -> None:
-    """Take out of the body of a message what stands at the paths, if it is JSON: also as text, or as bytes."""
+    """Redact the parts of a message's body at the paths, if the body is JSON, also as text or as bytes."""
     steps = [[name or place for name, place in _STEP.findall(path)] for path in paths]
     if isinstance(message.body_base64, str):
         shown = _shown(base64.b64decode(message.body_base64), steps)
@@ -34,13 +34,13 @@ def redact(message: MessageOut, paths: Iterable[str]) -> None:
 
 
 def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:
-    """The text; without what stands at the paths, if it is JSON, or would be but for a character."""
+    """The text with the parts at the paths redacted, if it is JSON or almost JSON."""
     try:
         known = text.decode(json.detect_encoding(text), "surrogateescape")
         value = json.loads(
             known, strict=False, parse_int=_as_it_came, parse_float=_as_it_came, parse_constant=_as_it_came
         )
-    except RecursionError:  # nested so deep that nobody can say what stands there
+    except RecursionError:  # nested too deeply to find the parts
         return msgspec.json.encode(HIDDEN)
     except ValueError:
         return text
@@ -48,12 +48,12 @@ def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:
         value = _without(value, path)
     try:
         return msgspec.json.encode(value)
-    except (RecursionError, UnicodeEncodeError):  # half a pair of surrogates: JSON may name it, UTF-8 has none
+    except (RecursionError, UnicodeEncodeError):  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
         return msgspec.json.encode(HIDDEN)
 
 
 def _as_it_came(number: str) -> Raw:
-    """Numbers keep all their digits."""
+    """Keep a number with all its digits."""
     return Raw(number.encode())
 
 

@@ -235,7 +235,7 @@ class AuditOut(msgspec.Struct, rename="camel"):
 
 
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
-    """The figures of each queue, and who owns it."""
+    """The answer with the figures and the owner of each queue."""
     owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
     return QueuesOut(
         [
@@ -258,7 +258,7 @@ def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> Queue
 
 
 def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
-    """The nodes as their lines tell of them."""
+    """The answer with the nodes."""
     return NodesOut(
         [
             NodeOut(
@@ -279,7 +279,7 @@ def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
 
 
 def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
-    """The routes as the nodes' lines tell of them."""
+    """The answer with the routes."""
     return RoutesOut(
         [
             RouteOut(
@@ -298,7 +298,7 @@ def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
 
 
 def stats_out(queues: list[QueueStats]) -> StatsOut:
-    """The figures of all queues together."""
+    """The answer with the figures of all queues together."""
     counters: dict[str, int] = {}
     for queue in queues:
         for name, count in queue.counters.items():
@@ -317,19 +317,19 @@ def stats_out(queues: list[QueueStats]) -> StatsOut:
 
 
 def status_out(findings: Iterable[Finding]) -> StatusOut:
-    """What is wrong."""
+    """The answer with the findings."""
     return StatusOut([finding_out(one) for one in findings])
 
 
 def finding_out(finding: Finding) -> FindingOut:
-    """One thing that is wrong; what is not known is left out."""
+    """One finding, without the fields that are unknown."""
     known = {name: value for name in ("topic", "queue", "node") if (value := getattr(finding, name)) is not None}
     since = UNSET if finding.since is None else format_instant(finding.since)
     return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)
 
 
 def overview_out(overview: Overview) -> OverviewOut:
-    """Everything at a glance."""
+    """The answer with the overview."""
     now = format_instant(overview.now)
 
     def figure(count: int | None) -> FigureOut:
@@ -367,12 +367,12 @@ def _traffic_out(traffic: Traffic) -> TrafficOut:
 
 
 def _measured(ms: float | None) -> float | None:
-    """A percentile, if it lies in a bucket that ends."""
+    """A percentile, or None if it is above the last bound."""
     return None if ms is None or math.isinf(ms) else ms
 
 
 def audit_out(page: AuditPage, next_page_token: str | None) -> AuditOut:
-    """A page of what was changed by hand."""
+    """The answer with a page of manual changes."""
     return AuditOut([_audit_entry_out(one) for one in page.entries], next_page_token)
 
 

@@ -19,5 +19,5 @@ Ms = Annotated[int, Meta(description="Unix ms")]
 
 
 def instant(ms: int | None) -> str | None:
-    """RFC 3339, if there is a time."""
+    """The time as RFC 3339, or None."""
     return None if ms is None else format_instant(ms)

@@ -163,29 +163,29 @@ class TopicsOut(msgspec.Struct, rename="camel"):
 
 
 def pause_out(one: Pause) -> PauseOut:
-    """A pause that lasts."""
+    """The answer about a pause."""
     until = UNSET if one.until is None else format_instant(one.until)
     return PauseOut(one.match, format_instant(one.since), until, one.reason)
 
 
 def paused_out(one: Paused) -> PausedOut:
-    """A pause that was asked for."""
+    """The answer about a pause that was just made."""
     return PausedOut(one.match, one.state, one.version, format_instant(one.since), one.in_flight, one.changed)
 
 
 def resumed_out(one: Resumed) -> ResumedOut:
-    """What is paused no more."""
+    """The answer about a resume."""
     return ResumedOut(one.match, one.version, one.changed, one.held)
 
 
 def policy_out(one: Policy) -> PolicyOut:
-    """A policy with what it says."""
+    """The answer about a policy."""
     told = {name: getattr(one, name) for name in PolicyOut.__struct_fields__ if name != "since"}
     return PolicyOut(since=format_instant(one.since), **told)
 
 
 def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) -> PoliciesOut:
-    """Those whose patterns are wanted."""
+    """The answer with the policies, pauses and limits whose patterns match."""
     limits = [one for match, one in sorted(all.limits.items()) if wanted(match)]
     return PoliciesOut(
         all.number,
@@ -196,7 +196,7 @@ def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) 
 
 
 def policy_changed_out(one: PolicyChanged) -> PolicyChangedOut:
-    """What a change of a policy came to."""
+    """The answer about a change of a policy."""
     return PolicyChangedOut(one.name, one.version, one.changed)
 
 
@@ -216,7 +216,7 @@ def _limit_out(one: TopicState) -> LimitOut | UnsetType:
 
 
 def topic_out(one: TopicState) -> TopicOut:
-    """A topic as it is."""
+    """The answer about a topic."""
     return TopicOut(
         one.topic,
         one.route,
@@ -237,9 +237,9 @@ def _arriving_out(arriving: Iterable[Arriving]) -> list[ArrivingOut]:
 def topics_out(
     found: Sequence[TopicState], limit: int, token: str | None = None, arriving: Iterable[Arriving] | None = None
 ) -> TopicsOut:
-    """A page of at most so many of these, which are by name, behind the page that ended with `token`; or InvalidMessage.
+    """The answer with at most `limit` topics, sorted by name, behind the topic `token`; raises InvalidMessage.
 
-    `arriving` is what may come yet of the pattern, None if that is not paused by itself.
+    `arriving` are the nodes that may still deliver messages, or None if the pattern itself is not paused.
     """
     begin = 0 if token is None else bisect_right(found, check_topic(token, "pageToken"), key=lambda one: one.topic)
     page = found[begin : begin + limit]

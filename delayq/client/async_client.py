@@ -1,6 +1,4 @@
-"""`AsyncClient`: the calls for asyncio, where those of `schedule` that are made at the same time go to Redis together:
-one plan, its scripts pipelined, an outcome for each call.
-"""
+"""`AsyncClient`: the calls for asyncio. Calls of `schedule` that are made at the same time share one round trip to Redis."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from delayq.store.connect.event_loop import same_loop
 
 __all__ = ["AsyncClient", "GroupCommit"]
 
-#: Trips to Redis under way at once. While the first is, messages gather; another starts when many have, or the first of
-#: them has waited for so long (seconds).
+#: Round trips to Redis at the same time. During the first one, messages gather. The second one starts when MANY messages
+#: wait, or when the first of them has waited for LONG (seconds).
 TRIPS: Final = 2
 MANY: Final = 100
 LONG: Final = 0.001
-#: What one trip takes along, and what may wait; each in messages and in bytes.
+#: The bounds of one round trip, and of the messages that wait; each in messages and in bytes.
 MOST: Final = 500
 MOST_BYTES: Final = 4 * 1024 * 1024
 WAITING: Final = 10_000
@@ -37,10 +35,10 @@ class _Waiting(NamedTuple):
 
 
 class GroupCommit:
-    """Gathers messages while a trip to Redis is under way; the next trip takes all of them.
+    """Gathers messages during a round trip to Redis and sends them with the next one.
 
-    One that has waited for longer than `timeout`, in seconds, is not sent any more: its outcome is NotDone. `taken` is told
-    of each trip how many messages it takes along.
+    A message that has waited for longer than `timeout` (seconds) is not sent: its outcome is NotDone. `taken` is called with
+    the number of messages of each round trip.
     """
 
     def __init__(self, send: Callable[[Sequence[Encoded]], Awaitable[Sequence[Outcome]]], timeout: float) -> None:
@@ -50,29 +48,31 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._under_way = 0
-        self._loop: asyncio.AbstractEventLoop | None = None  # that of what is under way
-        self._home = asyncio.Event()  # nothing is under way
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the round trips under way
+        self._home = asyncio.Event()  # set while no round trip is under way
         self._home.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that nothing more is taken."""
+        """Whether so much waits that another message is refused."""
         return len(self._waiting) >= WAITING or self._bytes >= WAITING_BYTES
 
     async def add(self, encoded: Encoded) -> Outcome:
-        """What becomes of the message. Raises NotDone when too much waits.
+        """Send a message and return its outcome. Raises NotDone if too much waits.
 
-        A caller that is cancelled before its message is on its way takes it back; later it only hears nothing of it.
+        If the caller is cancelled before the message is sent, the message is not sent. Later, only its outcome is lost.
         """
         if self.full:
-            raise NotDone("too much waits for Redis, and this message was not taken; schedule many of them by one call")
+            raise NotDone(
+                "too many messages wait for Redis, so this one was refused; schedule many messages by one call"
+            )
         loop = self._loop = same_loop(self._loop if self._under_way else None)
         one = _Waiting(encoded, loop.create_future(), loop.time() + self._timeout)
         if self._under_way:
@@ -82,8 +82,8 @@ class GroupCommit:
             return await one.outcome
         self._begin()
         try:
-            await asyncio.sleep(0)  # the calls that this turn of the loop makes come along
-            if not self._waiting:  # there are none: no task is needed to keep one caller's end from the others
+            await asyncio.sleep(0)  # calls of the same turn of the loop join this round trip
+            if not self._waiting:  # it is the only one: without others, no task has to outlive the caller
                 self.taken(1)
                 (outcome,) = await self._send((encoded,))
                 return outcome
@@ -98,7 +98,7 @@ class GroupCommit:
         self._home.clear()
 
     def _end(self) -> None:
-        # In the very step that saw nothing waiting: whoever comes next must see that nothing is under way.
+        # In the same step that saw nothing waiting, so that the next caller sees that nothing is under way.
         self._under_way -= 1
         while self._waiting and self._waiting[0].outcome.done():
             self._pop()
@@ -133,7 +133,7 @@ class GroupCommit:
             self._end()
 
     def _take(self) -> list[_Waiting]:
-        """What the next trip takes along; a message that has waited too long, or whose caller has given up, stays here."""
+        """The messages of the next round trip, without those that waited too long or have no caller any more."""
         group: list[_Waiting] = []
         size = 0
         now = asyncio.get_running_loop().time()
@@ -142,7 +142,9 @@ class GroupCommit:
             if one.outcome.done():
                 continue
             if one.until < now:
-                one.outcome.set_result(NotDone("Redis takes so long for others that this message was not sent in time"))
+                one.outcome.set_result(
+                    NotDone("Redis was busy with other messages for so long that this one was not sent in time")
+                )
                 continue
             group.append(one)
             size += len(one.encoded.body)
@@ -157,49 +159,49 @@ class GroupCommit:
         self.taken(len(group))
         try:
             outcomes = await self._send([one.encoded for one in group])
-        except asyncio.CancelledError:  # the loop ends, and with it whoever waits
+        except asyncio.CancelledError:  # the loop ends, and with it every caller that waits
             for one in group:
                 one.outcome.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  # each of the callers gets it
+        except Exception as error:  # noqa: BLE001  # each caller gets the error
             for one in group:
                 if not one.outcome.done():
                     one.outcome.set_exception(error)
         else:
             for one, outcome in zip(group, outcomes, strict=True):
-                if not one.outcome.done():  # its caller has given up
+                if not one.outcome.done():  # else its caller has given up
                     one.outcome.set_result(outcome)
 
     async def close(self) -> None:
-        """Wait until nothing is under way or waits."""
+        """Wait until no message waits or is being sent."""
         while self._under_way:
             await self._home.wait()
 
 
 class AsyncClient(AsyncCalls):
-    """`Client` for asyncio: the same operations, to be awaited on one event loop; another one is refused by a RuntimeError.
+    """`Client` for asyncio: the same operations, awaited on one event loop; another loop is refused with a RuntimeError.
 
-    Calls of `schedule` that are made at the same time share their way to Redis, and each is told what became of its own
-    message; one that is alone does not wait. Where too much waits, or for too long, they raise NotDone.
+    Calls of `schedule` that are made at the same time share one round trip to Redis, and each gets the outcome of its own
+    message. A single call does not wait. If too many messages wait, or one waits too long, the call raises NotDone.
     """
 
     _learning: asyncio.Task[None] | None = None
 
     @cached_property
     def group(self) -> GroupCommit:
-        """What gathers them."""
+        """The gathering of messages that are scheduled at the same time."""
         return GroupCommit(self._send, self._setup.settings.redis_timeout / 1000)
 
     async def _send_one(self, given: Encoded) -> Outcome:
         return await self.group.add(given)
 
     async def _learn(self) -> None:
-        # One trip for all that wait for it. Whoever is cancelled meanwhile does not end it for the others.
+        # One round trip for all callers. A caller that is cancelled meanwhile does not end it for the others.
         if self._learning is None or self._learning.done():
             self._learning = asyncio.get_running_loop().create_task(super()._learn())
         await asyncio.shield(self._learning)
 
     async def close(self) -> None:
-        """Let the calls of `schedule` that were made end, then close the connections."""
+        """Wait for the calls of `schedule` under way, then close the connections."""
         await self.group.close()
         await super().close()

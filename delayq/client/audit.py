@@ -14,7 +14,7 @@ from delayq.store.commands import Retention
 __all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "new_act", "one_act"]
 
 LONGEST_REASON: Final = 200
-#: What is done by hand, by its name in an entry.
+#: The manual changes, as entries name them.
 Action = Literal[
     "cancel", "reschedule", "deliver_now", "redrive", "discard", "pause", "resume", "put_policy", "delete_policy", "repair",
     "write_off", "reshard", "bump_era", "undo_backfill",
@@ -23,11 +23,11 @@ ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who changes something by hand: his name, the id of his key, from which address, and why.
+    """The caller of a manual change: name, id of the API key, address and reason.
 
-    `changed` gets the ids of the messages that are written down as changed by him: not of those that were so already.
-    `patterns` are those of the topics that his key may change, if they are not all: they bound how many pauses and policies
-    he may make, and are not written down. What is done as one `act` is one entry; `run` is the backfill that it is done to.
+    `changed` gets the ids of the messages that the call really changed. `patterns` are the topics that the key may change, if
+    these are not all topics: they bound the number of pauses and policies, and the audit does not have them. All changes of
+    one `act` are one entry. `run` is the backfill that is changed.
     """
 
     actor: str
@@ -40,7 +40,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     patterns: tuple[str, ...] | None = None
 
     def check(self) -> None:
-        """Raise InvalidMessage for a reason that is too long, or for what is not one line."""
+        """Raise InvalidMessage for a reason that is too long, or for text of more than one line."""
         if not self.actor.isprintable():
             raise InvalidMessage("actor", "is a line of printable text")
         if len(self.reason) > LONGEST_REASON or not self.reason.isprintable():
@@ -48,7 +48,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def entry_of(by: By | None, action: Action, retention: Retention) -> str:
-    """What a script is told that writes it down; nothing if nobody is to be."""
+    """The argument of a script that writes the entry; '' without a caller."""
     if by is None:
         return ""
     by.check()
@@ -59,17 +59,17 @@ def entry_of(by: By | None, action: Action, retention: Retention) -> str:
 
 
 def new_act() -> str:
-    """A name for an act: when it begins (Unix ms), and a number by which it differs from others."""
+    """A new name for an act: the time at which it begins (Unix ms), and a random number."""
     return f"{SystemClock().now()}-{token_hex(4)}"
 
 
 def one_act(by: By | None) -> By | None:
-    """The same, for changes that are one act together, unless they are part of one already."""
+    """The caller with a new act, unless the caller is in an act already."""
     if by is None or by.act:
         return by
     return msgspec.structs.replace(by, act=new_act())
 
 
 def changed_by(by: By | None) -> list[str] | None:
-    """Where the ids go of what is changed by somebody."""
+    """The list that gets the ids of changed messages; None without a caller."""
     return None if by is None else by.changed

@@ -23,9 +23,9 @@ __all__ = [
 
 
 def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:
-    """The layouts, which the first process writes with so many queues, and the policies; raises StoreError.
+    """Read the layouts and the policies; the first process writes a layout with this many queues. Raises StoreError.
 
-    `routes` learns the tables of the live workers on the same trip.
+    `routes` gets the tables of the live workers in the same round trip.
     """
     meta, policies, *lines = yield [
         commands.layout(queues),
@@ -39,7 +39,7 @@ def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str,
 
 
 def learn_routes(routes: KnownRoutes) -> Plan[None]:
-    """Read the tables of the live workers. If that fails, no table decides: what was to be done goes on without."""
+    """Read the route tables of the live workers. If that fails, no topic is refused, and the caller continues."""
     _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
 
 
@@ -52,7 +52,7 @@ def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:
 
 
 def durability(settings: Settings) -> Plan[Durability | None]:
-    """Where a change has to be before it is answered (None: nothing to wait for).
+    """Check the server and return where a change must be stored before it is answered; None if there is nothing to wait for.
 
     Raises ConfigError for a server that would lose messages, or that cannot keep DELAYQ_FSYNC=always.
     """

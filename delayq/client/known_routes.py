@@ -1,4 +1,4 @@
-"""Which topics the live workers take, by the route tables in their lines."""
+"""The topics that live workers have routes for, by the tables that they publish."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from delayq.routes import Check, Routes
 
 __all__ = ["EARLY", "LOGGER", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
 
-#: The age (ms) of the tables from which one caller reads them again while the others use what is known, and the age from
-#: which every caller does: a table counts within 5 s after a worker published it.
+#: From the age EARLY (ms) on, one caller reads the tables again while the others use the known ones. From the age OLDEST on,
+#: every caller reads them, so that a new table is known within 5 s after a worker published it.
 EARLY: Final = 2_000
 OLDEST: Final = 4_000
-#: So many topics of which the judgment is kept: they come from outside.
+#: Topics whose check is remembered; callers may name any number of topics.
 TOPICS: Final = 10_000
 NO_WORKER: Final = (
     "no worker is live: its routes are unknown, so every topic is accepted; nothing is delivered until a worker starts"
 )
 
-#: The logger that warns: for people who use the client in a program of their own.
+#: The name of the logger that warns in a program that uses the client.
 LOGGER: Final = "delayq.client"
 
 
 class KnownRoutes:
-    """Tells whether a message can be delivered: some live worker has a route for its topic, and the target can take it.
+    """Checks whether a message can be delivered: a live worker has a route for its topic, and the target accepts it.
 
-    Without a live worker every topic is accepted, and the log says so once. A line of an older worker has no table: that
-    worker may have any route.
+    Without a live worker every topic is accepted, and one line of the log says so. An older worker publishes no table, so it
+    may have any route.
 
-    `own` is the table of this process. It never decides about a topic. It knows more about targets than the lines do, such
-    as the path of a URL: its check of a target counts where the workers have the same route, or where no worker is live.
+    `own` is the table of this process. It never decides about a topic, but it knows more about targets than the published
+    tables, such as the path of a URL. So its check of a target applies if the workers have the same route, or if no worker
+    is live.
 
     Threads may share it: each change replaces one attribute.
     """
@@ -56,12 +57,12 @@ class KnownRoutes:
         self._warned = not checks
 
     def be_quiet(self) -> None:
-        """Do not warn: somebody else does."""
+        """Never warn, because the caller does."""
         self._warned = True
 
     @property
     def outdated(self) -> bool:
-        """Whether the caller has to read the workers' lines now."""
+        """Whether the caller has to read the tables now."""
         if not self._checks:
             return False
         if self._read_at is None:
@@ -76,14 +77,14 @@ class KnownRoutes:
         return True
 
     def take(self, lines: Iterable[NodeLine]) -> None:
-        """Know the lines of the workers as they were just read."""
+        """Record the tables of the workers that were just read."""
         live = [line for line in lines if not line.stale]
         self._any_live = bool(live)
         self._know(_tables(live) or None if all(line.tells_routes for line in live) else None)
 
     @property
     def without_worker(self) -> bool:
-        """Whether no worker is live, so that nobody can tell which topics have a route."""
+        """Whether no worker is live, so that it is unknown which topics have a route."""
         return self._checks and not self._any_live
 
     def warn(self) -> None:
@@ -93,8 +94,8 @@ class KnownRoutes:
             logging.getLogger(LOGGER).warning(NO_WORKER)
 
     def forget(self) -> None:
-        """The lines could not be read: no table decides."""
-        self._any_live = True  # as far as anybody knows
+        """Record that the tables could not be read: every topic is accepted."""
+        self._any_live = True  # it is unknown, so there is no warning
         self._know(None)
 
     def _know(self, tables: tuple[tuple[RouteLine, ...], ...] | None) -> None:
@@ -104,24 +105,24 @@ class KnownRoutes:
             self._judged = Remembered(TOPICS)
 
     def check(self, message: Message) -> None:
-        """Raise InvalidMessage for a topic that no live worker takes, and for a message that the target never takes."""
+        """Raise InvalidMessage for a topic without a route, and for a message that the target always refuses."""
         if self._checks and (check := self._judge(message.topic)) is not None:
             check(message)
 
     def refuses(self, topic: str) -> bool:
-        """Whether no live worker takes the topic."""
+        """Whether no live worker has a route for the topic."""
         return self._checks and self._judge(topic) is _refuse
 
     @property
     def refuses_some(self) -> bool:
-        """Whether there may be a topic that no live worker takes."""
+        """Whether there may be topics without a route."""
         tables = self.tables
         return (
             self._checks and tables is not None and not any(route.match == "*" for table in tables for route in table)
         )
 
     def reads_body(self, topic: str) -> bool:
-        """Whether the body may decide if the target can take a message of the topic."""
+        """Whether the target's check reads the bodies of messages of the topic."""
         check = self._judge(topic) if self._checks else None
         return check is not None and getattr(check, "reads_body", True)
 
@@ -149,9 +150,9 @@ class KnownRoutes:
 
 
 def name_of_route(topic: str, lines: Iterable[NodeLine], own: Routes) -> str | None:
-    """The name of the route that takes a topic: by the first live worker that has one, else by the newest line of a dead one.
+    """The name of the route for a topic: of the first live worker that has one, else of the worker that died last.
 
-    Without any line it is by the table of this process.
+    Without any worker, the table of this process decides.
     """
     told = [line for line in lines if line.tells_routes]
     for line in sorted(told, key=lambda one: (one.stale, -one.seen if one.stale else 0)):
@@ -170,6 +171,6 @@ def _refuse(message: Message) -> None:
 
 
 def _tables(live: Iterable[NodeLine]) -> tuple[tuple[RouteLine, ...], ...]:
-    """The tables without what changes while a worker runs."""
+    """The different tables, without the parts that change while a worker runs."""
     tables = (tuple(RouteLine(one.name, one.match, one.target) for one in line.routes) for line in live)
     return tuple(dict.fromkeys(tables))

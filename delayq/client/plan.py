@@ -1,9 +1,8 @@
-"""What a plan is, and how one asks for ids and queues while there may be more than one layout.
+"""What a plan is, and how a plan finds the queue of an id while there may be more than one layout.
 
-A plan is an operation without I/O, which yields commands and is sent their answers. An id is asked for in the oldest
-layout first; only a closed queue that does not have it sends on to the next. With one layout that is one round trip, and
-nothing here costs another. Only an id that nobody has may be one that its caller gave beside an ordering key: then every
-queue is asked for it.
+A plan is an operation without I/O: it yields commands and is sent their answers. It looks for an id in the oldest layout
+first, and a closed queue that does not have the id refers to the next layout. With one layout this is one round trip. Only
+an unknown id may lack the suffix of its ordering key: then every queue is asked for it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Plan = Generator[Iterable[Command[Any]], list[Any], T]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What operations need to know: the layouts, limits, how long ended ids are remembered, the routes, the policies."""
+    """The facts that plans need: layouts, limits, the time that ended ids are remembered, routes and policies."""
 
     layouts: Layouts
     limits: Limits = Limits()
@@ -41,12 +40,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     policies: PolicyBook = msgspec.field(default_factory=PolicyBook)
 
 
-#: Messages in one script.
+#: Messages in one script call.
 CHUNK: Final = 500
 
 
 def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[list[int | StoreError]]:
-    """The queue to ask next for each id, behind the queue that said MOVED; the list of layouts is read if need be."""
+    """The next queue to ask for each id after a queue that answered MOVED; reads the list of layouts if it has to."""
     layouts = context.layouts
     wanted = list(behind)
     unread: StoreError | None = None
@@ -69,7 +68,7 @@ def by_id(
     ask: Callable[[QueueKeys, list[str]], Command[list[T]]],
     moved: Callable[[T], bool],
 ) -> Plan[dict[str, Any]]:
-    """What became of each id: an answer, or a StoreError."""
+    """Ask for ids and return an answer or a StoreError for each."""
     results: dict[str, Any] = {}
     behind = dict.fromkeys(ids, -1)
     while behind:
@@ -104,9 +103,9 @@ def by_asked_id(
     moved: Callable[[T], bool],
     missing: Callable[[T], bool],
 ) -> Plan[dict[str, Any]]:
-    """The same, where an id may also be the one that was given before the suffix of an ordering key was put behind it.
+    """Ask for ids that may lack the suffix of their ordering key, and return an answer or a StoreError for each.
 
-    `ask` gets the whole ids, and those by which they were asked for. An id that stands for several messages finds none.
+    `ask` gets the complete ids, and the ids that the caller gave. An id that matches several messages finds none.
     """
     results = yield from by_id(context, ids, lambda keys, some: ask(keys, some, some), moved)
     lost = [
@@ -118,7 +117,7 @@ def by_asked_id(
         return results
     try:
         whole = yield from _whole_ids(context, lost)
-    except StoreError as error:  # they may be there
+    except StoreError as error:  # the messages may exist
         return results | dict.fromkeys(lost, error)
     given = {one: id for id, one in whole.items()}
     again = yield from by_id(context, given, lambda keys, some: ask(keys, some, [given[one] for one in some]), moved)
@@ -126,7 +125,7 @@ def by_asked_id(
 
 
 def _whole_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
-    """The whole ids, of those that stand for one message; raises StoreError."""
+    """The complete ids of those that match exactly one message; raises StoreError."""
     found: dict[str, set[str]] = {}
     for start in range(0, len(ids), CHUNK):
         some = ids[start : start + CHUNK]
@@ -138,10 +137,9 @@ def _whole_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
 
 
 def every_queue(context: Context, ask: Callable[[QueueKeys], Command[T]]) -> Plan[dict[int, T]]:
-    """What each queue of every layout answers; raises StoreError.
+    """Ask every queue of every layout and return the answers; raises StoreError.
 
-    The list of layouts is read along with the queues that are known, so that no message is missed that was there
-    before.
+    The list of layouts is read in the same round trip as the known queues, so that no message that existed before is missed.
     """
     layouts = context.layouts
     known = layouts.queues

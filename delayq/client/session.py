@@ -1,4 +1,4 @@
-"""What both clients agree on with Redis before their first operation."""
+"""The settings, limits and routes of a client, and the context that it makes of them for its plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_QUEUES: Final = 16
 
 
 def check_layouts(meta: Meta, wanted: int | None) -> None:
-    """Raise LayoutMismatch if this delayq, or DELAYQ_QUEUES, does not fit what Redis says of the layouts."""
+    """Raise LayoutMismatch if this version of delayq or DELAYQ_QUEUES does not match the layouts in Redis."""
     if meta.version != LAYOUT_VERSION:
         raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
     if wanted is not None and wanted not in [layout.queues for layout in meta.layouts]:
@@ -37,7 +37,7 @@ def check_layouts(meta: Meta, wanted: int | None) -> None:
 
 
 def retention_of(settings: Settings) -> Retention:
-    """How long what has ended is remembered, and what was changed by hand."""
+    """How long ended messages and manual changes are remembered."""
     return Retention(
         window=settings.final_window,
         most=settings.final_most,
@@ -47,16 +47,16 @@ def retention_of(settings: Settings) -> Retention:
 
 
 def spans_by(provider: TracerProvider | None, limits: Limits) -> Scheduling | None:
-    """What makes the spans of calls that schedule; None without a provider."""
+    """Return the factory of spans for calls that schedule; None without a provider."""
     if provider is None:
         return None
-    from delayq.telemetry.tracing import Scheduling  # an extra, and not needed without a provider
+    from delayq.telemetry.tracing import Scheduling  # its extra is needed only with a provider
 
     return Scheduling(provider, limits)
 
 
 class Agreement:
-    """What both clients know before they talk to Redis."""
+    """The settings that a client has before it connects to Redis."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Agreement:
         return max(self.settings.send_timeout, *(route.send_timeout or 0 for route in self.routes.own.table), 0)
 
     def context(self, meta: Meta) -> Context:
-        """Check what Redis says of the layouts; raises LayoutMismatch."""
+        """Check the layouts and return the context of plans; raises LayoutMismatch."""
         check_layouts(meta, self.settings.queues)
         return Context(
             layouts=Layouts(meta.layouts),
@@ -94,13 +94,13 @@ class Agreement:
         )
 
     def unused(self) -> Context:
-        """What is read by in a Redis that nobody has used yet: where messages will be once there are some."""
+        """The context for reading an unused Redis: the layout that the first message would create."""
         return self.context(Meta((Layout(self.queues),), LAYOUT_VERSION, 0))
 
     def unreachable(self, given: Iterable[Encoded | InvalidMessage], error: StoreError) -> list[Outcome]:
-        """What becomes of messages when not even the layout can be read: each gets its id all the same,
+        """Return the outcomes if not even the layout can be read. Each message still gets an id.
 
-        for where an id lives is decided without knowing how many queues there are.
+        An id does not depend on the number of queues.
         """
         context = Context(layouts=Layouts((Layout(DEFAULT_QUEUES),)), limits=self.limits, routes=self.routes)
         plan = schedule_encoded(context, given)

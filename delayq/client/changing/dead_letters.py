@@ -24,9 +24,9 @@ __all__ = [
 def redrive(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
+    """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each, in order.
 
-    One whose topic no route takes any more stays a dead letter.
+    A dead letter stays one if no route takes its topic any more.
     """
     entry = entry_of(by, "redrive", context.retention)
     for id in ids:
@@ -46,10 +46,10 @@ def redrive(
 
 
 def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
-    """Those whose topic no route takes."""
+    """The dead letters whose topic no route takes."""
     refused: set[str] = set()
     for id, one in (yield from look_in_steps(context, ids)).items():
-        topic = topic_of(one)  # None: the script says so
+        topic = topic_of(one)  # None: the script returns why
         if topic is None or not isinstance(one, Found) or one.state != State.DEAD:
             continue
         if context.routes.refuses(topic) and (topics is None or topics[id] == topic):
@@ -60,7 +60,7 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
 def discard(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Delete dead letters for good: 'discarded' (now, or before), or 'not_dead' of each, in order."""
+    """Delete dead letters for good and return 'discarded' (now or before) or 'not_dead' for each, in order."""
     entry = entry_of(by, "discard", context.retention)
     for id in ids:
         check_id(id)

@@ -38,7 +38,7 @@ __all__ = [
     "spec_of",
 ]
 
-#: The topic that each id's message had when it was looked at; '' for an id that has ended.
+#: By id, the topic that the message had when it was read; '' for an id that has ended.
 Topics = Mapping[str, str]
 
 
@@ -80,7 +80,7 @@ class Rescheduled(msgspec.Struct, frozen=True):
 def cancel(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[Cancelled | StoreError]]:
-    """Cancel messages by id; in order, how it went. `by` is written down, if it is given."""
+    """Cancel messages by id and return the results in order. The audit names `by`, if it is given."""
     entry = entry_of(by, "cancel", context.retention)
     for id in ids:
         check_id(id)
@@ -100,17 +100,19 @@ def cancel(
 
 
 def is_elsewhere(answer: str) -> bool:
+    """Whether the queue is closed, so that the next layout has to be asked."""
     return answer == MOVED
 
 
 def seen_topics(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
+    """The topics that the caller saw, by the order of the ids; None if any topic may be changed."""
     return None if topics is None else [topics[id] for id in ids]
 
 
 def spec_of(
     limits: Limits, now: int, delay_time: Duration | None, expect_date: Instant | None, delay_level: int | None
 ) -> str:
-    """The due as the scripts read it; raises InvalidMessage."""
+    """The new due time as scripts read it; raises InvalidMessage."""
     asked = Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level)
     asked.validate(limits, now)
     if asked.expect_date is not None:
@@ -122,7 +124,7 @@ def spec_of(
 def reschedule(
     context: Context, id: str, spec: str, topic: str | None = None, by: By | None = None
 ) -> Plan[Rescheduled]:
-    """Give a message another due; with `topic`, if that is its topic."""
+    """Give a message another due time; with `topic`, only if the message has this topic."""
     entry = entry_of(by, "reschedule", context.retention)
     check_id(id)
 
@@ -142,12 +144,12 @@ def reschedule(
     )
     rescheduled: Rescheduled = _one(list(answers.values()))
     if rescheduled.result == "invalid":
-        raise InvalidMessage("delayTime", "the due lies too far ahead")
+        raise InvalidMessage("delayTime", "the due time lies too far ahead")
     if rescheduled.result != State.PARKED:
         return rescheduled
     try:
         found = yield from mark_held(all_good(list((yield from look(context, [id])).values())))
-    except StoreError:  # the message has its new due: no error may say that nothing was done
+    except StoreError:  # the script has answered: an error now must not hide its result
         return rescheduled
     if found[0] is None or found[0].state != State.HELD:
         return rescheduled
@@ -165,9 +167,9 @@ def _one(answers: list[Any]) -> Any:
 def deliver_now(
     context: Context, ids: Sequence[str], topics: Topics | None = None, *, force: bool = False, by: By | None = None
 ) -> Plan[list[Rescheduled | StoreError]]:
-    """Have messages delivered now; in order, how it went. With `force` what is held goes, too, in spite of pauses and limits.
+    """Deliver messages now and return the results in order; with `force` also held ones, in spite of pauses and limits.
 
-    Also 'scheduled' is one that is due already; what may be on its way is 'in_flight'.
+    The result is 'scheduled' also for a message that is due already, and 'in_flight' for one that may be on its way.
     """
     entry = entry_of(by, "deliver_now", context.retention)
     for id in ids:
@@ -200,11 +202,11 @@ def deliver_now(
 
 
 def _with_what_holds(told: list[Any], found: Sequence[Found | StoreError | None]) -> Plan[list[Any]]:
-    """The same, of those that are held with what holds them; what was found of each comes along."""
+    """Add to each held message what holds it; `found` has the messages as they were read before."""
     held = [place for place, one in enumerate(told) if isinstance(one, Rescheduled) and one.result == State.HELD]
     if held:
         (stand,) = yield [commands.policies()]
-        if isinstance(stand, StoreError):  # what was asked for is done, for those that are not held
+        if isinstance(stand, StoreError):  # the others are delivered: an error now must not hide that
             return told
         policies = Policies.read(stand)
         for place in held:

@@ -1,7 +1,7 @@
 """What is wrong, the worst first, with what to do: one list for `GET /v1/status`, `/readyz` and `delayq doctor`.
 
-A check goes by `Facts` alone. To add one: a function here or beside, and its place in `SERVER` or `QUEUES`. Each alert of
-Prometheus has one (`alerts.py`).
+A check reads only `Facts`. To add one, write a function in this folder and add it to `SERVER` or `QUEUES`. Each alert of
+Prometheus has a finding (`alerts.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 Look = Callable[[Facts], Iterator[Check]]
 
-#: Of the server; then of the queues, which are looked at where this delayq knows the layout.
+#: Checks of the server, and checks of the queues, which run only if this version of delayq knows the layout.
 SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout, check_api_keys)
 QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
@@ -55,20 +55,20 @@ QUEUES: Final[tuple[Look, ...]] = (
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """What is wrong or good to know, the worst first; of the same severity, the oldest first."""
+    """Return the findings, the worst first, and the oldest first within a severity."""
     looks = SERVER + (QUEUES if facts.layouts else ())
     return worst_first(check for look in looks for check in look(facts))
 
 
 def worst_first(checks: Iterable[Check]) -> list[Finding]:
-    """Those that are not good, in order."""
+    """Return the checks that are not good as findings, in order."""
     found = [Finding.of(check) for check in checks if check.result != OK]
     rank = list(SEVERITIES.values()).index
     return sorted(found, key=lambda one: (rank(one.severity), one.since is None, one.since or 0))
 
 
 def away(error: Exception, since: int) -> list[Finding]:
-    """What is wrong when nothing can be read."""
+    """The finding if Redis cannot be read."""
     mend = "see whether it runs, and whether this machine reaches it"
     if isinstance(error, StoreRefused):
         mend = "look at the password and the rights of its user: docs/operations.md lists all"

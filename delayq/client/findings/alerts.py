@@ -1,6 +1,6 @@
-"""The alerts of Prometheus, and the finding that each of them has, so that nothing looks well while an alert fires.
+"""The finding of each alert of Prometheus, so that the status is never good while an alert fires.
 
-observability/alerts.yaml has the rules. A test compares both lists and makes each finding.
+observability/alerts.yaml has the rules. A test compares both lists and produces each finding.
 """
 
 from __future__ import annotations

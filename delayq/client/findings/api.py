@@ -1,4 +1,4 @@
-"""What only a process of the HTTP API knows: whether its file of keys is in force."""
+"""The check of an API process: whether its file of keys is in force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_api_keys"]
 
 
 def check_api_keys(facts: Facts) -> Iterator[Check]:
-    """A check if the process of the API that answers could not read its file of keys."""
+    """A check if the API process that answers could not read its file of keys."""
     if facts.stale_keys:
         text = f"this API could not read its file of keys, so the previous keys stay in force: {facts.stale_keys}"
         yield Check(

@@ -1,4 +1,4 @@
-"""What a check says, and what of it is a finding."""
+"""The result of a check, and the finding that it makes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WARN: Final = "warn"
 FAIL: Final = "fail"
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
-#: What a finding of each result is, the worst first. `info` is what somebody wants to know, and nothing is broken.
+#: The severity of a finding by the result of its check, the worst first. `info` means that nothing is broken.
 SEVERITIES: Final = {FAIL: CRITICAL, WARN: WARNING, INFO: INFO}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at: 'ok', 'info', 'warn' or 'fail', one sentence, and how to mend it.
+    """The result of a check: 'ok', 'info', 'warn' or 'fail', one sentence, and the remedy.
 
-    `since` is Unix ms, where it is known; `runbook` the section of docs/runbook.md.
+    `since` is Unix ms, if it is known, and `runbook` a section of docs/runbook.md.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to know: 'critical', 'warning' or 'info', since when (Unix ms, if that is known), and what to do, in words.
+    """A check that is not good: 'critical', 'warning' or 'info', its beginning (Unix ms, if known), and the remedy in words.
 
-    `code` is the name of the check; `runbook` says where to read on.
+    `code` is the name of the check, and `runbook` a section of docs/runbook.md.
     """
 
     severity: str
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, check: Check) -> Finding:
-        """A check that does not say 'ok'."""
+        """Return the finding of a check that is not 'ok'."""
         return cls(
             severity=SEVERITIES[check.result],
             code=check.name,
@@ -67,7 +67,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_queues(numbers: Sequence[int]) -> str:
-    """Queues in a sentence, not more than it can bear."""
+    """Name queues in a sentence, but only the first ones of many."""
     if len(numbers) == 1:
         return f"queue {numbers[0]}"
     named = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

@@ -1,4 +1,4 @@
-"""Where an accepted change is kept by the time that it is answered, and what could lose it."""
+"""The check of where an accepted change is stored when it is answered, and of how it could be lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["check_durability"]
 
 
 def check_durability(facts: Facts) -> Iterator[Check]:
-    """Whether DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC can be kept."""
+    """Check whether the server can keep DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC."""
     yield _durability(facts)
 
 
 def _durability(facts: Facts) -> Check:
     server, settings = facts.server, facts.settings
-    policy = server.appendfsync or "unknown"  # not every user may ask
+    policy = server.appendfsync or "unknown"  # some users of Redis have no right to read it
     if settings.fsync == "always":
         try:
             checks.refuse_fsync(server)

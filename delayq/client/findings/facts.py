@@ -1,4 +1,4 @@
-"""What checks go by: everything that Redis tells, read in three trips."""
+"""The facts that checks read, which take three round trips to Redis."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from delayq.store.keys import META, Layout, ParkedSet, queue_keys, read_layouts
 
 __all__ = ["MOST_HELD", "Facts", "read_facts"]
 
-#: So many parked sets of what a pause or a limit holds are counted.
+#: Sets of held messages that are counted at most.
 MOST_HELD: Final = 2_000
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """As they were at `now`, Unix ms by the clock of Redis. Without layouts that this delayq knows, of the server only.
+    """The facts at `now` (Unix ms by the clock of Redis); only those of the server if its layout is unknown to this delayq.
 
-    `held` is how many messages a pause or a limit holds; None: their topics are too many to count. `oldest_dead` is when the
-    oldest dead letter died. `stale_keys` says why the API that reads this has a file of keys that is not in force.
+    `held` counts the messages that a pause or a limit holds, or is None if their topics are too many. `oldest_dead` is the time
+    of death of the oldest dead letter. `stale_keys` is the reason why the file of keys of an API process is not in force.
     """
 
     settings: Settings
@@ -48,7 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> list[NodeLine]:
-        """The nodes whose lines are not stale."""
+        """The live nodes."""
         return [line for line in self.nodes.values() if not line.stale]
 
 
@@ -58,7 +58,7 @@ def _meta(reply: Any) -> tuple[str, str, int]:
 
 
 def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
-    """Read them from that Redis, and write nothing; raises StoreError."""
+    """Read the facts and write nothing; raises StoreError."""
     questions = checks.questions("always")
     answers = yield [
         commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(),

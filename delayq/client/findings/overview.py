@@ -1,4 +1,4 @@
-"""Everything at a glance, made of the same facts as the findings: how much there is of what, how much went out, how late."""
+"""An overview made of the same facts as the findings: messages by state, deliveries and lateness."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ P99: Final = 0.99
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What went out in the last ten minutes, slot by slot of 10 s, by the lines of nodes; None is what nobody tells.
+    """The deliveries of the last ten minutes in slots of 10 s, as nodes report them; None is a slot that no node reports.
 
-    `begin` is when the first slot began (Unix ms). `lateness` has of each slot the p50 and p99 in ms, as far as the buckets
-    tell: they are infinite above the last one, `LATENESS[-1]`. `complete`: every live node tells.
+    `begin` is the beginning of the first slot (Unix ms). `lateness` has the p50 and p99 of each slot in ms, by the bounds of
+    buckets: they are infinite above the last bound, `LATENESS[-1]`. `complete` means that every live node reports.
     """
 
     begin: int
@@ -35,9 +35,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """As it was at `now` (Unix ms). Counts are messages; None is what is not known.
+    """The service at `now` (Unix ms). Counts are messages, and None is unknown.
 
-    `scheduled` are not due yet, or wait for another attempt; `parked` are without those that are held. `pauses` are those in
+    `scheduled` messages are not due yet or wait for another attempt. `parked` does not include the held ones. `pauses` are in
     force, the oldest first.
     """
 
@@ -56,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview(facts: Facts) -> Overview:
-    """What facts tell at a glance."""
+    """Make the overview from facts."""
     stats, held = facts.stats, facts.held
     return Overview(
         now=facts.now,

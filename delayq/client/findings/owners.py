@@ -1,4 +1,4 @@
-"""Whether a live node owns every queue under the epoch that Redis has, and what keeps nodes from it."""
+"""The checks of ownership: whether a live node owns each queue under the epoch that Redis has, and why not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATER: Final = "of a later era than the present one, {era}, as when delayq:meta
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What the check goes by: live nodes, queues, who owns which, the era of new epochs, the time."""
+    """The facts of the check: live nodes, queues, their owners, the era of new epochs and the time."""
 
     live: list[NodeLine]
     stats: Mapping[int, QueueStats]
@@ -28,22 +28,22 @@ class _Seen(msgspec.Struct, frozen=True):
     now: int
 
     def later(self) -> list[int]:
-        """The queues whose epoch is of a later era: no epoch of this one can be above it."""
+        """The queues whose epoch has a later era: no epoch of the current era can be higher."""
         return [queue for queue, one in self.stats.items() if era_of(one.epoch) > self.era]
 
     def below(self, queue: int) -> list[NodeLine]:
-        """The live nodes that claim a queue under an epoch below the one that Redis has."""
+        """The live nodes that claim a queue under an epoch lower than that of Redis."""
         stored = self.stats[queue].epoch or ""
         return [line for line in self.live if queue in line.queues and line.queues[queue].epoch < stored]
 
     def long_owned(self, queue: int) -> bool:
-        """Whether its owner has had it for longer than lines take to tell others of it."""
+        """Whether its owner has had it for so long that every node has read of it."""
         (owned,) = (line.queues[queue] for line in self.live if line.node == self.owners[queue])
         return owned.since is not None and self.now - owned.since > LINE_AGE
 
 
 def check_owners(facts: Facts) -> Iterator[Check]:
-    """A check for each thing that is wrong with who owns the queues; a single good one if nothing is."""
+    """Return a check for each problem of ownership, or one good check."""
     live, stats = facts.live, {one.queue: one for one in facts.stats}
     owners = owners_of(live, {one.queue: one.epoch for one in facts.stats})
     seen = _Seen(live, stats, owners, facts.era, facts.now)
@@ -52,7 +52,7 @@ def check_owners(facts: Facts) -> Iterator[Check]:
 
 
 def _lacking(seen: _Seen) -> Iterator[Check]:
-    """Queues that no live node owns; it matters where messages wait."""
+    """Check for queues without a live owner, which matter if messages wait in them."""
     lacking = [queue for queue in seen.stats if queue not in seen.owners]
     if not lacking:
         return
@@ -72,7 +72,7 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
 
 
 def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
-    """Why live nodes may not own queues, and what mends it."""
+    """The reason why live nodes cannot own queues, and the remedy."""
     if twins := [line.node for line in seen.live if any(one.startswith(SAME_NAME) for one in line.complaints)]:
         return f"several workers have the name {', '.join(twins)}", "give each worker a DELAYQ_NODE of its own"
     kinds = sorted({line.coordinator for line in seen.live} - {""})
@@ -93,14 +93,14 @@ def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
 
 
 def _owned_beyond_the_era(seen: _Seen) -> Iterator[Check]:
-    """Queues that are owned, but that another node could not take over."""
+    """Check for queues that have an owner but that no other node could take over."""
     if later := [queue for queue in seen.later() if queue in seen.owners]:
         text = f"{name_queues(later)} owned under an epoch {_LATER.format(era=seen.era)}: ZooKeeper gives none above it"
         yield Check("owners", WARN, text, _BUMP, runbook="delayqqueuewithoutowner")
 
 
 def _not_let_go(seen: _Seen) -> Iterator[Check]:
-    """Queues that another node has owned for a while, which their old owner still claims."""
+    """Check for queues that their former owner still claims although another node has owned them for a while."""
     old: dict[str, list[int]] = {}
     for queue in sorted(seen.owners):
         for line in seen.below(queue):

@@ -1,4 +1,4 @@
-"""What Redis says of the queues as a whole: their layout, what is parked, what is late, whether all is accounted for."""
+"""The checks of queues: their layout, parked and late messages, and whether their figures agree."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = [
     "unaccounted",
 ]
 
-LATE: Final = 15_000  # ms for which a message is due before anybody is told
+LATE: Final = 15_000  # ms that a message is overdue before it is a finding
 
 
 def check_layout(facts: Facts) -> Iterator[Check]:
-    """Whether this delayq knows what is there."""
+    """Check whether this version of delayq knows the layout."""
     version, layouts, wanted = facts.version, facts.layouts, facts.settings.queues
     if not version:
         text = "this Redis has no queues yet: nothing was ever scheduled in it, and no worker was started"
@@ -47,7 +47,7 @@ def check_layout(facts: Facts) -> Iterator[Check]:
 
 
 def check_reshard(facts: Facts) -> Iterator[Check]:
-    """How far queues have been resharded; nothing if they never were, or are done with it."""
+    """Check how far resharding has come; no check if none is under way."""
     newest, stats = facts.layouts[-1], facts.stats
     shut = [one.queue for one in stats if one.closed and one.queue in newest.numbers]
     if shut:
@@ -68,9 +68,9 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
 
 
 def check_parked_routes(facts: Facts) -> Iterator[Check]:
-    """Whether messages are parked because no live worker has a route for their topic, or the route that they wait for.
+    """Check for parked messages whose topic or route no live worker has.
 
-    Only the tables of live workers count: this process may have another one. Without a live worker nothing is said.
+    Only the tables of live workers count, because this process may have another one. Without a live worker there is no check.
     """
     parked: dict[str, list[int]] = {}
     for one in facts.stats:
@@ -94,7 +94,7 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
 
 
 def check_parked_streams(facts: Facts) -> Iterator[Check]:
-    """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
+    """A check for each route into streams of this Redis with parked messages: only a full stream parks them."""
     for name in dict.fromkeys(route.name for line in facts.live for route in line.routes if route.local):
         if waiting := [one.queue for one in facts.stats if ParkedSet.of_route(name) in one.parked_sets]:
             text = f"messages of route {name} are parked in {name_queues(waiting)}: their streams take nothing"
@@ -103,7 +103,7 @@ def check_parked_streams(facts: Facts) -> Iterator[Check]:
 
 
 def check_late(facts: Facts) -> Iterator[Check]:
-    """A check for the queues in which something has long been due; else nothing."""
+    """A check for queues with messages that are long overdue, if there are any."""
     late = [one for one in facts.stats if one.head_lateness > LATE]
     if not late:
         return
@@ -117,7 +117,7 @@ def check_late(facts: Facts) -> Iterator[Check]:
 
 
 def check_dead_letters(facts: Facts) -> Iterator[Check]:
-    """A check if there are dead letters: nothing becomes of them before somebody decides."""
+    """A check if there are dead letters, which wait for a decision."""
     if dead := sum(one.dead for one in facts.stats):
         text = f"{dead} {'dead letter waits' if dead == 1 else 'dead letters wait'} for somebody to redrive or discard"
         mend = "see why they died (delayq dead-letters groups)"
@@ -129,7 +129,7 @@ def _single(stats: Sequence[QueueStats]) -> int | None:
 
 
 def unaccounted(stats: QueueStats) -> str:
-    """What does not agree among the figures of one queue, in a sentence; nothing if they agree."""
+    """The figures of a queue that do not agree, as a sentence; '' if all agree."""
     if stats.missing > 0:
         return f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not there"
     if stats.missing < 0:
@@ -138,7 +138,7 @@ def unaccounted(stats: QueueStats) -> str:
 
 
 def check_accounts(facts: Facts) -> Iterator[Check]:
-    """A check for each queue whose messages are not all accounted for; a single good one if they are."""
+    """A check for each queue whose figures do not agree, or one good check."""
     wrong = {one.queue: sentence for one in facts.stats if (sentence := unaccounted(one))}
     mend = "see who deleted or edited keys of delayq's, restore what can be; delayq doctor --repair writes off the rest"
     for queue, sentence in wrong.items():

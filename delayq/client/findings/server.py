@@ -1,4 +1,4 @@
-"""The Redis itself: version, append-only file, eviction, memory."""
+"""The checks of the Redis server: version, append-only file, eviction, memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMORY_WARN, MEMORY_FAIL = 0.75, 0.95
 
 
 def check_server(facts: Facts) -> Iterator[Check]:
-    """Which server it is, and whether it keeps what it is given."""
+    """Check which server it is and whether it keeps its data."""
     server, accept = facts.server, facts.settings.accept
     yield _check_version(server)
     if server.lacking:

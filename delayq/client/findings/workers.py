@@ -1,4 +1,4 @@
-"""What the lines of workers show: open circuits, what keeps workers from their work, how late they delivered, silence."""
+"""The checks of workers by what they report: open circuits, complaints, lateness, clocks, silence."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
     "check_went_back",
 ]
 
-#: The share of late messages above which a month's allowance is used up in two days: DelayqLate.
+#: The share of late messages that uses up a month's allowance in two days: DelayqLate.
 TOO_MANY: Final = 0.144
-#: The section of the runbook for a sentence of a worker, by a part of it; DelayqStuckQueue for all others.
+#: The section of the runbook by a part of the worker's sentence; DelayqStuckQueue for all other sentences.
 SECTIONS: Final = {
     "nothing can be pulled": "delayqqueuenotpulled",
     "the clock of this worker": "delayqclockskew",
@@ -37,7 +37,7 @@ SECTIONS: Final = {
     "ask for the rewrite": "delayqredisrewriteneeded",
     "not what this process has seen before": "delayqalarm",
 }
-#: From this difference (ms) between the clocks of a node and of Redis on, messages are late by a second or more.
+#: The difference (ms) between the clocks of a node and of Redis from which messages are late by a second or more.
 SKEW: Final = 1_000
 #: A rolling restart claims each queue once or twice.
 CLAIMS_PER_QUEUE: Final = 3
@@ -59,7 +59,7 @@ def check_circuits(facts: Facts) -> Iterator[Check]:
 
 
 def check_complaints(facts: Facts) -> Iterator[Check]:
-    """A check for each thing that keeps a worker from doing its work well, as its own /readyz says."""
+    """A check for each complaint of a worker, as its /readyz answers it."""
     for line in facts.live:
         for sentence in line.complaints:
             mend = f"see the log of {line.node}"
@@ -68,7 +68,7 @@ def check_complaints(facts: Facts) -> Iterator[Check]:
 
 
 def check_silent(facts: Facts) -> Iterator[Check]:
-    """A check for each node that has stopped without a word."""
+    """A check for each node that has stopped reporting without shutting down."""
     for line in facts.nodes.values():
         if line.stale:
             text = f"{line.node} has not written its line since {format_instant(line.seen)}"
@@ -106,7 +106,7 @@ def check_skew(facts: Facts) -> Iterator[Check]:
 
 
 def check_coordinators(facts: Facts) -> Iterator[Check]:
-    """A check for each live node that ZooKeeper does not know: nobody takes its queues over."""
+    """A check for each live node that is missing in ZooKeeper: no other node takes over its queues."""
     for line in facts.live:
         if line.connected is False:
             text = f"{line.node} has no session with ZooKeeper: nobody takes its queues over if it ends"
@@ -115,7 +115,7 @@ def check_coordinators(facts: Facts) -> Iterator[Check]:
 
 
 def check_failures(facts: Facts) -> Iterator[Check]:
-    """A check for each live node that lately met errors in its pull jobs."""
+    """A check for each live node with recent errors in its pull jobs."""
     for line in facts.live:
         if line.lately is not None and line.lately.failures:
             text = f"Redis refused writes of {line.node}, or its pull jobs failed, {line.lately.failures} times in 15 minutes"
@@ -124,7 +124,7 @@ def check_failures(facts: Facts) -> Iterator[Check]:
 
 
 def check_went_back(facts: Facts) -> Iterator[Check]:
-    """A check for each live node that lately saw that Redis had lost changes."""
+    """A check for each live node that recently found that Redis had lost changes."""
     for line in facts.live:
         if line.lately is not None and line.lately.went_back:
             times = line.lately.went_back
@@ -134,7 +134,7 @@ def check_went_back(facts: Facts) -> Iterator[Check]:
 
 
 def check_claims(facts: Facts) -> Iterator[Check]:
-    """A check if queues change hands again and again."""
+    """A check if queues change their owner again and again."""
     claims = sum(line.lately.claims for line in facts.live if line.lately is not None)
     if claims > CLAIMS_PER_QUEUE * len(facts.stats):
         text = f"queues were taken over {claims} times in the last 15 minutes, and there are {len(facts.stats)}"

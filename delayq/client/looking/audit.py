@@ -26,27 +26,27 @@ from delayq.store.keys import AUDIT, Layout, queue_keys
 
 __all__ = ["AuditEntry", "AuditPage", "WantedEntries", "audit", "check_span", "ended_by"]
 
-#: Entries that a stream is asked for at first, and at most: each may tell of 500 messages, so more only while few are told of.
-#: And those that a page looks at, about.
+#: Entries that a stream is asked for at first, and at most. One entry may name 500 messages, so the number grows only while
+#: a reply names fewer than FEW messages. A page reads about MOST_LOOKS entries.
 STEP: Final = 8
 MOST_STEP: Final = 64
 FEW: Final = 2_000
 MOST_LOOKS: Final = 5_000
-#: The stream of the whole, among those of the queues.
+#: The stream of changes that concern no single queue, as if it were a queue.
 WHOLE: Final = -1
-#: Entries that are looked at for who ended an id, and by how many ms they may be apart from its end: a script reads the
-#: clock when it has begun.
+#: Entries that are read to find who ended a message, and the ms by which an entry and the end may differ: a script reads
+#: the clock only when it has begun.
 LOOK: Final = 50
 APART: Final = 20
-#: By how many ms the clocks of Redis and of whoever acts may be apart, and acts that a token knows.
+#: ms by which the clocks of Redis and of a caller may differ, and the number of acts that a token remembers.
 SKEW: Final = 10_000
 MOST_ACTS: Final = 50
-#: Messages that one entry of a page names.
+#: Messages that one entry of a page names at most.
 MOST_NAMED: Final = 500
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """A change by hand, and the queue of its messages (None: it concerned the whole, or messages of several)."""
+    """A manual change, and the queue of its messages (None: no messages, or messages of several queues)."""
 
     queue: int | None
     change: Audited
@@ -60,20 +60,20 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 def check_span(first: str, since: int | None, last: str, until: int | None) -> None:
-    """Raise InvalidMessage for a time that makes no sense, by the names of its beginning and its end."""
+    """Raise InvalidMessage for an invalid range of times, by the names of its first and last field."""
     for field, at in ((first, since), (last, until)):
         if at is not None and not 0 <= at <= MAX_DUE:
-            raise InvalidMessage(field, "lies out of the times that there are")
+            raise InvalidMessage(field, "is out of the range of times")
     if since is not None and until is not None and until <= since:
         raise InvalidMessage(last, f"is not later than {first}")
 
 
 class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries. Of one that concerns messages only those are told that are wanted.
+    """A filter of entries. An entry about messages names only the messages that match.
 
-    `topic` is a pattern with `*` and `?`; `key` a business key; `actor` a name, or the id of a key; `action` one of `ACTIONS`;
-    they were made from `since` on and before `until` (Unix ms). None stands for any. `may` says of which topics somebody may
-    know (None: of all, and of the whole).
+    `topic` is a pattern with `*` and `?`, `key` a business key, `actor` a name or the id of an API key, and `action` one of
+    `ACTIONS`. Entries were made at or after `since` and before `until` (Unix ms). None matches everything. `may` returns
+    whether the caller may see a topic (None: all topics, and changes that concern no topic).
     """
 
     id: str | None = None
@@ -90,7 +90,7 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, given_instant(name, getattr(self, name)))
 
     def check(self, limits: Limits) -> None:
-        """Raise InvalidMessage for the first field that makes no sense."""
+        """Raise InvalidMessage for the first invalid field."""
         if self.id is not None:
             check_id(self.id)
         if self.key is not None:
@@ -105,11 +105,11 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> WantedEntries:
-        """What a token is for: the times may be others."""
+        """The part of the filter that a token is for: a caller may change the times between two pages."""
         return msgspec.structs.replace(self, since=None, until=None, may=None)
 
     def of(self, change: Audited) -> Audited | None:
-        """What is wanted of a change; None if nothing is."""
+        """The matching part of a change; None if nothing matches."""
         if self.actor not in (None, change.actor, change.key) or self.action not in (None, change.action):
             return None
         if not change.messages:
@@ -137,7 +137,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class _Place(NamedTuple):
-    """Of an entry, in the order of all."""
+    """The place of an entry in the order of all streams."""
 
     at: int
     number: int
@@ -145,7 +145,7 @@ class _Place(NamedTuple):
 
 
 class _Behind(NamedTuple):
-    """Behind which entry a page begins, and the acts that were told before, of which other queues may have older entries."""
+    """The entry behind which a page begins, and acts of former pages: other queues may have older entries of these acts."""
 
     at: int
     number: int
@@ -154,7 +154,7 @@ class _Behind(NamedTuple):
 
 
 class _Taken:
-    """The entries of a page. What several queues have of one act is one of them."""
+    """The entries of a page. The parts of one act in several queues are one entry."""
 
     def __init__(self, wanted: WantedEntries, told: Iterable[str]) -> None:
         self.entries: list[AuditEntry] = []
@@ -163,8 +163,8 @@ class _Taken:
         self._of_acts: dict[str, int] = {}
 
     def take(self, place: _Place, change: Audited, *, more: bool) -> None:
-        """Take an entry if it is wanted; without `more` only what belongs to an act that is here."""
-        act = f"{change.act} {change.actor} {change.key}" if change.act else ""  # nobody has a part in another's act
+        """Add an entry if it matches; without `more`, only if it belongs to an act of the page."""
+        act = f"{change.act} {change.actor} {change.key}" if change.act else ""  # an act belongs to one actor and key
         at = self._of_acts.get(act)
         if act in self._told or (at is None and not more):
             return
@@ -179,11 +179,11 @@ class _Taken:
         self.entries.append(entry)
 
     def began(self) -> int | None:
-        """When the oldest act of the page began, about (Unix ms); None if there is none."""
+        """The approximate time at which the oldest act of the page began (Unix ms); None without an act."""
         return min((began - SKEW for act in self._of_acts if (began := _began(act)) is not None), default=None)
 
     def behind(self, place: _Place) -> _Behind:
-        """Where the next page begins. Of many acts it knows those that began first: these may have entries for longest."""
+        """The place of the next page. Of many acts it keeps those that began first, as they may have entries for longest."""
         acts = sorted((_began(act) or 0, act) for act in (*self._told, *self._of_acts))
         return _Behind(*place, tuple(act for began, act in acts if began - SKEW <= place.at)[:MOST_ACTS])
 
@@ -194,7 +194,7 @@ def _began(act: str) -> int | None:
 
 
 def _together(newer: AuditEntry, older: AuditEntry) -> AuditEntry:
-    """Two entries of one act as one."""
+    """Merge two entries of one act."""
     one, other = newer.change, older.change
     details = [other.detail] if older.queue is None and other.detail else [other.detail, one.detail]
     return AuditEntry(
@@ -212,7 +212,7 @@ def _together(newer: AuditEntry, older: AuditEntry) -> AuditEntry:
 def audit(
     context: Context, limit: int, token: str | None = None, wanted: WantedEntries | None = None
 ) -> Plan[AuditPage]:
-    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises InvalidMessage and StoreError."""
+    """Read a page of at most `limit` entries, or of fewer if some do not match; raises InvalidMessage and StoreError."""
     wanted = wanted if wanted is not None else WantedEntries()
     wanted.check(context.limits)
     if limit < 1:
@@ -223,13 +223,13 @@ def audit(
     behind = None if begin is None else _Place(*begin[:3])
     queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]
     taken = _Taken(wanted, () if begin is None else begin.acts)
-    full: _Place | None = None  # where the page has ended; behind it only the rest of its acts is looked for
+    full: _Place | None = None  # the end of the page: behind it only the remaining entries of its acts are read
     looked, step = 0, STEP
     while looked < MOST_LOOKS:
         asked = [commands.audited(_stream(queue), step, _newest(queue, behind) or before, oldest) for queue in queues]
         pages = dict(zip(queues, all_good((yield asked)), strict=True))
         found = sorted(_placed(pages), reverse=True)
-        # What lies behind the last entry of a stream that has more may not be next.
+        # A stream that has more entries may have the next one. So entries behind its last known one have to wait.
         known_to = max(
             (_Place(page[-1].at, page[-1].number, queue) for queue, page in pages.items() if len(page) == step),
             default=None,
@@ -258,7 +258,7 @@ def _stream(queue: int) -> str:
 
 
 def _newest(queue: int, behind: _Place | None) -> str:
-    """The id of an entry from which on a stream is behind a place."""
+    """The id of the newest entry of a stream that lies behind a place."""
     if behind is None:
         return ""
     return f"{'' if queue < behind.queue else '('}{behind.at}-{behind.number}"
@@ -271,10 +271,10 @@ def _placed(pages: dict[int, list[Audited]]) -> Iterator[tuple[_Place, Audited]]
 
 
 def ended_by(found: Found) -> Plan[Found]:
-    """A message that was ended by hand, with who did it, if that was written down."""
+    """Add to a message who ended it manually, if the audit has it."""
     assert found.ended is not None
     stream = queue_keys(found.queue).audit
-    # The entry of an act that takes a while is as old as its last change.
+    # The entry of a long act has the time of its last change.
     (entries,) = yield [commands.audited_from(stream, LOOK, str(found.ended - APART))]
     for entry in entries if isinstance(entries, list) else ():
         if entry.since <= found.ended + APART and any(one.id == found.id for one in entry.messages):

@@ -1,5 +1,7 @@
-"""How many messages there are, and how many fall due when: exactly where sorted sets tell, or where there are so few messages
-that they are looked at one by one; else by the census of each queue.
+"""Plans that count messages and forecast how many fall due when.
+
+A count is exact where the sizes of sorted sets give it, or where there are so few messages that each one is read. Otherwise
+the last census of each queue answers.
 """
 
 from __future__ import annotations
@@ -39,17 +41,17 @@ __all__ = [
 ]
 
 MOST_BUCKETS: Final = 500
-#: Up to so many messages in all queues are looked at when somebody asks: a census may be minutes old.
+#: Up to this many messages in all queues are counted one by one, because a census may be minutes old.
 LIVE: Final = 10_000
-#: Messages that one script looks at: it takes about a ms, and then it is the turn of others.
+#: Messages that one script reads: it takes about 1 ms, so that other commands do not wait for long.
 LOOK: Final = 200
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """So many messages; None: nobody knows. If that is not exact, `as_of` (Unix ms) is when it was so.
+    """A number of messages, or None if it is unknown. If it is not exact, `as_of` (Unix ms) is the time of the census.
 
-    None with `as_of` is what the census of then does not tell: it has not counted the topic by its name, or the dues are before
-    then, when some were due already. Without it no census was taken yet.
+    None with `as_of` means that this census has no such number: it did not count the topic by name, or the due times lie
+    before the census and some messages were due already. None without `as_of` means that no census was taken yet.
     """
 
     messages: int | None
@@ -58,12 +60,12 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """How many messages fall due from each edge on, until the next one; None: nobody knows.
+    """The numbers of messages that fall due between each edge and the next one, or None if they are unknown.
 
-    If that is not exact, `as_of` (Unix ms) is when it was so (see `Counted`), and what was due by then is not among them.
-    `drain_rate` is how many messages a second went out in the best 10 s of the last ten minutes, None if no worker tells.
-    `capacity` is the same if messages had to wait for each other in one of these 10 s. Without such a wait it is None: workers
-    did what was asked of them, and nobody knows what they can do.
+    If they are not exact, `as_of` (Unix ms) is the time of the census (see `Counted`), and messages that were due by then are
+    not included. `drain_rate` is the number of messages per second in the best 10 s of the last ten minutes, or None if no
+    worker reports it. `capacity` is the same rate if messages had to wait for each other during 10 s. Otherwise it is None:
+    the workers delivered everything in time, so their limit is unknown.
     """
 
     edges: list[int]
@@ -75,7 +77,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def check_forecast(begin: int, end: int, step: int) -> None:
-    """Raise InvalidMessage for the first that makes no sense."""
+    """Raise InvalidMessage for the first argument that is invalid."""
     for field, due in (("from", begin), ("to", end)):
         if not 0 <= due <= MAX_DUE:
             raise InvalidMessage(field, "lies out of the times that a message can be due at")
@@ -88,14 +90,14 @@ def check_forecast(begin: int, end: int, step: int) -> None:
 
 
 def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
-    """How many messages fit a filter by topic, state and due, or by topic and tags where a policy has these indexed.
+    """Count the messages that match a filter of topics, states and due times, or of tags that a policy indexes.
 
-    Raises InvalidMessage for others, and StoreError.
+    Raises InvalidMessage for any other filter, and StoreError.
     """
     check_filter(wanted)
     for field, given in (("property", wanted.property), ("idPrefix", wanted.prefix), ("key", wanted.key)):
         if given not in (None, ""):
-            raise InvalidMessage(field, "is counted by nobody; search for it")
+            raise InvalidMessage(field, "cannot be counted; search for it")
     queues = yield from every_queue(context, commands.stats)
     indexed = yield from _by_index(context, wanted, queues)
     live = wanted.among is None and _are_few(queues)
@@ -118,15 +120,15 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
 
 
 def _are_few(queues: Mapping[int, QueueStats]) -> bool:
-    """Whether there are so few messages that all of them may be looked at.
+    """Whether there are so few messages that each one may be counted.
 
-    Only for who may know of all topics: whether it is so tells how many messages there are in all.
+    Use it only for callers who may see all topics, because the answer reveals how many messages there are.
     """
     return sum(stats.pool for stats in queues.values()) <= LIVE
 
 
 def _taken_now(queues: Mapping[int, QueueStats]) -> Plan[list[Census]]:
-    """A census of each queue that has messages, taken now."""
+    """Take a census of each queue that has messages."""
     taken = {queue: Census(0, {}) for queue, stats in queues.items() if stats.pool}
     cursors = dict.fromkeys(taken, "0")
     while cursors:
@@ -156,7 +158,7 @@ def _sum(wanted: Filter, taken: Iterable[Census]) -> int:
 
 
 def _dues_now(wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int]]:
-    """When the messages that fit are due, each of them; dead letters when they died."""
+    """Read the due time of each message that matches; the time of death of a dead letter."""
     behind: dict[tuple[int, str], tuple[int, bytes] | None] = {
         (queue, place): None
         for queue, stats in queues.items()
@@ -180,9 +182,9 @@ def _dues_now(wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int
 
 
 def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted | None]:
-    """By the index of reserved keys; None if nothing has it for this filter, or by topic not all may be in it.
+    """Count by the index of reserved keys; None if no index fits the filter, or if messages of the topic may be missing.
 
-    All are if the last census met none that was not, and the policies are still those by which all was scheduled since.
+    The index is complete if the last census found every message in it and the policies have not changed since.
     """
     topic = wanted.topic
     timed = wanted.due_from is not None or wanted.due_to is not None
@@ -215,7 +217,7 @@ def _is_pattern(topic: str) -> bool:
 
 
 def _together(wanted: Filter, queues: dict[int, QueueStats]) -> bool:
-    """Whether parked and held messages, of which only the sum is known exactly, need not be told apart."""
+    """Whether parked and held messages need not be counted apart: only their sum is known exactly."""
     held = any(stats.held_topics for stats in queues.values())
     return not held or wanted.wants(State.PARKED) == wanted.wants(State.HELD)
 
@@ -226,7 +228,7 @@ def _all(wanted: Filter, stats: QueueStats) -> int:
 
 
 def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
-    """By the scores of sorted sets. Of cancelled messages parked sets have tickets yet: so what they have is not certain."""
+    """Count by the scores of sorted sets. Parked sets still have tickets of cancelled messages, so their counts are not exact."""
     edges = (wanted.due_from, wanted.due_to)
     asked = [
         (place, commands.counts(queue_keys(queue), place, edges))
@@ -255,9 +257,9 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
 
 
 def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence[Census]) -> tuple[bool, int | None]:
-    """Whether what a census tells is exact, and when it was so.
+    """Whether a number of a census is exact, and the time of the census.
 
-    It is exact if there are no messages at all. A key that may read some topics only does not learn that.
+    It is exact if there are no messages at all. A key that may read only some topics does not learn that.
     """
     if found or wanted.among is not None:
         return False, min((one.began for one in found), default=max(stats.now for stats in queues.values()))
@@ -267,15 +269,15 @@ def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence
 def taken_now_or_before(
     queues: Mapping[int, QueueStats], topic: str = "", *, live: bool = True
 ) -> Plan[list[Census] | None]:
-    """The census, of one topic perhaps, of each queue that has messages: taken now where these are few, unless not `live`.
+    """The census of each queue that has messages, or of one topic of it. With `live`, a small number of messages is counted now.
 
-    None if a queue has none yet.
+    None if a queue has no census yet.
     """
     return (yield from _taken_now(queues) if live and _are_few(queues) else _censuses(queues, topic))
 
 
 def _censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
-    """The last census, of one topic perhaps, of each queue that has messages; None if one has none yet."""
+    """The last census of each queue that has messages, or of one topic of it; None if a queue has no census yet."""
     if _is_pattern(topic):
         topic = ""
     asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
@@ -284,7 +286,7 @@ def _censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Ce
 
 
 class _Counted(NamedTuple):
-    """What a census that began then has counted, and whether all of it is wanted or some of it may be."""
+    """Yield the numbers of a census, and whether all messages of a number match the filter or only some may."""
 
     began: int
     tally: Tally
@@ -301,13 +303,13 @@ def _tallies(wanted: Filter, found: Sequence[Census]) -> Iterator[_Counted]:
 
 
 def _may_be_beyond(wanted: Filter, counted: Census) -> bool:
-    """Whether a wanted topic may be among those that a census has not counted by their names."""
+    """Whether a topic of the filter may be one that the census did not count by name."""
     names = (wanted.topic,) if wanted.topic else wanted.among or ()
     return any(_is_pattern(one) or one not in counted.topics for one in names)
 
 
 def _total(tallies: Iterable[_Counted], begin: int, end: int) -> float | None:
-    """How many are due from `begin` on and before `end`; None if that is not known."""
+    """The number of messages due at or after `begin` and before `end`; None if it is unknown."""
     total = 0.0
     for one in tallies:
         share = _share(one.began, one.tally, begin, end)
@@ -318,9 +320,9 @@ def _total(tallies: Iterable[_Counted], begin: int, end: int) -> float | None:
 
 
 def _share(began: int, tally: Tally, begin: int, end: int) -> float | None:
-    """How many of them are due from `begin` on and before `end`, as if those of a bucket were spread evenly in it.
+    """The part of a number that is due at or after `begin` and before `end`, if each bucket is spread evenly.
 
-    Of what was due when the census began nobody knows since when: so it is in what is without a beginning, or not known.
+    A census does not record since when messages have been due. They count only where no beginning is asked for.
     """
     share = 0.0
     if begin < began and any(tally.dues[:1]):
@@ -333,7 +335,7 @@ def _share(began: int, tally: Tally, begin: int, end: int) -> float | None:
 
 
 def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) -> Plan[Forecast]:
-    """How many messages of the topics of a filter fall due in each step of a time; raises InvalidMessage and StoreError."""
+    """Count the messages of the filter's topics that fall due in each step; raises InvalidMessage and StoreError."""
     check_filter(wanted)
     check_forecast(begin, end, step)
     edges = [*range(begin, end, step), end]
@@ -359,12 +361,12 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
 
 
 def _still_to_come(tally: Tally) -> Tally:
-    """Without what was due when the census began."""
+    """The numbers without messages that were due when the census began."""
     return msgspec.structs.replace(tally, dues=[0, *tally.dues[1:]])
 
 
 def _rounded(parts: Sequence[float]) -> list[int]:
-    """Whole numbers with about the same sum."""
+    """Round to whole numbers with about the same sum."""
     found, total, told = [], 0.0, 0
     for part in parts:
         total += part
@@ -374,7 +376,7 @@ def _rounded(parts: Sequence[float]) -> list[int]:
 
 
 def _rates() -> Plan[tuple[float | None, float | None]]:
-    """The rate of the best 10 s of the last ten minutes, and whether that is what workers can do: the same, or None."""
+    """The rate of the best 10 s of the last ten minutes, and the same rate if it shows the workers' limit, else None."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     slots = delivered(read_nodes(lines, now).values(), now).values()
     rate = max((sum(one.counts) * 1_000 / RECENT_STEP for one in slots), default=None)

@@ -1,7 +1,7 @@
-"""Dead letters by topic and reason: a plan that looks at the newest of them, and at so many only.
+"""A plan that groups the newest dead letters by topic and reason; it reads a bounded number of them.
 
-Reasons differ by ids, dates and hosts' words: what looks like a number of more than three digits, or like a hash, is left
-out of the class of a reason, so that what died of the same counts as the same.
+Reasons of the same kind differ by ids and dates. So the class of a reason has no numbers of more than three digits and
+nothing that looks like a hash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from delayq.store.keys import QueueKeys, queue_keys
 
 __all__ = ["DeadGroup", "DeadGroups", "dead_groups", "reason_class"]
 
-#: Letters that are looked at, of all queues together, about; and of one queue at a time.
+#: About how many letters of all queues are read, and how many of one queue at once.
 MOST: Final = 20_000
 PAGE: Final = 200
 EXAMPLES: Final = 3
@@ -28,9 +28,9 @@ _VARYING: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4,}){2,}|\d{4,}|\b
 
 
 class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of a topic ('' where it cannot be read) with the same class of reason.
+    """Dead letters of a topic with the same class of reason; the topic is '' if it cannot be read.
 
-    How many were seen, when (Unix ms) the first and the last of them died, and ids of the last ones.
+    `count` is their number, `first` and `last` are times of death (Unix ms), and `examples` are ids of the last ones.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The groups, the largest first, of the `looked` newest letters; `complete`: there were no more. `now` is Unix ms."""
+    """The groups of the `looked` newest letters, the largest first. `complete` means that these are all. `now` is Unix ms."""
 
     now: int
     looked: int
@@ -51,12 +51,12 @@ class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reason_class(reason: str) -> str:
-    """A reason without what differs from letter to letter."""
+    """The class of a reason: its text without numbers and hashes."""
     return _VARYING.sub("#", reason)[:LONGEST]
 
 
 def dead_groups(context: Context) -> Plan[DeadGroups]:
-    """Look at the newest dead letters; raises StoreError."""
+    """Group the newest dead letters; raises StoreError."""
 
     def ask(keys: QueueKeys, after: tuple[int, str] | None = None) -> commands.Command[list[Brief]]:
         return commands.dead_briefs(keys, PAGE, after)
@@ -74,7 +74,7 @@ def dead_groups(context: Context) -> Plan[DeadGroups]:
                 counts[kind] = counts.get(kind, 0) + 1
                 some = found.setdefault(kind, [])
                 some.append(one)
-                if len(some) > EXAMPLES + 1:  # the newest, and the oldest
+                if len(some) > EXAMPLES + 1:  # keep the newest ones and the oldest one
                     some.sort(key=lambda brief: -brief.buried)
                     del some[EXAMPLES:-1]
         left = {queue: page[-1] for queue, page in pages.items() if len(page) == PAGE}

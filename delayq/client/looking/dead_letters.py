@@ -1,7 +1,7 @@
 """A plan that reads dead letters of all queues by the time of their death.
 
-Their order is that of (time of death, queue, place among those of the same time in the queue). A page first asks every
-queue for times and ids alone, merges them, and then reads the letters that it has chosen: bodies may be large.
+The order is (time of death, queue, place in the queue among letters of the same time). A page first asks every queue for
+times and ids only and merges them. Then it reads the letters that it has chosen, because bodies may be large.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["DeadLetterPage", "Wanted", "dead_letters"]
 
-#: Letters that a page looks at, at least, where not all are wanted: few of them may be.
+#: Letters that a page with a filter reads at least, because few of them may match.
 LOOKS: Final = 25
-#: Times and ids that one queue is asked for at once, at least.
+#: Times and ids that a queue is asked for at once, at least.
 LEAST: Final = 8
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
     """Dead letters by the time of their death, and the token of the next page (None: this is the last).
 
-    `size` is how many bytes of bodies were read for them, those of letters that are not wanted among them.
+    `size` is the number of bytes of the bodies that were read, including those of letters that do not match.
     """
 
     letters: list[DeadLetter]
@@ -45,11 +45,11 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters, and in which order.
+    """A filter of dead letters, and their order.
 
-    `topic` is a pattern with `*` and `?`; `reason` is a part of the reason, in whatever case; `group` the whole class of it, as
-    `dead_groups` tells it; they died from `since` on and before `until` (Unix ms). `may` says of which topics somebody may
-    know (None: of all, and of letters that cannot be read).
+    `topic` is a pattern with `*` and `?`, `reason` a part of the reason in any case, and `group` a class of reasons that
+    `dead_groups` returned. The letters died at or after `since` and before `until` (Unix ms). `may` returns whether the caller
+    may see a topic (None: all topics, and letters that cannot be read).
     """
 
     newest: bool = False
@@ -62,11 +62,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def picky(self) -> bool:
-        """Whether a letter has to be read to know whether it is wanted."""
+        """Whether a letter has to be read to know whether it matches."""
         return bool(self.topic or self.reason) or self.group is not None or self.may is not None
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether it has such a topic and reason. One whose record cannot be read has no topic."""
+        """Whether the topic and the reason match. A letter whose record cannot be read has no topic."""
         if self.reason and self.reason.lower() not in letter.reason.lower():
             return False
         if self.group is not None and reason_class(letter.reason) != self.group:
@@ -75,7 +75,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             return True
         try:
             topic = letter.record.topic if letter.record is not None else None
-        except ValueError:  # its topic is no text
+        except ValueError:  # its topic is not text
             topic = None
         return (
             topic is not None
@@ -90,7 +90,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class _Place(NamedTuple):
-    """Of a letter, in the order of all."""
+    """The place of a letter in the order of all queues."""
 
     buried: int
     queue: int
@@ -100,7 +100,7 @@ class _Place(NamedTuple):
 def dead_letters(
     context: Context, limit: int, token: str | None = None, wanted: Wanted | None = None
 ) -> Plan[DeadLetterPage]:
-    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises StoreError."""
+    """Read a page of at most `limit` dead letters, or of fewer if some that were read do not match; raises StoreError."""
     wanted = wanted if wanted is not None else Wanted()
     page = _Page(context, wanted, _read_token(token, newest=wanted.newest))
     chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
@@ -125,14 +125,14 @@ class _Page:
         self._wanted = wanted
         self._behind = behind
         self._found: dict[int, deque[_Place]] = {}
-        self._last: dict[int, _Place] = {}  # of each queue, that there may be more behind
+        self._last: dict[int, _Place] = {}  # where each queue that may have more letters continues
         self.ended = False
 
     def _order(self, place: _Place) -> tuple[int, int]:
         return (-place.buried, -place.queue) if self._wanted.newest else (place.buried, place.queue)
 
     def _begin(self, queue: int) -> tuple[int, str] | None:
-        """Behind which of a queue's letters the page begins."""
+        """The letter of a queue behind which the page begins."""
         newest, since, until = self._wanted.newest, self._wanted.since, self._wanted.until
         first: tuple[int, str] | None = None
         if newest and until is not None:
@@ -144,7 +144,7 @@ class _Page:
         buried, at, id = self._behind
         if queue == at:
             behind = (buried, id)
-        elif (queue < at) == newest:  # of the same time, these come behind it
+        elif (queue < at) == newest:  # letters of the same time in these queues come behind the place
             behind = (buried, "")
         else:
             behind = (buried - 1 if newest else buried + 1, "")
@@ -153,7 +153,7 @@ class _Page:
         return first
 
     def choose(self, most: int) -> Plan[list[_Place]]:
-        """The places of the next letters; `ended` says whether there are none behind them."""
+        """The places of the next letters; `ended` is True if none follow them."""
         known = self._context.layouts.queues
         step = max(LEAST, -(-2 * most // len(known)))
         listed, *pages = all_good((yield [commands.layouts(), *(self._ask(queue, step) for queue in known)]))
@@ -193,7 +193,7 @@ class _Page:
         return until is not None and place.buried >= until
 
     def read(self, chosen: Sequence[_Place]) -> Plan[list[DeadLetter]]:
-        """The letters at these places, in order; those that are none any more are left out."""
+        """The letters at these places, in order, without those that are no dead letters any more."""
         ids: dict[int, list[str]] = {}
         for place in chosen:
             ids.setdefault(place.queue, []).append(place.id)

@@ -1,5 +1,4 @@
-"""Why a message has not been delivered yet: what it waits for, by what Redis has of it, by the policies, and by what live
-workers say in their lines."""
+"""A plan that explains why a message has not been delivered yet, by its state, the policies and the reports of live workers."""
 
 from __future__ import annotations
 
@@ -22,18 +21,18 @@ from delayq.times import format_instant
 
 __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 
-#: Tickets of its own that one that was delivered now may have left in a set: so many are looked for.
+#: Own tickets that a message may have left in a set when it was delivered now: this many are looked for.
 OWN: Final = 100
-#: It also holds for a circuit that opened a moment ago, which the owner has not published yet.
+#: The text is also true for a circuit that has just opened and that the owner has not published yet.
 WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message waits for, in a word and in a sentence. Times are Unix ms.
+    """The reason why a message waits, as a word and as a sentence. Times are Unix ms.
 
     `waits_for` is 'due', 'attempt', 'owner', 'pull', 'answer', 'pause', 'limit', 'key', 'target', 'route', 'return' or
-    'redrive'; None once it has ended. `since` is since when it waits for that, `until` when that is over by itself, and
-    `owner` the node that delivers from its queue, each as far as anybody knows.
+    'redrive'; None once it has ended. `since` is when the wait began, `until` when it ends by itself, and `owner` the node
+    that delivers from its queue, each if it is known.
     """
 
     waits_for: str | None
@@ -44,9 +43,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside the message. `ranks` are its places in the parked sets in which it may stand, by their kind;
-    `of_others` is whether messages of other topics may be counted. `let_past` is whether somebody has it delivered now,
-    `forced` whether in spite of what holds it."""
+    """The facts that explain a message.
+
+    `ranks` are its places in the parked sets that it may be in, by the kind of set. `of_others` allows to count messages of other
+    topics. `let_past` means that it is delivered now on request, and `forced` that this ignores pauses and limits.
+    """
 
     nodes: Mapping[str, NodeLine]
     owner: str | None
@@ -59,25 +60,25 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Mapping[str, int | None]
     before: int | None  # in the queue
     of_others: bool
-    elsewhere: int  # how many of its topic are held in other queues and were due before
+    elsewhere: int  # messages of its topic that are held in other queues and were due before
     let_past: bool
     forced: bool
 
     @property
     def held_by(self) -> Pause | None:
-        """The pause that will keep it back."""
+        """The pause that holds it, unless it is forced past."""
         return None if self.forced else self.pause
 
     @property
     def held_before(self) -> int:
-        """How many messages of its topic are held and go before it."""
+        """The number of held messages of its topic that are delivered before it."""
         return (self.ranks["topic"] or 0) + self.elsewhere
 
 
 def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[Explanation]:
-    """Why a message that was looked at has not been delivered yet, or how it ended; raises StoreError.
+    """Explain why a message has not been delivered yet, or how it ended; raises StoreError.
 
-    Without `of_others` it does not say how many messages of other topics go before it.
+    Without `of_others`, the explanation does not reveal how many messages of other topics are delivered before it.
     """
     if found.record is None:
         return _ended(found)
@@ -132,14 +133,14 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
 
 
 def _without_its_own(id: str, keys: QueueKeys, ranks: Mapping[str, int | None]) -> Plan[list[int | None]]:
-    """The places of a message without the tickets right before it that it had until it was delivered now."""
+    """The places of a message, not counting its own former tickets right before it."""
     asked = [commands.tickets_of(keys.parked(name), rank - OWN, rank - 1) for name, rank in ranks.items() if rank]
     own = iter(all_good((yield asked)) if asked else [])
     return [rank - next(own).count(id) if rank else rank for rank in ranks.values()]
 
 
 def _held_elsewhere(context: Context, queue: int, topic: str, due: int) -> Plan[int]:
-    """How many messages of a topic are held in other queues and were due before then."""
+    """The number of messages of a topic that are held in other queues and were due before this time."""
     counts = yield from every_queue(context, lambda keys: commands.count_before(keys.held(topic), due))
     return sum(count for number, count in counts.items() if number != queue)
 
@@ -150,7 +151,7 @@ def _paused_by(pause: Pause) -> str:
 
 
 def held_by(pause: Pause | None) -> str:
-    """What holds a message."""
+    """What holds a message, as the end of a sentence."""
     if pause is None:
         return "a pause or a limit of its topic holds it"
     return _paused_by(pause) + (f": {pause.reason}" if pause.reason else "")
@@ -170,7 +171,7 @@ def _no_owner(found: Found, known: _Known) -> Explanation:
 
 
 def _and_then(text: str, known: _Known) -> str:
-    """With what will be in the way once it is due, if that is so still."""
+    """Add what will hold the message once it is due, if it is still so then."""
     if (pause := known.held_by) is not None:
         reason = f" ({pause.reason})" if pause.reason else ""
         return f"{text}, and is held then if {_paused_by(pause)} still{reason}"
@@ -195,7 +196,7 @@ def _retrying(found: Found, known: _Known) -> Explanation:
 
 
 def _failed(known: _Known) -> str:
-    """What failed last at its target: what failed of each message is not kept."""
+    """The last failure at the target: failures of single messages are not stored."""
     failed = known.circuit.failed if known.circuit is not None else None
     if failed is None or known.circuit is None:
         return ""
@@ -222,7 +223,7 @@ def _in_flight(found: Found, known: _Known) -> Explanation:
 
 
 def _turn(found: Found, known: _Known) -> str:
-    """What a message waits for that its worker has: there it also waits for what failed and goes before it."""
+    """What a message in its worker waits for: a failed message with the same ordering key holds it up, too."""
     if found.record is None or not found.record.ordering_key:
         return "its turn"
     if found.attempts:
@@ -313,7 +314,7 @@ def _time(ms: int | None) -> str:
 
 
 def explain_parked(found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
-    """Those that are parked, by id, with the reason and when their target is probed next, as their owner says."""
+    """The parked messages by id, with the reason and the time of the target's next probe, as the owner reports them."""
     parked = [one for one in found if one is not None and one.state == State.PARKED]
     if not parked:
         return {}

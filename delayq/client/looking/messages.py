@@ -33,14 +33,14 @@ __all__ = [
 
 #: Messages of a queue that `find` returns at most.
 FIND_LIMIT: Final = 1_000
-#: Messages that are read at once to look at their topics.
+#: Messages that are read at once to learn their topics.
 READ_STEP: Final = 25
-#: States of ids that somebody ended.
+#: States of messages that a caller ended.
 ENDED_BY_HAND: Final = ("cancelled", "removed_in_flight", "discarded")
 
 
 def look_in_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
-    """What is known of each id, few at a time, as bodies may be large."""
+    """Read the state of each message, a few at a time because bodies may be large."""
     found: dict[str, Found | StoreError | None] = {}
     for start in range(0, len(ids), READ_STEP):
         found |= yield from look(context, ids[start : start + READ_STEP])
@@ -48,7 +48,7 @@ def look_in_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found 
 
 
 def topic_of(found: Found | StoreError | None) -> str | None:
-    """The topic of a message that is there and can be read."""
+    """The topic of a message, or None if it does not exist or cannot be read."""
     if not isinstance(found, Found) or found.record is None:
         return None
     try:
@@ -58,7 +58,7 @@ def topic_of(found: Found | StoreError | None) -> str | None:
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
-    """What is known of ids, in order, and of one that stands alone who ended it by hand; raises StoreError."""
+    """Read the states of messages, in order; for a single one also who ended it manually. Raises StoreError."""
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
@@ -71,7 +71,7 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
 
 
 def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:
-    """The same, with those as held that are parked because their topic is paused or limited."""
+    """Change the state of parked messages to held if a pause or a limit of their topic parked them."""
     parked = [one for one in found if one is not None and one.state == State.PARKED and one.record is not None]
     if not parked:
         return found
@@ -87,7 +87,7 @@ def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:
 
 
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
-    """What is known of each id."""
+    """Read the state of each message by id; an id may lack the suffix of its ordering key."""
 
     def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Found | None]]:
         return commands.get(keys, some, retention=context.retention)
@@ -99,7 +99,7 @@ def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreEr
 
 
 def look_for_whole(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
-    """The same, of many ids that are whole: one that is not there costs nothing more."""
+    """Read the state of each message by its complete id; an unknown id costs no second round trip."""
 
     def ask(keys: QueueKeys, some: list[str]) -> Command[list[Found | None]]:
         return commands.get(keys, some, retention=context.retention)
@@ -113,12 +113,12 @@ def _is_elsewhere(one: Found | None) -> bool:
 
 
 def find(context: Context, key: str) -> Plan[list[Found]]:
-    """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue."""
+    """Read the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue."""
     check_key(key, context.limits, "key")
     ids: list[str] = []
     told: Counter[int] = Counter()
     pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
-    while pages:  # more than once only where many that carry the key have ended
+    while pages:  # more than one round only if many messages with the key have ended
         ids += (id for page in pages.values() for id in page)
         told.update({queue: len(page) for queue, page in pages.items()})
         behind = {queue: page.behind for queue, page in pages.items() if page.behind and told[queue] < FIND_LIMIT}
@@ -132,5 +132,5 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
 
 
 def count(context: Context, key: str) -> Plan[int]:
-    """How many messages carry a reserved key; raises StoreError."""
+    """Count the messages that carry a reserved key; raises StoreError."""
     return sum((yield from every_queue(context, lambda keys: commands.count_key(keys, key))).values())

@@ -1,11 +1,11 @@
-"""Search: messages of all queues by due, a page at a time, which looks at a bounded number of them.
+"""A search over all queues by due time, one page at a time; each page reads a bounded number of messages.
 
-The order is that of (due, queue, set, ticket), dead letters by when they were buried. Each set is read from where the page
-begins, a step at a time, the one first that was read the least far; what was found up to where all of them have been read
-is the page. So a message that stays where it is stands on one page, whatever comes and goes beside it.
+The order is (due time, queue, set, ticket), with the time of death in place of the due time for dead letters. Every set is
+read from the beginning of the page, step by step, and always the set that was read the least far. The page ends where every
+set has been read. So a message that does not change is on exactly one page, whatever other messages do.
 
-A step tells where messages stand and how large they are. Only what the page shows is read: so what was found beyond it costs
-no more than its place, however large it is.
+A step reads only the places and sizes of messages. Bodies are read only for the page itself, so a large message beyond the
+page costs no more than a small one.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ __all__ = [
     "is_among", "order_of", "read_token", "takes", "token_of",
 ]  # fmt: skip
 
-#: Seconds between two steps, in which Redis serves others.
+#: Seconds between two steps, in which Redis serves other clients.
 PAUSE: Final = 0.0005
-#: Messages that one step looks at, and the sets that it asks.
+#: The messages that one step reads, and the sets.
 STEP: Final = 200
 STEP_SETS: Final = 25
-#: What a page looks at, the bytes of records that it shows, and the seconds that it takes: with the first of them it ends.
+#: A page ends at the first of these bounds: messages read, bytes of records shown, seconds.
 MOST_LOOKED: Final = 20_000
 MOST_BYTES: Final = 1024 * 1024
 SECONDS: Final = 0.2
-#: The seconds that a page takes if it has no message yet: it then looks at as many messages as it can.
+#: Seconds of a page that has no message yet: it reads as many messages as it can in this time.
 MOST_SECONDS: Final = 1.0
 
-#: What a message may be in that has not ended.
+#: The states of a message that has not ended.
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
-#: And how it may have ended: only an id and its business keys are remembered then, so it is found by a key alone.
+#: The states of a message that has ended. Only its id and business keys are remembered, so only a key finds it.
 ENDED_STATES: Final = (State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED)
 _PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """Messages by due, how many were looked at for them, and the token of the next page (None: this is the last).
+    """Messages by due time, the number of messages read for them, and the token of the next page (None: this is the last).
 
-    With `among` in the filter, `looked` counts messages of these topics only, so that it reveals nothing about others.
+    With `among` in the filter, `looked` counts only messages of these topics, so that it reveals nothing about others.
     """
 
     messages: list[Found]
@@ -66,7 +66,7 @@ class SearchPage(msgspec.Struct, frozen=True):
 
 
 def check_filter(wanted: Filter) -> None:
-    """Raise InvalidMessage for the first field of a filter that makes no sense."""
+    """Raise InvalidMessage for the first invalid field of a filter."""
     if wanted.topic and not fullmatch(_PATTERN, wanted.topic):
         raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
     if wanted.prefix and not fullmatch(_PREFIX, wanted.prefix):
@@ -91,12 +91,14 @@ def check_filter(wanted: Filter) -> None:
 
 
 def takes(wanted: Filter, found: Found) -> bool:
-    """Whether a message fits that was found in another way."""
+    """Whether a message that was found in another way matches the filter."""
     record = found.record
     if not wanted.wants(found.state) or not found.id.startswith(wanted.prefix):
         return False
     if record is None:
-        among = wanted.among is not None and found.state not in ENDED_STATES  # by its id, the API knows whose it was
+        among = (
+            wanted.among is not None and found.state not in ENDED_STATES
+        )  # the API checks the caller's topics by the id
         dues = wanted.due_from is not None or wanted.due_to is not None
         return not (wanted.topic or among or wanted.tags or wanted.property or (dues and found.state in ENDED_STATES))
     due = _due_of(found)
@@ -110,23 +112,23 @@ def takes(wanted: Filter, found: Found) -> bool:
 
 
 def order_of(found: Found) -> tuple[int, str]:
-    """Where a message stands that was found in another way: by its due, or as for `takes`; equal ones by id."""
+    """The order of messages that were found in another way: by due time, then by id."""
     return _due_of(found), found.id
 
 
 def _due_of(found: Found) -> int:
-    """Its due, that which was asked for while it is set aside, or when it died."""
+    """The due time; for a parked message the time that was asked for, for a dead letter the time of death."""
     due = found.due if found.ended is None else found.ended
     return due if due is not None else found.record.asked if found.record is not None else MAX_DUE
 
 
 def has_topic(wanted: Filter, topic: str) -> bool:
-    """Whether messages of a topic may fit."""
+    """Whether messages of a topic may match the filter."""
     return is_among(wanted, topic) and (not wanted.topic or _compiled(wanted.topic).match(topic) is not None)
 
 
 def is_among(wanted: Filter, topic: str) -> bool:
-    """Whether who asks may know of messages of a topic."""
+    """Whether the caller may see messages of a topic."""
     return wanted.among is None or any(_compiled(one).match(topic) for one in wanted.among)
 
 
@@ -136,7 +138,7 @@ def _compiled(pattern: str) -> Pattern[str]:
 
 
 class _Place(NamedTuple):
-    """Of a message, in the order of all. `name` is that of the set in which it stands."""
+    """The place of a message in the order of the search; `name` is the name of its set."""
 
     due: int
     queue: int
@@ -145,7 +147,7 @@ class _Place(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A message that fits, without its record, of which this is the generation and the bytes."""
+    """A message that matches, with the generation and the size of its record, which is not read yet."""
 
     place: _Place
     found: Found
@@ -154,7 +156,7 @@ class _Seen(NamedTuple):
 
 
 class _Source:
-    """A set, and how far it was read."""
+    """A set, and how far it has been read."""
 
     __slots__ = ("at", "name", "queue")
 
@@ -164,7 +166,7 @@ class _Source:
         self.at: _Place | None = None
 
     def behind(self, place: _Place | None) -> tuple[int, bytes] | None:
-        """The due and ticket behind which to go on, when the page begins behind this place."""
+        """The due time and ticket behind which to read, if the page begins behind this place."""
         if self.at is not None:
             return self.at.due, self.at.ticket
         if place is None:
@@ -176,7 +178,7 @@ class _Source:
 
 
 class Search:
-    """A page of a search, step by step: `begin`, `step` while it `goes_on`, then `end`. A pause belongs between two steps."""
+    """One page of a search: call `begin`, then `step` while it `goes_on`, then `end`. Wait a moment between two steps."""
 
     def __init__(self, context: Context, wanted: Filter, limit: int, token: str | None = None) -> None:
         self._context = context
@@ -184,14 +186,14 @@ class Search:
         self._limit = limit
         self._behind = read_token(token, timeless(wanted), _Place) if token is not None else None
         self._unheard: list[_Source] = []
-        self._sources: list[_Source] = []  # that have been heard, and have more
+        self._sources: list[_Source] = []  # sets that were read and have more
         self._found: list[_Seen] = []
         self._looked = 0
-        self._known = 0  # of those, the ones that whoever asks may know of
+        self._known = 0  # of those, the messages that the caller may see
         self._most = STEP
 
     def begin(self) -> Plan[None]:
-        """Find out what sets there are."""
+        """Read which sets there are."""
         queues = yield from every_queue(self._context, commands.stats)
         self._unheard = [_Source(queue, name) for queue, stats in queues.items() for name in self._names(stats)]
         self._most = max(8, -(-2 * self._limit // max(1, len(self._unheard))))
@@ -200,7 +202,7 @@ class Search:
         wants = self._wanted.wants
         if stats.scheduled and wants(*QUEUE_STATES):
             yield QUEUE
-        for name in stats.parked_sets:  # of held ones the name says the topic
+        for name in stats.parked_sets:  # the name of a set of held messages has the topic
             topic = ParkedSet.topic(name)
             if wants(aside(name)) and (topic is None or has_topic(self._wanted, topic)):
                 yield name
@@ -209,22 +211,22 @@ class Search:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the page would have no message if it ended now."""
+        """Whether the page has no message so far."""
         return not self._read()
 
     def goes_on(self, *, in_time: bool) -> bool:
-        """Whether another step is worth it. Each set is heard once, however long that takes: so pages come forward."""
+        """Whether the page needs another step. Every set is read once, so that each page makes progress."""
         if self._unheard:
             return True
         if not self._sources or not in_time:
             return False
         read = self._read()
-        if not read:  # so that nobody gets an empty page who would find something in time
+        if not read:  # so that a page is not empty although a message could be found in time
             return True
         return self._looked < MOST_LOOKED and len(read) <= self._limit and sum(one.size for one in read) < MOST_BYTES
 
     def step(self) -> Plan[None]:
-        """Read a little further, where the least was read."""
+        """Read the next messages of the sets that were read the least far."""
         if self._unheard:
             asked, self._unheard = self._unheard[:STEP_SETS], self._unheard[STEP_SETS:]
         else:
@@ -258,14 +260,14 @@ class Search:
             self._sources.append(source)
 
     def _read(self) -> list[_Seen]:
-        """What was found up to where all sets have been read."""
+        """The messages found up to the place that every set has reached."""
         if not self._sources:
             return self._found
         frontier = min(map(_at, self._sources))
         return [one for one in self._found if one.place <= frontier]
 
     def end(self) -> Plan[SearchPage]:
-        """The page."""
+        """Read the messages of the page and return it."""
         found = sorted(self._read(), key=lambda one: one.place)
         shown = found[: self._shown(found)]
         token = None
@@ -278,7 +280,7 @@ class Search:
         return SearchPage([explained.get(one.id, one) for one in messages], self._known, token)
 
     def _shown(self, found: Sequence[_Seen]) -> int:
-        """How many of these the page has: no more bytes than it may, but one message at least."""
+        """The number of these messages that fit the page's bound of bytes, but at least one."""
         size = 0
         for number, one in enumerate(found[: self._limit]):
             size += one.size
@@ -287,7 +289,7 @@ class Search:
         return min(len(found), self._limit)
 
     def _with_records(self, shown: Sequence[_Seen]) -> Plan[list[Found]]:
-        """With what they are, without those that have become others since they were seen."""
+        """The messages with their records, without those that have changed since the step that found them."""
         messages: list[Found] = []
         for first in range(0, len(shown), STEP):
             some = shown[first : first + STEP]
@@ -312,5 +314,5 @@ def _at(source: _Source) -> _Place:
 
 
 def timeless(wanted: Filter) -> Filter:
-    """What a token is for: the times may be others."""
+    """The part of a filter that a token is for: a caller may change the due times between two pages."""
     return msgspec.structs.replace(wanted, due_from=None, due_to=None)

@@ -1,6 +1,6 @@
-"""Search by a business key: messages that carry it and fit a filter, by id, a page at a time.
+"""A search by a business key: messages that carry it and match a filter, by id, one page at a time.
 
-The index tells ids in order, queue by queue; what stands first in all of them is read and looked at. A page is sorted by due.
+The index of each queue has ids in order, and the lowest ids of all queues are read first. Each page is sorted by due time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["SearchByKey", "search_of"]
 
-#: Ids that a queue is asked for at a time, and messages that are read at a time: at first, and at most.
+#: Ids that a queue is asked for at once, and messages that are read at once: at first, and at most.
 IDS: Final = 200
 FIRST_READ: Final = 8
 MOST_READ: Final = 100
 
 
 def search_of(context: Context, wanted: Filter, limit: int, token: str | None) -> Search | SearchByKey:
-    """A page of a search; raises InvalidMessage for what makes no sense."""
+    """Return the page of a search, by the index of a key if there is one; raises InvalidMessage for an invalid filter."""
     check_filter(wanted)
     if limit < 1:
         raise InvalidMessage("limit", "is at least 1")
@@ -48,7 +48,7 @@ def search_of(context: Context, wanted: Filter, limit: int, token: str | None) -
 
 
 class SearchByKey:
-    """A page of a search by a business key, as `Search` has it."""
+    """One page of a search by a business key, with the methods of `Search`."""
 
     def __init__(self, context: Context, wanted: Filter, limit: int, token: str | None = None) -> None:
         assert wanted.key is not None
@@ -59,16 +59,16 @@ class SearchByKey:
         self._limit = limit
         self._behind = read_token(token, timeless(wanted), str) if token is not None else ""
         self._ended = IDS if set(wanted.states).intersection(ENDED_STATES) else 0
-        self._ids: dict[int, deque[str]] = {}  # of each queue, those that come next
+        self._ids: dict[int, deque[str]] = {}  # the next ids of each queue
         self._unread: dict[int, str] = {}  # queues that have more ids behind this one
         self._found: list[Found] = []
         self._looked = 0
-        self._told = 0  # of those, whether there are others with the key is not told to who may not see them
+        self._told = 0  # of those, the messages that the caller may see: `looked` reveals no others
         self._looked_bytes = 0
         self._found_bytes = 0
 
     def begin(self) -> Plan[None]:
-        """Find out which queues have such messages."""
+        """Read which queues have messages with this key."""
         self._take((yield from every_queue(self._context, lambda keys: self._ask(keys.number, self._behind))))
 
     def _ask(self, queue: int, behind: str) -> commands.Command[commands.Carriers]:
@@ -86,18 +86,18 @@ class SearchByKey:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the page would have no message if it ended now."""
+        """Whether the page has no message so far."""
         return not self._found
 
     def goes_on(self, *, in_time: bool) -> bool:
-        """Whether another step is worth it. One is always made: so pages come forward."""
+        """Whether the page needs another step. One is always made, so that each page makes progress."""
         if not self._ids and not self._unread:
             return False
         full = len(self._found) >= self._limit or self._found_bytes >= MOST_BYTES
         return not self._looked or (in_time and not full and (self.is_empty or self._looked < MOST_LOOKED))
 
     def step(self) -> Plan[None]:
-        """Look at the next few messages."""
+        """Read the next messages."""
         asked = {queue: behind for queue, behind in self._unread.items() if queue not in self._ids}
         if asked:
             answers = all_good((yield [self._ask(queue, behind) for queue, behind in asked.items()]))
@@ -116,13 +116,13 @@ class SearchByKey:
         self._looked += len(ids)
 
     def _next(self) -> list[str]:
-        """The next ids of all queues, up to where one has to be asked for more."""
+        """The next ids of all queues, up to the place where a queue has to be asked for more."""
         most = MOST_READ if self._looked else FIRST_READ
         if self._looked_bytes:
             most = max(1, min(most, MOST_BYTES * self._looked // self._looked_bytes))
         ids: list[str] = []
         if self._unread.keys() - self._ids:
-            return ids  # what that queue has next may come first: so far it only had messages that have ended
+            return ids  # the next id of that queue may be the lowest: so far all its messages have ended
         while self._ids and len(ids) < most:
             queue = min(self._ids, key=lambda one: self._ids[one][0])
             ids.append(self._ids[queue].popleft())
@@ -135,8 +135,8 @@ class SearchByKey:
         return ids
 
     def end(self) -> Plan[SearchPage]:
-        """The page."""
-        yield from ()  # nothing is left to ask for
+        """Return the page."""
+        yield from ()  # everything was read before
         size, shown = 0, self._found[: self._limit]
         for number, one in enumerate(shown):
             size += _size(one)

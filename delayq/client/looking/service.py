@@ -1,4 +1,4 @@
-"""Plans that read the figures of queues, nodes and routes; the state of a route is what live workers report in their lines."""
+"""Plans that read the figures of queues, nodes and routes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ __all__ = [
 
 
 def stats(context: Context) -> Plan[list[QueueStats]]:
-    """The figures of every queue, in order, with the names of parked sets of routes only: of topics there may be many."""
+    """Read the figures of every queue, in order, without the names of held topics, which may be many."""
     return list((yield from every_queue(context, partial(commands.stats, most_held=0))).values())
 
 
 def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
-    """The nodes by name, as their lines tell of them."""
+    """Read the nodes by name, with what each last reported."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     return read_nodes(lines, now)
 
 
 class RouteState(msgspec.Struct, frozen=True, kw_only=True):
-    """A route, as the live workers' lines tell of it. Times are Unix ms by the clock of Redis.
+    """A route as live workers report it. Times are Unix ms by the clock of Redis.
 
-    Each worker has a circuit of its own: `open_at` are those where it is open, `since` the first of them, `next_probe`
-    the next of them, `reason` that of the first. `target` is its kind and hosts, '' if no live worker has the route.
-    `parked` are messages that are set aside for the target; what waits behind a crowded ordering key is not among them.
+    Each worker has its own circuit: `open_at` names the workers whose circuit is open, `since` and `reason` are those of the
+    circuit that opened first, and `next_probe` is the earliest next probe. `target` is the kind and the hosts of the target,
+    or '' if no live worker has the route. `parked` counts the messages that wait for the target, not those that wait for
+    their ordering key.
     """
 
     name: str
@@ -57,13 +58,13 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def routes(context: Context) -> Plan[list[RouteState]]:
-    """The routes in the order of the workers' tables; then those that only parked messages know, by name."""
+    """Read the routes in the order of the workers' tables, then routes that only parked messages name, by name."""
     lines = yield from nodes(context)
     return (yield from route_states(lines, (yield from stats(context))))
 
 
 def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) -> Plan[list[RouteState]]:
-    """The same, of lines and figures that were read already."""
+    """Read the routes of nodes and queues that were read before."""
     live = [line for line in lines.values() if not line.stale]
     sets = [
         (one.queue, name)

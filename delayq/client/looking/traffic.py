@@ -1,4 +1,4 @@
-"""What the lines of nodes report of the last ten minutes: how many messages were delivered, and how late."""
+"""The deliveries of the last ten minutes and their lateness, as nodes report them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from delayq.telemetry.histogram import Histogram
 
 __all__ = ["delivered", "last_slots", "late_of", "was_busy", "whole"]
 
-#: 99 of 100 messages are to be delivered within this time (s). It is one of the bounds of LATENESS.
+#: The time (s) within which 99 of 100 messages should be delivered. It is one of the bounds of LATENESS.
 IN_TIME: Final = 1.0
-#: A slot shows what workers can do if so many messages went out in it, and such a share of them late: a few late messages
-#: beside others that are in time were retried, or paused.
+#: A slot shows the workers' limit if at least this many messages were delivered in it, and this share of them late. A few
+#: late messages among others in time were retried or paused.
 BUSY: Final = 100
 BUSY_SHARE: Final = 0.8
 
@@ -25,7 +25,7 @@ def last_slots(now: int) -> range:
 
 
 def delivered(nodes: Iterable[NodeLine], now: int) -> dict[int, Histogram]:
-    """How many messages all nodes together delivered by lateness, for each slot that at least one of them reports."""
+    """The deliveries of all nodes by lateness, for each slot that at least one node reports."""
     wanted = last_slots(now)
     slots: dict[int, Histogram] = {}
     for line in nodes:
@@ -36,7 +36,7 @@ def delivered(nodes: Iterable[NodeLine], now: int) -> dict[int, Histogram]:
 
 
 def whole(slots: Mapping[int, Histogram]) -> Histogram:
-    """All slots together."""
+    """Add all slots up."""
     total = Histogram(LATENESS)
     for one in slots.values():
         _add(total, one.counts)
@@ -44,13 +44,13 @@ def whole(slots: Mapping[int, Histogram]) -> Histogram:
 
 
 def was_busy(slot: Histogram) -> bool:
-    """Whether messages had to wait for each other all through a slot, so that its rate is what workers can do."""
+    """Whether messages waited for each other throughout a slot, so that its rate is the workers' limit."""
     total = sum(slot.counts)
     return total >= BUSY and late_of(slot) >= BUSY_SHARE * total
 
 
 def late_of(counted: Histogram) -> int:
-    """How many of these messages were delivered later than IN_TIME."""
+    """The number of messages that were delivered later than IN_TIME."""
     return sum(counted.counts[LATENESS.index(IN_TIME) + 1 :])
 
 

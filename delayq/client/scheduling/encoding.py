@@ -1,4 +1,4 @@
-"""Messages checked and encoded once, whichever queue they go to later."""
+"""Checks and encodes messages, once for whichever queue they go to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from delayq.store.keys import Layout, ids_ending, new_id, spread
 
 __all__ = ["AGAIN", "Encoded", "asked_due", "encode_all", "whole_id"]
 
-#: The kinds of messages that are scheduled again though they were cancelled for certain.
+#: The kinds of messages that are scheduled although their id was cancelled before delivery.
 AGAIN: Final = {"a": "B", "p": "Q", "r": "S"}
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
+    """A message that is checked and encoded (behind `due_head`) as a script takes it, for any queue.
 
-    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. With a `window` it
-    is spread already, by what is then its `own` of the id: only the suffix, which chooses the queue, is put behind that later.
+    `id` is complete; it is None if the message has neither id nor ordering key, so that any queue fits. With a `window`, the
+    due time is spread already by the part `own` of the id. Only the suffix, which chooses the queue, is added later.
     """
 
     kind: str
@@ -37,12 +37,12 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 def encode_all(
     messages: Iterable[Message], limits: Limits, routes: KnownRoutes | None, now: int, *, refuse_past: bool = False
 ) -> Iterator[Encoded | InvalidMessage]:
-    """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates.
+    """Check and encode each message, or yield its error; `now` (Unix ms) bounds dates.
 
-    Without `routes` nothing is said of its topic and its target.
+    Without `routes`, topics and targets are not checked.
     """
     at = "p" if refuse_past else "a"
-    made = ids_ending("")  # so that the due stands before the body from the first, and neither is made twice
+    made = ids_ending("")  # the due time is put before the body at once, so that no body is copied
     for place, message in enumerate(messages):
         try:
             if not isinstance(message, Message):
@@ -79,7 +79,7 @@ def encode_all(
 
 
 def whole_id(id: str | None, ordering_key: str) -> str:
-    """The id as it is kept: one is made if there is none, and an ordering key puts its hash behind it."""
+    """The complete id: a new one if none is given, with the hash of the ordering key as its suffix."""
     whole = id if id is not None else new_id()
     if ordering_key:
         whole = Layout.keyed_id(whole, ordering_key)
@@ -89,7 +89,7 @@ def whole_id(id: str | None, ordering_key: str) -> str:
 
 
 def asked_due(message: Message) -> int | None:
-    """The due (Unix ms) that a message with an id asks for; None if that is relative."""
+    """The due time (Unix ms) that a message with an id asks for; None if it is relative."""
     if message.expect_date is None or message.window is None:
         return message.expect_date
     assert message.id is not None

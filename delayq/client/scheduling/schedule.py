@@ -1,6 +1,6 @@
-"""Scheduling messages: which queue, which id, how many in one script, and what became of each.
+"""Plans that schedule messages: they choose queues and ids, fill batches, and return an outcome for each message.
 
-Written for bulk: the work here is done while the server works on what was sent before.
+They are made for bulk: this code prepares the next batch while the server runs the one before.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CHUNK_BYTES: Final = 2 * 1024 * 1024
 
 
 class Scheduled(msgspec.Struct, frozen=True, gc=False):
-    """An accepted message: the id to use from now on, its queue, its due (Unix ms).
+    """An accepted message: the id to use from now on, its queue and its due time (Unix ms).
 
-    `created` is False when this very message was there before; `state` is then 'scheduled', 'delivered', or 'dead' for a
-    dead letter, and `due` the one first asked for (None when delivered). `window` is that over which this call spread it.
+    `created` is False if the same message was scheduled before. Then `state` is 'scheduled', 'delivered' or 'dead', and `due`
+    is the time that was asked for first (None if it was delivered). `window` is the time over which this call spread it.
     """
 
     id: str
@@ -46,14 +46,14 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 Outcome = Scheduled | DelayqError
 
 
-#: Where a message stands in the call, when it is due or after how long (ms), over which window (ms) that is spread.
+#: The index of a message in the call, its due time or its delay (ms), and its window (ms).
 _Place = tuple[int, int, int | None]
 
 
 class Ready(NamedTuple):
-    """Up to CHUNK messages of one queue, checked and encoded (behind `due_head`), with ids of the caller's and dates.
+    """Up to CHUNK messages of one queue, checked and encoded (behind `due_head`), with ids of the caller and dates.
 
-    `places` are where they stand in the call, with their dues (ms) and the windows (ms) over which those were spread.
+    `places` are their indexes in the call, with their due times (ms) and windows (ms).
     """
 
     queue: int
@@ -63,7 +63,7 @@ class Ready(NamedTuple):
 
 
 class _Left(msgspec.Struct, frozen=True, gc=False):
-    """A message as it was encoded, which is yet to be scheduled: in this queue, or in the next layout if that was closed."""
+    """An encoded message that has to be sent again: to this queue, or to the next layout if the queue was closed."""
 
     queue: int
     kind: str
@@ -74,12 +74,12 @@ class _Left(msgspec.Struct, frozen=True, gc=False):
     window: int | None  # its own
 
 
-#: By places in the call.
+#: Outcomes by the index in the call.
 _Outcomes = list[Any] | dict[int, Any]
 
 
 class _Batch:
-    """Messages of one queue, for one script, which follow the policies of a version."""
+    """Messages of one queue for one script call, under one version of the policies."""
 
     __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "suffix", "version")
 
@@ -93,12 +93,11 @@ class _Batch:
         self.size = 0
         self.suffix = suffix
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
-        self.given: dict[
-            int, _Left
-        ] = {}  # as it was encoded, where a policy has changed that; by the place in the batch
+        #: By the index in the batch, the message before a policy changed its encoding.
+        self.given: dict[int, _Left] = {}
 
     def add(self, one: _Left, body: bytes, when: int, window: int | None) -> None:
-        """A message, with what is sent of it, when it is due then and over which window that is spread."""
+        """Add a message with the body to send, its due time and its window."""
         if body is not one.body:
             self.given[len(self.places)] = one
         self.kinds.append(one.kind)
@@ -112,7 +111,7 @@ class _Batch:
         return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
 
     def left(self, at: int) -> _Left:
-        """One of them as it was encoded."""
+        """A message of the batch as it was encoded first."""
         if (given := self.given.get(at)) is not None:
             return given
         return _Left(self.queue, self.kinds[at], self.ids[at], self.bodies[at], *self.places[at])
@@ -129,24 +128,24 @@ class _Batch:
 
 
 class _Call:
-    """One call that schedules: what has become of its messages, and the policies that those follow which are sent now."""
+    """One call that schedules: the outcomes so far, and the policies that the next batches follow."""
 
     def __init__(self, context: Context, outcomes: _Outcomes) -> None:
         self.context = context
         self.outcomes = outcomes
-        self.uncounted: list[_Left] = []  # of topics that may have only so many messages: they are counted first
-        self.told = ""  # the latest version that a queue had
-        self.level: Level | None = None  # of the messages that are sent now
-        self.apart: dict[Level | None, list[_Left]] = {}  # others, which wait for those
+        self.uncounted: list[_Left] = []  # messages of topics with a bound, which have to be counted first
+        self.told = ""  # the latest version that a queue answered
+        self.level: Level | None = None  # the durability of the messages that are sent now
+        self.apart: dict[Level | None, list[_Left]] = {}  # messages of another durability, which wait
         self.follow()
 
     def follow(self) -> None:
-        """Go by the policies that are known now."""
+        """Use the policies that are known now."""
         book = self.context.policies
-        self.version = book.version  # first: what is read behind it is as new, or newer
+        self.version = book.version  # first, so that the policies are not older than the version
         self.policies = book.known
         self.any_policy = bool(self.policies.policies)
-        self._covered: dict[bytes, Policy | None] = {}  # topics
+        self._covered: dict[bytes, Policy | None] = {}  # by topic
 
     def policy(self, body: bytes) -> Policy | None:
         """The policy of an encoded message."""
@@ -158,7 +157,7 @@ class _Call:
             return found
 
     def fit(self, one: _Left, policy: Policy | None) -> tuple[bytes, int, int | None] | None:
-        """What is sent of a message, when it is due, and its window; None if it is not sent, now or at all."""
+        """The body to send, the due time and the window of a message; None if it has to wait or is refused."""
         if (level := None if policy is None else level_of(policy)) != self.level:
             self.apart.setdefault(level, []).append(one)
             return None
@@ -178,9 +177,9 @@ class _Call:
 
 
 def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]) -> Plan[list[Outcome]]:
-    """Schedule messages; in order, what became of each. A bad one never stops the others.
+    """Schedule messages and return the outcomes in order. An invalid message never stops the others.
 
-    They are drawn from `given` while the server works on those before them.
+    Messages are drawn from `given` while the server runs the batch before.
     """
     outcomes: list[Any] = []
     batches: list[_Batch] = []
@@ -194,9 +193,9 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
 def schedule_ready(
     context: Context, given: Iterable[Ready], *, refuse_past: bool = False, again: bool = False
 ) -> Plan[dict[int, Outcome]]:
-    """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so.
+    """Schedule encoded messages and return, by index, the outcomes of those that were not simply accepted.
 
-    With `again` also what was cancelled for certain.
+    With `again`, ids that were cancelled before delivery are scheduled too.
     """
     at = "p" if refuse_past else "a"
     outcomes: dict[int, Outcome] = {}
@@ -211,7 +210,7 @@ def schedule_ready(
 
 
 def _schedule_left(call: _Call, moved: list[_Left], again: list[_Left]) -> Plan[None]:
-    """Schedule what closed queues did not take in the next layout, and what the policies held up, as often as it takes."""
+    """Schedule messages that a closed queue refused or that the policies held up, until every message has an outcome."""
     context, outcomes = call.context, call.outcomes
     again += call.uncounted
     while moved or again or call.apart:
@@ -232,7 +231,7 @@ def _schedule_left(call: _Call, moved: list[_Left], again: list[_Left]) -> Plan[
             again, moved = [], []
             call.uncounted.clear()
             continue
-        again.sort(key=_place_of)  # the first that ask are the first to get room
+        again.sort(key=_place_of)  # earlier messages of the call get room first
         batches = _regroup(call, again)
         wanted = [batch.command(context.retention) for batch in batches]
         answers = (yield wanted if call.level is None else Kept(wanted, *call.level)) if wanted else []
@@ -245,10 +244,10 @@ def _place_of(one: _Left) -> int:
 
 
 def _learn(call: _Call) -> Plan[None]:
-    """Go by later policies, if a queue has such, and count the topics that may have only so many messages; raises StoreError."""
+    """Read later policies if a queue has them, and count the topics that have a bound; raises StoreError."""
     book, context = call.context.policies, call.context
     topics = {topic_of(one.body).decode() for one in call.uncounted}
-    if call.told > book.version or topics:  # who only refuses would never hear from a queue that it may have more
+    if call.told > book.version or topics:  # a client that refuses everything would not learn of a higher bound
         (read,) = all_good((yield [commands.policies()]))
         book.take(read, call.told)
     call.follow()
@@ -261,21 +260,21 @@ def _learn(call: _Call) -> Plan[None]:
 
 
 def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retention) -> Iterator[Command[Answers]]:
-    """The script call of each batch; the batches, for the answers, in `drawn`."""
+    """Yield the script call of each batch and append the batch to `drawn`."""
     for batch in batches:
         drawn.append(batch)
         yield batch.command(retention)
 
 
 def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any]) -> Iterator[_Batch]:
-    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them."""
+    """Yield full batches of messages by queue, and append a place to `outcomes` for each message."""
     layouts, version, any_policy = call.context.layouts, call.version, call.any_policy
     known = layouts.known
-    # Where to ask for an id that the caller gave, and for one that is made here.
+    # The queue of an id that the caller gave, and of a new id.
     place, place_new = known[0].queue_of, known[0].queue_of
     if len(known) > 1:
         place_new = layouts.place_new
-    shared: _Batch | None = None  # messages for which any queue will do share a suffix, so one script
+    shared: _Batch | None = None  # messages that fit any queue share a suffix, and so one script call
     by_queue: dict[int, _Batch] = {}
     for index, one in enumerate(given):
         if isinstance(one, InvalidMessage):
@@ -299,7 +298,7 @@ def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: 
                 continue
             batch.add(left, *fit)
         else:
-            batch.kinds.append(one.kind)  # what `add` does, without a call for each message
+            batch.kinds.append(one.kind)  # the same as `add`, without a call for each message
             batch.ids.append(id)
             batch.bodies.append(body)
             batch.places.append((index, when, window))
@@ -332,7 +331,7 @@ def _ready_batches(call: _Call, given: Iterable[Ready], kind: str) -> Iterator[_
 
 
 def _regroup(call: _Call, left: list[_Left]) -> list[_Batch]:
-    """The messages by the queues that they are to be scheduled in next."""
+    """Fill batches with messages that are sent again."""
     batches: list[_Batch] = []
     by_queue: dict[int, _Batch] = {}
     for one in left:
@@ -349,9 +348,9 @@ def _regroup(call: _Call, left: list[_Left]) -> list[_Batch]:
 def _place(
     call: _Call, batches: list[_Batch], answers: list[Any], *, others_only: bool = False
 ) -> tuple[list[_Left], list[_Left]]:
-    """Put every outcome where its message stands in the call; those to ask for in the next layout, and those to ask for again.
+    """Store every outcome by index; return the messages for the next layout and the messages to send again.
 
-    With `others_only`, not of those that were scheduled just so.
+    With `others_only`, messages that were simply accepted get no outcome.
     """
     outcomes = call.outcomes
     moved: list[_Left] = []
@@ -381,7 +380,7 @@ def _place(
 
 
 def _outcome(id: str, queue: int, status: str, due: int | None, window: int | None) -> Outcome:
-    """What became of a message that was not scheduled just so."""
+    """The outcome of a message that was not simply accepted."""
     if status == "live":
         return Scheduled(id, queue, due, created=False, window=window)
     if status == State.DEAD:
@@ -389,7 +388,7 @@ def _outcome(id: str, queue: int, status: str, due: int | None, window: int | No
     if status == State.DELIVERED:
         return Scheduled(id, queue, None, State.DELIVERED, created=False, window=window)
     if status == "invalid":
-        return InvalidMessage("delayTime", "the due lies too far ahead")
+        return InvalidMessage("delayTime", "the due time lies too far ahead")
     if status == "past":
         return PastDue(id)
     if status == "conflict":
