@@ -1,4 +1,4 @@
-"""Starlette's requests, of callers who have shown who they are, its responses, and the methods of one path."""
+"""Requests (with their authenticated caller), responses, and the dispatch by method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handlers share, whether it may promise anything, and how each handler is told of."""
+"""State shared by the handlers, the readiness check, and the registry of operations."""
 
 from __future__ import annotations
 

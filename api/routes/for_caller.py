@@ -1,4 +1,4 @@
-"""Calls for a caller that may not touch everything: what is not theirs is answered as if it were not there."""
+"""Calls for a caller with a key for some topics: messages of other topics are answered as unknown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) ->
 
 
 async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
-    """Of one id; raises what stands in the way."""
+    """The topic of a message that the caller may read or change; raises a Problem or StoreError otherwise."""
     verdict = (await service.client.read(lambda context: _look(caller, scope, context, [id])))[id]
     if isinstance(verdict, (Problem, StoreError)):
         raise verdict
@@ -75,7 +75,7 @@ def _allowed(verdicts: dict[str, Verdict]) -> dict[str, str]:
 
 
 async def get(service: Service, caller: Caller, id: str) -> Found | None:
-    """What is known of an id."""
+    """Read the state of a message."""
     found = await service.client.get(id)
     if caller.everything("read"):
         return found
@@ -86,13 +86,13 @@ async def get(service: Service, caller: Caller, id: str) -> Found | None:
 
 
 async def explain(service: Service, caller: Caller, found: Found) -> Explanation:
-    """What a message waits for that the caller may read."""
+    """Explain why a message waits that the caller may read."""
     of_others = caller.everything("read")
     return await service.client.read(lambda context: explain_message(context, found, of_others=of_others))
 
 
 async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:
-    """A page of the messages that fit and that the caller may read."""
+    """Search for a page of messages that the caller may read."""
     caller.need_if_named("read", wanted.topic)
     among = caller.patterns("read")
     if among is not None:
@@ -108,19 +108,19 @@ async def search(service: Service, caller: Caller, wanted: Filter, limit: int, t
 
 
 def _narrowed(caller: Caller, wanted: Filter) -> Filter:
-    """The filter for a caller that may read some topics only."""
+    """The filter for a caller that may read only some topics."""
     return replace(wanted, among=caller.patterns("read"))
 
 
 async def count(service: Service, caller: Caller, wanted: Filter) -> Counted:
-    """How many messages there are that fit and that the caller may read."""
+    """Count the matching messages that the caller may read."""
     caller.need_if_named("read", wanted.topic)
     async with service.searching:  # where there are few messages, all of them are looked at
         return await service.client.count(_narrowed(caller, wanted))
 
 
 async def forecast(service: Service, caller: Caller, begin: int, end: int, step: int, wanted: Filter) -> Forecast:
-    """How many messages fall due when that the caller may read; how fast all go out is told to who sees all."""
+    """Forecast the messages that the caller may read; only a caller of all topics gets the rates."""
     caller.need_if_named("read", wanted.topic)
     async with service.searching:
         found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
@@ -132,7 +132,7 @@ Do = Callable[[Context, Sequence[str], dict[str, str] | None], Plan[list[Any]]]
 
 
 def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequence[str]) -> Plan[dict[str, Any]]:
-    """What became of each id; None for what the caller does not see."""
+    """The outcome of each id; None for a message that the caller may not see."""
     if caller.everything(scope):
         return dict(zip(ids, (yield from do(context, ids, None)), strict=True))
     verdicts = yield from _look(caller, scope, context, ids)
@@ -144,7 +144,7 @@ def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequen
 
 
 async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: Do) -> Sequence[Any]:
-    """What became of the messages with a business key that the caller sees.
+    """The outcomes of the messages with a business key that the caller may see.
 
     The error of a later page comes last: what stands before it was done.
     """
@@ -157,19 +157,19 @@ async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: 
 
 
 async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
-    """Cancel messages; in order, how it went."""
+    """Cancel messages and return the outcomes in order."""
     do = partial(messages.cancel, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
 
 
 async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
-    """Cancel the messages with a business key that the caller sees; how each of them went."""
+    """Cancel the messages with a business key that the caller may see, and return the outcomes."""
     return await _to_all(service, caller, "cancel", key, partial(messages.cancel, by=by))
 
 
 async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids: Sequence[str]) -> Sequence[Delivered]:
-    """Have messages delivered now; in order, how it went. `force` takes 'admin'."""
+    """Deliver messages now and return the outcomes in order. `force` requires 'admin'."""
     scope: Scope = "admin" if force else "cancel"
     do = partial(messages.deliver_now, force=force, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
@@ -177,7 +177,7 @@ async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids
 
 
 async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
-    """The same for the messages with a business key that the caller sees."""
+    """Deliver the messages with a business key that the caller may see, and return the outcomes."""
     scope: Scope = "admin" if force else "cancel"
     return await _to_all(service, caller, scope, key, partial(messages.deliver_now, force=force, by=by))
 
@@ -185,7 +185,7 @@ async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bo
 async def reschedule(
     service: Service, caller: Caller, by: By | None, id: str, due: dict[str, int | None]
 ) -> Rescheduled:
-    """Give a message another due."""
+    """Give a message another due time."""
     if caller.everything("cancel"):
         return await service.client.reschedule(id, **due, by=by)
     spec = messages.spec_of(service.limits, service.clock.now(), **due)
@@ -196,12 +196,12 @@ async def reschedule(
 
 
 async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
-    """Put dead letters back; in order, how it went."""
+    """Put dead letters back and return the outcomes in order."""
     return await _to_dead(service, caller, partial(dead_letters.redrive, by=by), ids)
 
 
 async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
-    """Delete dead letters for good; in order, how it went."""
+    """Delete dead letters for good and return the outcomes in order."""
     return await _to_dead(service, caller, partial(dead_letters.discard, by=by), ids)
 
 

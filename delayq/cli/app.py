@@ -1,4 +1,4 @@
-"""All commands, and what happens when one fails: one sentence on stderr and an exit code, never a traceback.
+"""All commands. A command that fails prints one sentence on stderr and exits with a status, never with a traceback.
 
 Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, rows rejected or different, a check failed ·
 2 bad use, bad input, conflict, no Redis.
@@ -24,13 +24,13 @@ from delayq.terminal import say
 __all__ = ["main"]
 
 LONGEST_SENTENCE = 1_000
-#: One command of two words: the first alone is a command, too, and takes a word behind it.
+#: The one command of two words whose first word is a command with an argument itself.
 UNDO = "backfill undo"
 VERSION = "--version"
 BODY_FILE = "--body-file"
 
-#: Each command, and the function that it is. Its module is imported when it is given, for all of them together take
-#: longer than most commands do; --help needs all.
+#: The function of each command. Its module is imported only if the command is called, because importing all of them takes
+#: longer than most commands; --help imports all.
 _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "schedule": "schedule:schedule",
     "cancel": "messages:cancel",
@@ -85,7 +85,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "version": "version:version",
 }
 
-#: How the fields that errors name are written on the command line, where the command has no option of that name.
+#: The options or arguments for fields that errors name, if the command has no option of the same name.
 _OPTIONS = {
     "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "delayTime": "--delay",
     "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
@@ -97,7 +97,7 @@ def _group(help: str) -> typer.Typer:
 
 
 def _app(wanted: str) -> typer.Typer:
-    """The command line, with the command that is wanted; with all of them if that is none, as for --help."""
+    """The command line with the wanted command, or with all commands if `wanted` is none of them, as for --help."""
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
     app.callback()(_options)
     for name, what in _COMMANDS.items():
@@ -133,23 +133,23 @@ def _options(
         bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="Print the version of delayq.")
     ] = False,
 ) -> None:
-    """What may stand before a command."""
+    """The options before a command."""
 
 
 def _nothing() -> None:
-    """Nothing may stand between a group and its command."""
+    """A group has no options of its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return its exit status."""
     if argv is None:
         _speak_utf8()
         _open_closed_streams()
         if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="backslashreplace")  # an answer to a question may have any bytes
+            sys.stdin.reconfigure(errors="backslashreplace")  # the answer to a prompt may have any bytes
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character
+            stream.reconfigure(errors="backslashreplace")  # for a terminal that cannot show a character
     called = None
     try:
         args = list(sys.argv[1:] if argv is None else argv)
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args[:2] = [UNDO]
         command = get_command(_app(args[0] if args else ""))
         called = _called(command, args)
-        with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
+        with command.make_context("delayq", args) as context:  # command() would print errors in its own way
             code: int = command.invoke(context)
         sys.stdout.flush()
         return code
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+    except BrokenPipeError:  # the reader has stopped reading, as `head` does
         _write_no_more()
         return 0
     except OSError as error:
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _speak_utf8() -> None:
-    """Start anew in Python's UTF-8 mode if arguments, paths and output would be in another encoding.
+    """Restart in Python's UTF-8 mode if arguments, paths and output have another encoding.
 
     Python decodes arguments by the locale. Without LANG that is ASCII, and a topic such as "größe" could not be read.
     """
@@ -211,7 +211,7 @@ def _open_closed_streams() -> None:
 
 
 def _write_no_more() -> None:
-    """Else Python would try once more at its end, and complain."""
+    """Close the output, because Python would otherwise try to write again when it exits, and print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -231,7 +231,7 @@ def _of_usage(error: typer.TyperException) -> str:
 
 
 def _called(command: Any, args: Sequence[str]) -> Any:
-    """The command that is called, of a group the part."""
+    """The command that is called; of a group, the command in it."""
     for arg in args:
         if arg in getattr(command, "commands", {}):
             command = command.commands[arg]

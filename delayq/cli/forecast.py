@@ -1,4 +1,4 @@
-"""What a dry run shows: how many rows, when they are due, and how much memory they take."""
+"""The output of a dry run: the rows, their due times, and the memory that they need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAR: int = 30
 
 
 def counts_shape(counts: Counts) -> dict[str, Any]:
-    """What became of rows, as JSON."""
+    """The counts of rows as JSON."""
     return {
         "read": counts.read,
         "scheduled": counts.scheduled,
@@ -30,14 +30,14 @@ def counts_shape(counts: Counts) -> dict[str, Any]:
 
 
 def counts_rows(counts: Counts) -> list[tuple[str, object]]:
-    """What became of rows, as names and numbers."""
+    """The counts of rows as names and numbers."""
     shape = counts_shape(counts)
     reasons = shape.pop("reasons")
     return [*shape.items(), *((f"rejected: {reason}", count) for reason, count in reasons.items())]
 
 
 def print_forecast(found: Forecast, room: Room, json: bool) -> None:
-    """All of it; the warning, if Redis has no room for them, goes to stderr."""
+    """Print the forecast; warn on stderr if Redis has not enough memory."""
     size, output = found.memory(room.server), Output()
     if json:
         output.json(

@@ -1,4 +1,4 @@
-"""Times and durations as people type them. A time that says no zone is in that of the terminal."""
+"""Reads times and durations as people type them. A time without a zone is local time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WALL: Final = re.compile(
 
 
 class BadUse(DelayqError):
-    """The command line makes no sense."""
+    """The command line is invalid."""
 
 
 def duration(option: str, text: str | None) -> int | None:
-    """ms of an option's text; raises BadUse. A number needs its unit: nobody can tell whether it is seconds or ms."""
+    """The ms of an option's text; raises BadUse. A number needs a unit, because it could be seconds or ms."""
     if text is None:
         return None
     if _NUMBER.fullmatch(text):
@@ -38,7 +38,7 @@ def duration(option: str, text: str | None) -> int | None:
 
 
 def moment(option: str, text: str | None, now: int, *, ahead: bool = False, distance: bool = True) -> int | None:
-    """Unix ms of an option's text; raises BadUse.
+    """The Unix ms of an option's text; raises BadUse.
 
     It is a date with its zone, a date or a time of day in the zone of the terminal, Unix ms, or with `distance` how long
     before `now`. With `ahead` a time of day is the next one, and a distance is from now on; else it is the last one.
@@ -75,12 +75,12 @@ def _unix_ms(option: str, text: str, *, distance: bool) -> int:
 
 
 def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
-    """Unix ms of a time that says no zone, or of a date without its seconds; raises ValueError and OverflowError."""
+    """The Unix ms of a local time, or of a time without seconds; raises ValueError and OverflowError."""
     day, minute, second, zone = found.groups()
     clock = f"{minute:0>5}{second or ':00'}"
     if zone is not None:
         return parse_instant(f"{day}T{clock}{zone}")
-    # A fraction finer than a ms is rounded up, as that of a time with a zone.
+    # A fraction of a ms is rounded up, as for a time with a zone.
     whole, _, fraction = clock.partition(".")
     fine = -(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0
     at = time.fromisoformat(whole)
@@ -94,7 +94,7 @@ def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
 
 
 def _nearest(at: time, fine: int, now: int, *, ahead: bool) -> tuple[datetime, datetime]:
-    """The next time of day, or the last one: what a clock shows then, and when that is."""
+    """The next or the last occurrence of a time of day: its local time, and its Unix time."""
     today = local(now // 1000).date()
     found = []
     for days in range(-2, 3):
@@ -106,7 +106,7 @@ def _nearest(at: time, fine: int, now: int, *, ahead: bool) -> tuple[datetime, d
 
 
 def _local(asked: datetime) -> list[datetime]:
-    """When clocks here show that: once, or twice where they are put back.
+    """The times at which local clocks show this: one, or two when the clocks are put back.
 
     Where they are put forward they never do. Then it is as long after the change as it would be without it.
     """
@@ -123,7 +123,7 @@ def _ms(moment: datetime) -> int:
 
 
 def _tell_of_change(option: str, asked: datetime, chosen: datetime) -> None:
-    """Tell which time was taken where clocks change and show it never or twice."""
+    """Print which time was taken if local clocks never show the given one, or show it twice."""
     if _skipped(asked, chosen):
         say(f"{option}: clocks here skip {asked:%H:%M} on {asked:%Y-%m-%d}; it is {chosen.isoformat()}.")
         return

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts become values."""
+"""Options that several commands share, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def option(*names: str, help: str, metavar: str | None = None) -> Any:
-    """An option without a default worth showing."""
+    """An option whose help shows no default."""
     return typer.Option(*names, help=help, metavar=metavar, show_default=False)
 
 
@@ -90,8 +90,8 @@ def settings_of(redis_url: str | None) -> Settings:
 
 
 def _say_warnings() -> None:
-    """Print what clients warn of as the command line's own sentences, each of them once."""
-    import logging  # with what makes clients, which not every command does
+    """Print the warnings of clients as sentences of the command line, each one once."""
+    import logging  # only for commands that connect
 
     said: set[str] = set()
 
@@ -105,14 +105,14 @@ def _say_warnings() -> None:
 
 
 def connect(redis_url: str | None, *, check_routes: bool = True) -> Client:
-    """A client of the Redis that was named; raises ConfigError."""
-    from delayq.client.client import Client  # with what talks to Redis, which not every command does
+    """A client for the Redis that was named; raises ConfigError."""
+    from delayq.client.client import Client  # only for commands that connect
 
     return Client(settings=settings_of(redis_url), check_routes=check_routes)
 
 
 def who() -> str:
-    """Who gives the command: `cli:<user>@<host>`."""
+    """The name of the caller: `cli:<user>@<host>`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # this user has no name here, as in many containers
@@ -121,14 +121,14 @@ def who() -> str:
 
 
 def by_me(reason: str) -> By:
-    """Who gives the command, and why, for the audit: what one command does is one act."""
+    """The caller of the command and the reason for the audit; one command is one act."""
     from delayq.client.audit import By, new_act
 
     return By(actor=who(), reason=reason, act=new_act())
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
-    """When, as the client takes it; raises BadUse."""
+    """The due time as the client takes it; raises BadUse."""
     if (delay is not None) + (at is not None) + (level is not None) != 1:
         raise BadUse("say when by exactly one of --delay, --at and --level")
     now = SystemClock().now()
@@ -140,7 +140,7 @@ def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
 
 
 def properties_of(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Properties given as 'name=value'; raises BadUse."""
+    """The properties of options such as 'name=value'; raises BadUse."""
     properties: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")

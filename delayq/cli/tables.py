@@ -149,7 +149,7 @@ class TableOptions:
 
 
 def takes_table(command: Callable[..., int]) -> Callable[..., int]:
-    """Replace the first parameter of a command, a `TableOptions`, by one option for each of its fields, as Typer needs them."""
+    """Replace the first parameter of a command, a `TableOptions`, by an option for each field, because Typer needs these."""
     hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
     shared = signature(TableOptions).parameters
     _, *own = signature(command).parameters.values()
@@ -169,7 +169,7 @@ def takes_table(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = False) -> list[tuple[str, str]]:
-    """Options written as 'a=b', cut at the first '=' or the last; raises BadUse."""
+    """Split options such as 'a=b' at the first '=', or at the last; raises BadUse."""
     found = []
     for pair in given or ():
         left, equals, right = pair.rpartition("=") if last else pair.partition("=")
@@ -180,11 +180,11 @@ def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = F
 
 
 def conf_of(given: Sequence[str] | None) -> dict[str, str]:
-    """Settings of Spark; raises BadUse."""
+    """The settings of Spark; raises BadUse."""
     return dict(pairs("--conf", "NAME=VALUE", given))
 
 
 def new_run() -> str:
-    """A name for a run that no other has, which sorts by its time."""
+    """A new, unique name for a run; names sort by time."""
     now = datetime.fromtimestamp(SystemClock().now() / 1000, UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

@@ -1,4 +1,4 @@
-"""backfill."""
+"""The command backfill."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def backfill(
     run, rejects = given.run_name, given.rejects
     options = given.write_options(table, again=again)
     with given.client() as client:
-        client.context()  # a Redis that is away is better known before Spark starts
+        client.context()  # so that an unreachable Redis is reported before Spark starts
         with _rows(client, table, options, given, local=local) as rows:
             client.warn_without_worker()
             _warn_if_relative(rows.columns, given.settings)
@@ -82,7 +82,7 @@ def backfill(
 
 
 class _Rows(NamedTuple):
-    """The rows of a table, wherever they are read, and what can be done with them."""
+    """The rows of a table, read by Spark or here, and the operations on them."""
 
     columns: Sequence[str]
     forecast: Callable[[], Forecast]
@@ -91,7 +91,7 @@ class _Rows(NamedTuple):
 
 
 def _need(given: tables.TableOptions, local: bool) -> None:
-    """Raise MissingExtra for what is not installed, BadUse for what has no meaning."""
+    """Raise MissingExtra for a missing package, and BadUse for options of Spark beside --local."""
     if not local:
         from delayq.spark.session import need_spark
 
@@ -131,7 +131,7 @@ def _rows(
 
 
 def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:
-    """Schedule the rows of a table of fields (a DataFrame), with a bar on a terminal; what became of them."""
+    """Schedule the rows of a DataFrame with columns of fields, show a progress bar on a terminal, and return the counts."""
     from delayq.spark.jobs.watched_write import rows_in, run_job
 
     total = rows_in(frame) if sys.stderr.isatty() else None

@@ -1,4 +1,4 @@
-"""cancel, reschedule, deliver-now, get, explain, find."""
+"""The commands cancel, reschedule, deliver-now, get, explain and find."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "reschedule", "searched"]
 
-#: Messages that a page is asked for where all are wanted.
+#: Messages of a page if the command prints all messages.
 PAGE: Final = 1_000
 
 _UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is known for a while only"
@@ -37,7 +37,7 @@ def cancel(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Cancel messages; print what became of each.
+    """Cancel messages and print the result of each.
 
     Exit 1 unless all of them are cancelled for certain.
     """
@@ -52,7 +52,7 @@ def cancel(
 def _print_each(
     outcomes: Sequence[Cancelled | Rescheduled | StoreError], wanted: str, key: str | None, *, json: bool
 ) -> int:
-    """Print what became of messages, by ids or by a `key`; exit 1 unless all of them are as `wanted`."""
+    """Print the results of messages, by ids or by a `key`; return exit status 1 unless all results are `wanted`."""
     results = [one for one in outcomes if not isinstance(one, StoreError)]
     if json:
         Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
@@ -77,7 +77,7 @@ def reschedule(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Give a message another due; print id and due.
+    """Give a message another due time; print its id and due time.
 
     Only while cancelling it would be certain.
     """
@@ -104,7 +104,7 @@ def deliver_now(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Have messages delivered now; print what became of each.
+    """Deliver messages now and print the result of each.
 
     Exit 1 unless all of them are due now.
     """
@@ -125,7 +125,7 @@ def get(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print what is known of a message."""
+    """Print the state and the fields of a message."""
     return _print_known(id, redis_url, explain=explain, json=json)
 
 
@@ -134,7 +134,7 @@ def explain(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Say why a message has not been delivered yet; the same as get --explain."""
+    """Explain why a message has not been delivered yet; the same as get --explain."""
     return _print_known(id, redis_url, explain=True, json=json)
 
 
@@ -181,7 +181,7 @@ def find(
 ) -> int:
     """Print the messages that carry a business key.
 
-    By due, those that have not ended; exit 1 if there are none.
+    Only messages that have not ended, sorted by due time. Exit 1 if there are none.
     """
     with connect(redis_url) as client:
         found, looked, _ = searched(client, Filter(key=key))
@@ -192,7 +192,7 @@ def find(
 def searched(
     client: Client, wanted: Filter, limit: int | None = None, token: str | None = None
 ) -> tuple[list[Found], int, str | None]:
-    """Up to `limit` messages that fit, page by page, how many were looked at for them, and the token of what comes next."""
+    """Search page by page; return up to `limit` messages, the number of messages read, and the token of the next page."""
     found: list[Found] = []
     looked = 0
     while True:
@@ -204,7 +204,7 @@ def searched(
 
 
 def print_found(answer: FoundOut, json: bool, none: str) -> int:
-    """Messages, or what to say if there are none; the exit code."""
+    """Print messages, or the sentence `none` if there are none; return the exit status."""
     found = answer.messages
     if json:
         Output().json(answer)

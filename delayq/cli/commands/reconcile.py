@@ -1,4 +1,4 @@
-"""reconcile."""
+"""The command reconcile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reconcile(
     wanted = WriteOptions.parse(options)
     counts: Counts | None = None
     with given.client() as client:
-        client.context() if fix else client.reading()  # a Redis that is away is better known before Spark starts
+        client.context() if fix else client.reading()  # so that an unreachable Redis is reported before Spark starts
         if fix:
             client.warn_without_worker()
         with session("delayq reconcile", master=given.master, conf=tables.conf_of(given.conf)) as spark:
@@ -61,7 +61,7 @@ def reconcile(
 
 
 def _is_good(compared: Compared, fixed: Counts | None) -> bool:
-    """Whether all that the table has is pending now as it says, and nothing else."""
+    """Whether exactly the messages of the table are pending."""
     if compared.different or compared.dead or compared.extra:
         return False
     if fixed is None:
