@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncCalls"]
 
 T = TypeVar("T")
+P = TypeVar("P", AuditPage, DeadLetterPage)
 #: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
@@ -334,12 +335,7 @@ class AsyncCalls:
         """
         begin, end = given_instant("since", since), given_instant("until", until)
         wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=begin, until=end)
-        context, clock = await self.reading(), self._setup.clock
-        began = clock.precise()
-        page = await self._run(dead_letters(context, limit, token, wanted))
-        while not page.letters and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
-            page = await self._run(dead_letters(context, limit, page.next_token, wanted))
-        return page
+        return await self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each."""
@@ -375,11 +371,16 @@ class AsyncCalls:
         A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
         entry was found within a second.
         """
+        entries = WantedEntries(**wanted)
+        return await self._page(lambda context, behind: audit(context, limit, behind, entries), token)
+
+    async def _page(self, read: Callable[[Context, str | None], Plan[P]], token: str | None) -> P:
+        """Read pages until one is not empty or the last one, or until a second is over."""
         context, clock = await self.reading(), self._setup.clock
         began = clock.precise()
-        page = await self._run(audit(context, limit, token, WantedEntries(**wanted)))
-        while not page.entries and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
-            page = await self._run(audit(context, limit, page.next_token, WantedEntries(**wanted)))
+        page = await self._run(read(context, token))
+        while page.is_empty and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
+            page = await self._run(read(context, page.next_token))
         return page
 
     async def facts(self) -> Facts:

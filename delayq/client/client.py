@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 T = TypeVar("T")
+P = TypeVar("P", AuditPage, DeadLetterPage)
 #: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
@@ -333,12 +334,7 @@ class Client:
         """
         begin, end = given_instant("since", since), given_instant("until", until)
         wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=begin, until=end)
-        context, clock = self.reading(), self._setup.clock
-        began = clock.precise()
-        page = self._run(dead_letters(context, limit, token, wanted))
-        while not page.letters and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
-            page = self._run(dead_letters(context, limit, page.next_token, wanted))
-        return page
+        return self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each."""
@@ -374,11 +370,16 @@ class Client:
         A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
         entry was found within a second.
         """
+        entries = WantedEntries(**wanted)
+        return self._page(lambda context, behind: audit(context, limit, behind, entries), token)
+
+    def _page(self, read: Callable[[Context, str | None], Plan[P]], token: str | None) -> P:
+        """Read pages until one is not empty or the last one, or until a second is over."""
         context, clock = self.reading(), self._setup.clock
         began = clock.precise()
-        page = self._run(audit(context, limit, token, WantedEntries(**wanted)))
-        while not page.entries and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
-            page = self._run(audit(context, limit, page.next_token, WantedEntries(**wanted)))
+        page = self._run(read(context, token))
+        while page.is_empty and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
+            page = self._run(read(context, page.next_token))
         return page
 
     def facts(self) -> Facts:

@@ -58,6 +58,11 @@ class AuditPage(msgspec.Struct, frozen=True):
     entries: list[AuditEntry]
     next_token: str | None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the page has no entry."""
+        return not self.entries
+
 
 def check_span(first: str, since: int | None, last: str, until: int | None) -> None:
     """Raise InvalidMessage for an invalid range of times, by the names of its first and last field."""

@@ -43,6 +43,11 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     next_token: str | None
     size: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the page has no letter."""
+        return not self.letters
+
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of dead letters, and their order.
