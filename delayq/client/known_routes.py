@@ -154,11 +154,11 @@ def name_of_route(topic: str, lines: Iterable[NodeLine], own: Routes) -> str | N
 
     Without any worker, the table of this process decides.
     """
-    told = [line for line in lines if line.tells_routes]
-    for line in sorted(told, key=lambda one: (one.stale, -one.seen if one.stale else 0)):
+    reporting = [line for line in lines if line.tells_routes]
+    for line in sorted(reporting, key=lambda one: (one.stale, -one.seen if one.stale else 0)):
         if (route := line.route_of(topic)) is not None:
             return route.name
-    if any(not line.stale for line in told):
+    if any(not line.stale for line in reporting):
         return None
     found = own.find(topic)
     return found.name if found is not None else None

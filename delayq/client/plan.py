@@ -82,14 +82,14 @@ def by_id(
         chunks = [(queue, ids[n : n + CHUNK]) for queue, ids in queues.items() for n in range(0, len(ids), CHUNK)]
         if not chunks:
             break
-        answers = yield [ask(queue_keys(queue), some) for queue, some in chunks]
+        answers = yield [ask(queue_keys(queue), chunk) for queue, chunk in chunks]
         behind = {}
-        for (queue, some), answer in zip(chunks, answers, strict=True):
+        for (queue, chunk), answer in zip(chunks, answers, strict=True):
             if isinstance(answer, StoreError):
-                results.update(dict.fromkeys(some, answer))
+                results.update(dict.fromkeys(chunk, answer))
                 continue
-            results.update(zip(some, answer, strict=True))
-            gone = [id for id, one in zip(some, answer, strict=True) if moved(one)]
+            results.update(zip(chunk, answer, strict=True))
+            gone = [id for id, one in zip(chunk, answer, strict=True) if moved(one)]
             if gone:
                 context.layouts.shut.add(queue)
                 behind.update(dict.fromkeys(gone, queue))
@@ -107,7 +107,7 @@ def by_asked_id(
 
     `ask` gets the complete ids, and the ids that the caller gave. An id that matches several messages finds none.
     """
-    results = yield from by_id(context, ids, lambda keys, some: ask(keys, some, some), moved)
+    results = yield from by_id(context, ids, lambda keys, chunk: ask(keys, chunk, chunk), moved)
     lost = [
         id
         for id, answer in results.items()
@@ -116,22 +116,22 @@ def by_asked_id(
     if not lost:
         return results
     try:
-        whole = yield from _whole_ids(context, lost)
+        complete = yield from _complete_ids(context, lost)
     except StoreError as error:  # the messages may exist
         return results | dict.fromkeys(lost, error)
-    given = {one: id for id, one in whole.items()}
-    again = yield from by_id(context, given, lambda keys, some: ask(keys, some, [given[one] for one in some]), moved)
+    given = {one: id for id, one in complete.items()}
+    again = yield from by_id(context, given, lambda keys, chunk: ask(keys, chunk, [given[one] for one in chunk]), moved)
     return results | {given[one]: answer for one, answer in again.items()}
 
 
-def _whole_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
+def _complete_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
     """The complete ids of those that match exactly one message; raises StoreError."""
     found: dict[str, set[str]] = {}
     for start in range(0, len(ids), CHUNK):
-        some = ids[start : start + CHUNK]
-        pages = yield from every_queue(context, partial(commands.asked, ids=some))
+        chunk = ids[start : start + CHUNK]
+        pages = yield from every_queue(context, partial(commands.asked, ids=chunk))
         for page in pages.values():
-            for id, ones in zip(some, page, strict=True):
+            for id, ones in zip(chunk, page, strict=True):
                 found.setdefault(id, set()).update(ones)
     return {id: next(iter(ones)) for id, ones in found.items() if len(ones) == 1}
 

@@ -17,7 +17,7 @@ from delayq.message import MAX_WINDOW, Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store.keys import Layout, Layouts, spread
 from tests.support.messages import schedule_messages
-from tests.unit.test_operations import NOW, SERVER_NOW, Server, replies
+from tests.unit.test_plans import NOW, SERVER_NOW, Server, replies
 
 CONTEXT = Context(layouts=Layouts([Layout(16)]), routes=KnownRoutes(Routes([Route(name="all", target="log:")])))
 

@@ -37,8 +37,8 @@ def redrive(
     if context.routes.refuses_some:
         refused = yield from _without_route(context, ids, topics)
 
-    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.redrive(keys, some, topics=seen_topics(topics, given), entry=entry, changed=changed_by(by))
+    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.redrive(keys, chunk, topics=seen_topics(topics, given), entry=entry, changed=changed_by(by))
 
     wanted = [id for id in ids if id not in refused]
     results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "not_dead")
@@ -65,10 +65,10 @@ def discard(
     for id in ids:
         check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[bool | None]]:
+    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[bool | None]]:
         return commands.discard(
             keys,
-            some,
+            chunk,
             topics=seen_topics(topics, given),
             entry=entry,
             changed=changed_by(by),

@@ -85,10 +85,10 @@ def cancel(
     for id in ids:
         check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[str]]:
         return commands.cancel(
             keys,
-            some,
+            chunk,
             topics=seen_topics(topics, given),
             entry=entry,
             changed=changed_by(by),
@@ -128,14 +128,14 @@ def reschedule(
     entry = entry_of(by, "reschedule", context.retention)
     check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
+    def ask(keys: QueueKeys, chunk: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
         command = commands.reschedule(
-            keys, some[0], spec, topic=topic, entry=entry, changed=changed_by(by), retention=context.retention
+            keys, chunk[0], spec, topic=topic, entry=entry, changed=changed_by(by), retention=context.retention
         )
 
         def read(reply: Any) -> list[Rescheduled]:
             result, due = command.read(reply)
-            return [Rescheduled(some[0], result, due, keys.number)]
+            return [Rescheduled(chunk[0], result, due, keys.number)]
 
         return Command(command.script, command.keys, command.args, read)
 
@@ -153,10 +153,9 @@ def reschedule(
         return rescheduled
     if found[0] is None or found[0].state != State.HELD:
         return rescheduled
-    told: Rescheduled = (yield from _with_what_holds([msgspec.structs.replace(rescheduled, result=State.HELD)], found))[
-        0
-    ]
-    return told
+    held = msgspec.structs.replace(rescheduled, result=State.HELD)
+    explained: list[Rescheduled] = yield from _with_what_holds([held], found)
+    return explained[0]
 
 
 def _one(answers: list[Any]) -> Any:
@@ -176,11 +175,11 @@ def deliver_now(
         check_id(id)
     found = yield from look_in_steps(context, ids)
 
-    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[Rescheduled]]:
+    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[Rescheduled]]:
         held = sorted({topic for id in given if (topic := topic_of(found[id])) is not None})
         command = commands.deliver_now(
             keys,
-            some,
+            chunk,
             force=force,
             held=held,
             topics=seen_topics(topics, given),
@@ -190,8 +189,8 @@ def deliver_now(
         )
 
         def read(reply: Any) -> list[Rescheduled]:
-            told = zip(some, command.read(reply), strict=True)
-            return [Rescheduled(id, result, due, keys.number) for id, (result, due) in told]
+            results = zip(chunk, command.read(reply), strict=True)
+            return [Rescheduled(id, result, due, keys.number) for id, (result, due) in results]
 
         return Command(command.script, command.keys, command.args, read)
 
@@ -201,15 +200,15 @@ def deliver_now(
     return (yield from _with_what_holds([results[id] for id in ids], [found[id] for id in ids]))
 
 
-def _with_what_holds(told: list[Any], found: Sequence[Found | StoreError | None]) -> Plan[list[Any]]:
+def _with_what_holds(results: list[Any], found: Sequence[Found | StoreError | None]) -> Plan[list[Any]]:
     """Add to each held message what holds it; `found` has the messages as they were read before."""
-    held = [place for place, one in enumerate(told) if isinstance(one, Rescheduled) and one.result == State.HELD]
+    held = [place for place, one in enumerate(results) if isinstance(one, Rescheduled) and one.result == State.HELD]
     if held:
         (stand,) = yield [commands.policies()]
         if isinstance(stand, StoreError):  # the others are delivered: an error now must not hide that
-            return told
+            return results
         policies = Policies.read(stand)
         for place in held:
             pause = policies.pause(topic_of(found[place]) or "")
-            told[place] = msgspec.structs.replace(told[place], reason=held_by(pause))
-    return told
+            results[place] = msgspec.structs.replace(results[place], reason=held_by(pause))
+    return results

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
-from delayq.client.looking.traffic import delivered, last_slots, whole
+from delayq.client.looking.traffic import delivered, last_slots, total_of
 from delayq.nodes import RECENT_STEP
 from delayq.policies import Pause
 from delayq.telemetry.histogram import Histogram
@@ -78,7 +78,7 @@ def _traffic(facts: Facts) -> Traffic | None:
     slots = delivered(facts.nodes.values(), facts.now)
     if not slots:
         return None
-    numbers, total = last_slots(facts.now), whole(slots)
+    numbers, total = last_slots(facts.now), total_of(slots)
     ordered = [slots.get(number) for number in numbers]
     return Traffic(
         begin=numbers[0] * RECENT_STEP,

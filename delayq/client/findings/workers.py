@@ -9,7 +9,7 @@ from typing import Final
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
-from delayq.client.looking.traffic import delivered, late_of, whole
+from delayq.client.looking.traffic import delivered, late_of, total_of
 from delayq.nodes import LATENESS, SAME_NAME
 from delayq.times import format_instant
 
@@ -78,7 +78,7 @@ def check_silent(facts: Facts) -> Iterator[Check]:
 
 def check_lateness(facts: Facts) -> Iterator[Check]:
     """A check if more than one of 100 messages of the last ten minutes was late by more than a second."""
-    counted = whole(delivered(facts.nodes.values(), facts.now))
+    counted = total_of(delivered(facts.nodes.values(), facts.now))
     total, late = sum(counted.counts), late_of(counted)
     if late * 100 <= total:
         return

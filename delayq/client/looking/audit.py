@@ -161,17 +161,17 @@ class _Behind(NamedTuple):
 class _Taken:
     """The entries of a page. The parts of one act in several queues are one entry."""
 
-    def __init__(self, wanted: WantedEntries, told: Iterable[str]) -> None:
+    def __init__(self, wanted: WantedEntries, former_acts: Iterable[str]) -> None:
         self.entries: list[AuditEntry] = []
         self._wanted = wanted
-        self._told = dict.fromkeys(told)
+        self._former_acts = dict.fromkeys(former_acts)
         self._of_acts: dict[str, int] = {}
 
     def take(self, place: _Place, change: Audited, *, more: bool) -> None:
         """Add an entry if it matches; without `more`, only if it belongs to an act of the page."""
         act = f"{change.act} {change.actor} {change.key}" if change.act else ""  # an act belongs to one actor and key
         at = self._of_acts.get(act)
-        if act in self._told or (at is None and not more):
+        if act in self._former_acts or (at is None and not more):
             return
         if (shown := self._wanted.of(change)) is None:
             return
@@ -189,7 +189,7 @@ class _Taken:
 
     def behind(self, place: _Place) -> _Behind:
         """The place of the next page. Of many acts it keeps those that began first, as they may have entries for longest."""
-        acts = sorted((_began(act) or 0, act) for act in (*self._told, *self._of_acts))
+        acts = sorted((_began(act) or 0, act) for act in (*self._former_acts, *self._of_acts))
         return _Behind(*place, tuple(act for began, act in acts if began - SKEW <= place.at)[:MOST_ACTS])
 
 
@@ -252,8 +252,8 @@ def audit(
         if known_to is None:
             return AuditPage(taken.entries, None)
         queues = [queue for queue, page in pages.items() if page]
-        told = sum(len(one.messages) for page in pages.values() for one in page)
-        step = min(2 * step, MOST_STEP) if told < FEW else STEP
+        named = sum(len(one.messages) for page in pages.values() for one in page)
+        step = min(2 * step, MOST_STEP) if named < FEW else STEP
     assert behind is not None
     return AuditPage(taken.entries, token_of(taken.behind(full or behind), wanted.asked))
 

@@ -367,11 +367,11 @@ def _still_to_come(tally: Tally) -> Tally:
 
 def _rounded(parts: Sequence[float]) -> list[int]:
     """Round to whole numbers with about the same sum."""
-    found, total, told = [], 0.0, 0
+    found, total, before = [], 0.0, 0
     for part in parts:
         total += part
-        found.append(round(total) - told)
-        told = round(total)
+        found.append(round(total) - before)
+        before = round(total)
     return found
 
 

@@ -72,24 +72,24 @@ def dead_groups(context: Context) -> Plan[DeadGroups]:
             for one in page:
                 kind = (one.topic, reason_class(one.reason))
                 counts[kind] = counts.get(kind, 0) + 1
-                some = found.setdefault(kind, [])
-                some.append(one)
-                if len(some) > EXAMPLES + 1:  # keep the newest ones and the oldest one
-                    some.sort(key=lambda brief: -brief.buried)
-                    del some[EXAMPLES:-1]
+                briefs = found.setdefault(kind, [])
+                briefs.append(one)
+                if len(briefs) > EXAMPLES + 1:  # keep the newest ones and the oldest one
+                    briefs.sort(key=lambda brief: -brief.buried)
+                    del briefs[EXAMPLES:-1]
         left = {queue: page[-1] for queue, page in pages.items() if len(page) == PAGE}
         if not left or looked >= MOST:
             break
         asked = [ask(queue_keys(queue), (last.buried, last.id)) for queue, last in left.items()]
         pages = dict(zip(left, all_good((yield asked)), strict=True))
-    groups = [_group(topic, reason, counts[topic, reason], some) for (topic, reason), some in found.items()]
+    groups = [_group(topic, reason, counts[topic, reason], briefs) for (topic, reason), briefs in found.items()]
     groups.sort(key=lambda one: (-one.count, one.topic, one.reason))
     return DeadGroups(now=now, looked=looked, complete=not left, groups=groups)
 
 
-def _group(topic: str, reason: str, count: int, some: list[Brief]) -> DeadGroup:
-    some.sort(key=lambda one: -one.buried)
-    examples = tuple(one.id for one in some[:EXAMPLES])
+def _group(topic: str, reason: str, count: int, briefs: list[Brief]) -> DeadGroup:
+    briefs.sort(key=lambda one: -one.buried)
+    examples = tuple(one.id for one in briefs[:EXAMPLES])
     return DeadGroup(
-        topic=topic, reason=reason, count=count, first=some[-1].buried, last=some[0].buried, examples=examples
+        topic=topic, reason=reason, count=count, first=briefs[-1].buried, last=briefs[0].buried, examples=examples
     )

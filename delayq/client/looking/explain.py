@@ -42,11 +42,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
 
 
-class _Known(msgspec.Struct, frozen=True, kw_only=True):
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that explain a message.
 
     `ranks` are its places in the parked sets that it may be in, by the kind of set. `of_others` allows to count messages of other
-    topics. `let_past` means that it is delivered now on request, and `forced` that this ignores pauses and limits.
+    topics. `delivered_now` means that it is delivered now on request, and `forced` that this ignores pauses and limits.
     """
 
     nodes: Mapping[str, NodeLine]
@@ -61,7 +61,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None  # in the queue
     of_others: bool
     elsewhere: int  # messages of its topic that are held in other queues and were due before
-    let_past: bool
+    delivered_now: bool
     forced: bool
 
     @property
@@ -87,8 +87,8 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
     except (CorruptRecord, UnicodeDecodeError):
         return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
     keys = queue_keys(found.queue)
-    told = yield [commands.redis_now(), commands.nodes(), commands.stored_epoch(keys), commands.policies()]
-    now, lines, epoch, stood = all_good(told)
+    answers = yield [commands.redis_now(), commands.nodes(), commands.stored_epoch(keys), commands.policies()]
+    now, lines, epoch, stood = all_good(answers)
     nodes, policies = read_nodes(lines, now), Policies.read(stood)
     owner = owners_of(nodes.values(), {found.queue: epoch}).get(found.queue)
     line = nodes[owner].route_of(topic) if owner is not None else None
@@ -103,15 +103,15 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
     asked = [commands.place_in(keys.parked(name), ticket) for name in sets.values()]
     held_at = commands.due_in(keys.held(topic), ticket)
     sign = commands.delivered_now(keys, found.id)
-    *ranks, before, at, (let_past, forced) = all_good(
+    *ranks, before, at, (delivered_now, forced) = all_good(
         (yield [*asked, commands.place_in(keys.queue, ticket), held_at, sign])
     )
-    if let_past:
+    if delivered_now:
         ranks = yield from _without_its_own(found.id, keys, dict(zip(sets.values(), ranks, strict=True)))
     elsewhere = (yield from _held_elsewhere(context, found.queue, topic, at)) if at is not None else 0
     policy, limit = policies.policy(topic), policies.limit(topic)
     rates = [one.rate for one in (policy, limit) if one is not None and one.rate]
-    known = _Known(
+    known = _Facts(
         nodes=nodes,
         owner=owner,
         route=route,
@@ -126,7 +126,7 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
         before=before if of_others else None,
         of_others=of_others,
         elsewhere=elsewhere,
-        let_past=let_past,
+        delivered_now=delivered_now,
         forced=forced,
     )
     return msgspec.structs.replace(_EACH[found.state](found, known), owner=owner)
@@ -161,7 +161,7 @@ def _of_pause(pause: Pause) -> Explanation:
     return Explanation(waits_for="pause", text=f"it is held: {held_by(pause)}", since=pause.since, until=pause.until)
 
 
-def _no_owner(found: Found, known: _Known) -> Explanation:
+def _no_owner(found: Found, known: _Facts) -> Explanation:
     last = max(
         (line for line in known.nodes.values() if found.queue in line.queues), key=lambda line: line.seen, default=None
     )
@@ -170,7 +170,7 @@ def _no_owner(found: Found, known: _Known) -> Explanation:
     return Explanation(waits_for="owner", text=text, since=last.seen if last is not None else None)
 
 
-def _and_then(text: str, known: _Known) -> str:
+def _and_then(text: str, known: _Facts) -> str:
     """Add what will hold the message once it is due, if it is still so then."""
     if (pause := known.held_by) is not None:
         reason = f" ({pause.reason})" if pause.reason else ""
@@ -184,18 +184,18 @@ def _and_then(text: str, known: _Known) -> str:
     return text
 
 
-def _scheduled(found: Found, known: _Known) -> Explanation:
+def _scheduled(found: Found, known: _Facts) -> Explanation:
     text = f"it is due at {_time(found.due)}"
     return Explanation(waits_for="due", text=_and_then(text, known), until=found.due)
 
 
-def _retrying(found: Found, known: _Known) -> Explanation:
+def _retrying(found: Found, known: _Facts) -> Explanation:
     most = f" of {known.max_attempts}" if known.max_attempts is not None else ""
     text = f"attempt {found.attempts + 1}{most} is at {_time(found.due)}"
     return Explanation(waits_for="attempt", text=_and_then(f"{text}{_failed(known)}", known), until=found.due)
 
 
-def _failed(known: _Known) -> str:
+def _failed(known: _Facts) -> str:
     """The last failure at the target: failures of single messages are not stored."""
     failed = known.circuit.failed if known.circuit is not None else None
     if failed is None or known.circuit is None:
@@ -204,7 +204,7 @@ def _failed(known: _Known) -> str:
     return f"; the last send to route {known.circuit.name} that failed was at {format_instant(failed.at)} ({why})"
 
 
-def _due(found: Found, known: _Known) -> Explanation:
+def _due(found: Found, known: _Facts) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
     if (pause := known.held_by) is not None:
@@ -213,7 +213,7 @@ def _due(found: Found, known: _Known) -> Explanation:
     return Explanation(waits_for="pull", text=text, since=found.due)
 
 
-def _in_flight(found: Found, known: _Known) -> Explanation:
+def _in_flight(found: Found, known: _Facts) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
     text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for {_turn(found, known)}"
@@ -222,7 +222,7 @@ def _in_flight(found: Found, known: _Known) -> Explanation:
     return Explanation(waits_for="answer", text=text, since=found.due)
 
 
-def _turn(found: Found, known: _Known) -> str:
+def _turn(found: Found, known: _Facts) -> str:
     """What a message in its worker waits for: a failed message with the same ordering key holds it up, too."""
     if found.record is None or not found.record.ordering_key:
         return "its turn"
@@ -232,7 +232,7 @@ def _turn(found: Found, known: _Known) -> str:
     return "what goes before it under its ordering key, which may have failed and be tried again"
 
 
-def _held(found: Found, known: _Known) -> Explanation:
+def _held(found: Found, known: _Facts) -> Explanation:
     if (pause := known.held_by) is not None:
         return _of_pause(pause)
     if known.owner is None:
@@ -250,16 +250,18 @@ def _held(found: Found, known: _Known) -> Explanation:
     return Explanation(waits_for="return", text=f"what has held it is over, and it comes back{_behind(before)}")
 
 
-def _parked(found: Found, known: _Known) -> Explanation:
+def _parked(found: Found, known: _Facts) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
-    told = _set_aside(known)
+    explained = _waits_for_target(known)
     if (pause := known.held_by) is None:
-        return told
-    return msgspec.structs.replace(told, text=f"{told.text}; when it comes back it is held, as {held_by(pause)}")
+        return explained
+    return msgspec.structs.replace(
+        explained, text=f"{explained.text}; when it comes back it is held, as {held_by(pause)}"
+    )
 
 
-def _set_aside(known: _Known) -> Explanation:
+def _waits_for_target(known: _Facts) -> Explanation:
     if known.ranks["noRoute"] is not None:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
     if (before := known.ranks["lane"]) is not None:
@@ -276,7 +278,7 @@ def _set_aside(known: _Known) -> Explanation:
     return Explanation(waits_for="target", text=text, since=circuit.since, until=circuit.probe)
 
 
-def _dead(found: Found, _known: _Known) -> Explanation:
+def _dead(found: Found, _known: _Facts) -> Explanation:
     text = f"it is a dead letter since {_time(found.ended)}: {found.reason or 'no word why'}; redrive or discard it"
     return Explanation(waits_for="redrive", text=text, since=found.ended)
 

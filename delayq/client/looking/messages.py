@@ -25,7 +25,7 @@ __all__ = [
     "find",
     "get",
     "look",
-    "look_for_whole",
+    "look_by_complete_id",
     "look_in_steps",
     "mark_held",
     "topic_of",
@@ -89,8 +89,8 @@ def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
     """Read the state of each message by id; an id may lack the suffix of its ordering key."""
 
-    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Found | None]]:
-        return commands.get(keys, some, retention=context.retention)
+    def ask(keys: QueueKeys, chunk: list[str], _given: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, chunk, retention=context.retention)
 
     found: dict[str, Found | StoreError | None] = yield from by_asked_id(
         context, ids, ask, _is_elsewhere, lambda one: one is None
@@ -98,11 +98,11 @@ def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreEr
     return found
 
 
-def look_for_whole(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+def look_by_complete_id(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
     """Read the state of each message by its complete id; an unknown id costs no second round trip."""
 
-    def ask(keys: QueueKeys, some: list[str]) -> Command[list[Found | None]]:
-        return commands.get(keys, some, retention=context.retention)
+    def ask(keys: QueueKeys, chunk: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, chunk, retention=context.retention)
 
     found: dict[str, Found | StoreError | None] = yield from by_id(context, ids, ask, _is_elsewhere)
     return found
@@ -116,14 +116,14 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
     """Read the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue."""
     check_key(key, context.limits, "key")
     ids: list[str] = []
-    told: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
     while pages:  # more than one round only if many messages with the key have ended
         ids += (id for page in pages.values() for id in page)
-        told.update({queue: len(page) for queue, page in pages.items()})
-        behind = {queue: page.behind for queue, page in pages.items() if page.behind and told[queue] < FIND_LIMIT}
+        counts.update({queue: len(page) for queue, page in pages.items()})
+        behind = {queue: page.behind for queue, page in pages.items() if page.behind and counts[queue] < FIND_LIMIT}
         asked = [
-            commands.find_by_key(queue_keys(queue), key, FIND_LIMIT - told[queue], id) for queue, id in behind.items()
+            commands.find_by_key(queue_keys(queue), key, FIND_LIMIT - counts[queue], id) for queue, id in behind.items()
         ]
         pages = dict(zip(behind, all_good((yield asked)), strict=True)) if asked else {}
     ids.sort()

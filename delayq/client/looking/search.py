@@ -185,7 +185,7 @@ class Search:
         self._wanted = wanted
         self._limit = limit
         self._behind = read_token(token, timeless(wanted), _Place) if token is not None else None
-        self._unheard: list[_Source] = []
+        self._unread: list[_Source] = []
         self._sources: list[_Source] = []  # sets that were read and have more
         self._found: list[_Seen] = []
         self._looked = 0
@@ -195,8 +195,8 @@ class Search:
     def begin(self) -> Plan[None]:
         """Read which sets there are."""
         queues = yield from every_queue(self._context, commands.stats)
-        self._unheard = [_Source(queue, name) for queue, stats in queues.items() for name in self._names(stats)]
-        self._most = max(8, -(-2 * self._limit // max(1, len(self._unheard))))
+        self._unread = [_Source(queue, name) for queue, stats in queues.items() for name in self._names(stats)]
+        self._most = max(8, -(-2 * self._limit // max(1, len(self._unread))))
 
     def _names(self, stats: QueueStats) -> Iterator[str]:
         wants = self._wanted.wants
@@ -216,7 +216,7 @@ class Search:
 
     def goes_on(self, *, in_time: bool) -> bool:
         """Whether the page needs another step. Every set is read once, so that each page makes progress."""
-        if self._unheard:
+        if self._unread:
             return True
         if not self._sources or not in_time:
             return False
@@ -227,8 +227,8 @@ class Search:
 
     def step(self) -> Plan[None]:
         """Read the next messages of the sets that were read the least far."""
-        if self._unheard:
-            asked, self._unheard = self._unheard[:STEP_SETS], self._unheard[STEP_SETS:]
+        if self._unread:
+            asked, self._unread = self._unread[:STEP_SETS], self._unread[STEP_SETS:]
         else:
             asked = [min(self._sources, key=_at)]
             self._sources.remove(asked[0])
@@ -292,16 +292,16 @@ class Search:
         """The messages with their records, without those that have changed since the step that found them."""
         messages: list[Found] = []
         for first in range(0, len(shown), STEP):
-            some = shown[first : first + STEP]
+            chunk = shown[first : first + STEP]
             queues: dict[int, list[str]] = {}
-            for one in some:
+            for one in chunk:
                 queues.setdefault(one.place.queue, []).append(one.found.id)
             answers = all_good((yield [commands.records(queue_keys(queue), ids) for queue, ids in queues.items()]))
             raw = {
-                queue: dict(zip(ids, told, strict=True))
-                for (queue, ids), told in zip(queues.items(), answers, strict=True)
+                queue: dict(zip(ids, records, strict=True))
+                for (queue, ids), records in zip(queues.items(), answers, strict=True)
             }
-            for one in some:
+            for one in chunk:
                 record = raw[one.place.queue][one.found.id]
                 if record is not None and record.startswith(one.generation):
                     messages.append(msgspec.structs.replace(one.found, record=commands.read_record(record)))

@@ -81,9 +81,9 @@ def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) ->
 
 
 def _state(name: str, parked: int, live: Iterable[NodeLine]) -> RouteState:
-    told = [(line.node, one) for line in live for one in line.routes if one.name == name]
-    target = told[0][1].target if told else ""
-    broken = sorted((one.circuit.since, node, one.circuit) for node, one in told if one.circuit is not None)
+    reports = [(line.node, one) for line in live for one in line.routes if one.name == name]
+    target = reports[0][1].target if reports else ""
+    broken = sorted((one.circuit.since, node, one.circuit) for node, one in reports if one.circuit is not None)
     if not broken:
         return RouteState(name=name, target=target, parked=parked)
     since, _, first = broken[0]

@@ -8,7 +8,7 @@ from typing import Final
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["delivered", "last_slots", "late_of", "was_busy", "whole"]
+__all__ = ["delivered", "last_slots", "late_of", "total_of", "was_busy"]
 
 #: The time (s) within which 99 of 100 messages should be delivered. It is one of the bounds of LATENESS.
 IN_TIME: Final = 1.0
@@ -35,7 +35,7 @@ def delivered(nodes: Iterable[NodeLine], now: int) -> dict[int, Histogram]:
     return slots
 
 
-def whole(slots: Mapping[int, Histogram]) -> Histogram:
+def total_of(slots: Mapping[int, Histogram]) -> Histogram:
     """Add all slots up."""
     total = Histogram(LATENESS)
     for one in slots.values():

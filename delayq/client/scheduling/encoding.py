@@ -13,7 +13,7 @@ from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message, level_delay
 from delayq.store.keys import Layout, ids_ending, new_id, spread
 
-__all__ = ["AGAIN", "Encoded", "asked_due", "encode_all", "whole_id"]
+__all__ = ["AGAIN", "Encoded", "asked_due", "complete_id", "encode_all"]
 
 #: The kinds of messages that are scheduled although their id was cancelled before delivery.
 AGAIN: Final = {"a": "B", "p": "Q", "r": "S"}
@@ -61,9 +61,9 @@ def encode_all(
                 if when is None:
                     when = level_delay(limits.delay_levels, message.delay_level)
             if id is not None:
-                kind, id = (AGAIN[kind] if message.again else kind.upper()), whole_id(id, message.ordering_key)
+                kind, id = (AGAIN[kind] if message.again else kind.upper()), complete_id(id, message.ordering_key)
             elif message.ordering_key:
-                id = whole_id(None, message.ordering_key)
+                id = complete_id(None, message.ordering_key)
             window = message.window
             if window is None:
                 yield Encoded(kind, id, encode(message, limits, due_head(when)), when)
@@ -78,7 +78,7 @@ def encode_all(
             yield error
 
 
-def whole_id(id: str | None, ordering_key: str) -> str:
+def complete_id(id: str | None, ordering_key: str) -> str:
     """The complete id: a new one if none is given, with the hash of the ordering key as its suffix."""
     whole = id if id is not None else new_id()
     if ordering_key:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.looking.messages import look_for_whole
+from delayq.client.looking.messages import look_by_complete_id
 from delayq.client.plan import Context
-from delayq.client.scheduling.encoding import asked_due, whole_id
+from delayq.client.scheduling.encoding import asked_due, complete_id
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import encode, record_length
 from delayq.config import Settings
@@ -158,8 +158,8 @@ def look(
             now = client.store.run(commands.redis_now())
             client.learn_routes()
             rows = [_checked(row, context, now) for row in messages_of(batch, options, here)]
-            ids = {whole_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
-            looked = client.run(partial(look_for_whole, ids=[*ids]))
+            ids = {complete_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
+            looked = client.run(partial(look_by_complete_id, ids=[*ids]))
             there = dict(zip(looked, all_good([*looked.values()]), strict=True))
             for row in rows:
                 _count(found, row, there, context.limits, now, options.past)
@@ -174,7 +174,7 @@ def _checked(row: Message | InvalidMessage, context: Context, now: int) -> Messa
         row.validate(context.limits, now)
         context.routes.check(row)
         encode(row, context.limits)
-        whole_id(row.id, row.ordering_key)
+        complete_id(row.id, row.ordering_key)
     except InvalidMessage as error:
         return error
     return row
@@ -207,7 +207,7 @@ def _outcome(
 ) -> Scheduled | DelayqError:
     if isinstance(row, InvalidMessage):
         return row
-    id = whole_id(row.id, row.ordering_key)
+    id = complete_id(row.id, row.ordering_key)
     if (before := there.get(id)) is not None:
         if before.state in (State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED):
             return Conflict(id, before.state)

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.client import Client
-from delayq.client.scheduling.encoding import asked_due, whole_id
+from delayq.client.scheduling.encoding import asked_due, complete_id
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message
 from delayq.policies import Policies
@@ -154,7 +154,7 @@ def _told(
         return None, None, None, str(row), None
     try:
         row.validate(limits, now)
-        id, due, policy = whole_id(row.id, row.ordering_key), asked_due(row), policies.policy(row.topic)
+        id, due, policy = complete_id(row.id, row.ordering_key), asked_due(row), policies.policy(row.topic)
         later = spread(id, policy.window) if policy is not None and policy.window and row.window is None else 0
         return id, due, None if due is None else due + later, None, row.topic
     except InvalidMessage as error:
