@@ -12,7 +12,7 @@ _NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
 def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int, str] = _NOBODY) -> dict[int, str]:
-    """The node that should own each queue; the same answer in every process that is given the same.
+    """The node that should own each queue. Every process with the same arguments gets the same answer.
 
     Every node gets as many queues as any other, or one more. A queue stays with its owner as far as that allows, so a
     join or a leave moves no more queues than the balance forces: a newcomer's share, or what the one that left had.
@@ -33,7 +33,7 @@ def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int
     for queue in wanted:
         owned.get(owners.get(queue, ""), free).append(queue)
 
-    # One more than the share: for those who have it already, so that nothing moves for it.
+    # One more than the share is allowed for nodes that have it already, so that nothing moves.
     ranked = sorted(names, key=lambda name: (len(owned[name]) <= share, _rank(name, "")))
     room = {name: share + (place < over) for place, name in enumerate(ranked)}
 
@@ -54,5 +54,5 @@ def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int
 
 
 def _rank(name: str, of: str) -> bytes:
-    """The lower the better. Not hash(), which differs from process to process."""
+    """The rank of a node for a queue, the lowest first. Not hash(), which differs between processes."""
     return hashlib.blake2b(f"{of}\0{name}".encode(), digest_size=8).digest()

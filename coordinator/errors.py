@@ -1,4 +1,4 @@
-"""What a coordinator may raise."""
+"""The errors of a coordinator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["CoordinatorError", "CoordinatorRefused"]
 
 
 class CoordinatorError(DelayqError):
-    """The coordinator cannot be reached now. Who owns what stays as it is; doing the same again is harmless."""
+    """The coordinator cannot be reached now. All owners stay, and repeating the call is harmless."""
 
 
 class CoordinatorRefused(CoordinatorError):
-    """The coordinator is there and lets this node not in, or is not trusted by it: people have to mend that."""
+    """The coordinator refuses this node, or this node does not trust it. People have to repair that."""

@@ -1,4 +1,4 @@
-"""Overviews printed: tables for people, a line of JSON each for programs."""
+"""Prints overviews: tables for people, one line of JSON each for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Printer:
         self._output = Output()
 
     def overview(self, overview: Overview) -> None:
-        """How things stand."""
+        """Print an overview."""
         now = self._clock.now()
         if self._json:
             unowned = None if overview.unowned is None else list(overview.unowned)
@@ -40,7 +40,7 @@ class Printer:
             self._output.table(columns, [_row(member) for member in overview.members])
 
     def away(self, error: CoordinatorError) -> None:
-        """ZooKeeper does not answer."""
+        """Print that ZooKeeper does not answer."""
         if self._json:
             shape = {"time": instant(self._clock.now()), "zookeeper": False, "reason": str(error)}
             self._output.json(shape, indent=False)
@@ -64,7 +64,7 @@ def _row(member: Member) -> Sequence[object]:
 
 
 def _state(member: Member) -> str:
-    """What keeps queues from a node; 'live' if nothing does."""
+    """Why a node gets no queues; 'live' if it gets some."""
     entry = member.entry
     found = [f"{name} {how}" for name, how in (("Redis", entry.redis), ("clock", entry.clock)) if how != "ok"]
     if entry.hold_until:
@@ -73,7 +73,7 @@ def _state(member: Member) -> str:
 
 
 def _shape(member: Member) -> dict[str, object]:
-    """Named as `delayq nodes --json` does where it says the same."""
+    """The fields have the names of `delayq nodes --json`."""
     entry = member.entry
     return {
         "node": member.name,

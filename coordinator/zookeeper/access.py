@@ -1,4 +1,4 @@
-"""How a client gets into ZooKeeper: the user that it logs in as, TLS, and who may touch what it makes."""
+"""How a client logs in to ZooKeeper: its user, TLS, and the ACL of the znodes that it creates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Access:
     own: bool = False
 
     def context(self) -> ssl.SSLContext | None:
-        """What to speak TLS by, from the files as they are now; None without TLS. Raises ConfigError."""
+        """The TLS context, of the files as they are now; None without TLS. Raises ConfigError."""
         if not self.tls:
             return None
         try:
@@ -41,7 +41,7 @@ class Access:
         context.check_hostname = self.tls == "yes"
         if self.certificate:
             try:
-                # Without any password OpenSSL would ask for it at the terminal.
+                # Without a password OpenSSL would ask for one at the terminal.
                 context.load_cert_chain(self.certificate, self.key or None, self.key_password)
             except (OSError, ValueError) as error:
                 files = " and ".join(one for one in (self.certificate, self.key) if one)
@@ -55,7 +55,7 @@ OPEN: Final = Access()
 
 
 def access_of(settings: Settings) -> Access:
-    """What the settings say; raises ConfigError for what cannot be."""
+    """The access that the settings describe; raises ConfigError if they contradict each other."""
     try:
         password = revealed(settings.zookeeper_password, "DELAYQ_ZOOKEEPER_PASSWORD")
         key_password = revealed(settings.zookeeper_key_password, "DELAYQ_ZOOKEEPER_KEY_PASSWORD")
@@ -83,12 +83,12 @@ def access_of(settings: Settings) -> Access:
     )
     if access.own and not (user or access.certificate):
         raise ConfigError("DELAYQ_ZOOKEEPER_ACL=creator needs somebody to be: set DELAYQ_ZOOKEEPER_USER")
-    access.context()  # so that a wrong file is told at the start
+    access.context()  # so that a wrong file is reported at the start
     return access
 
 
 def _reason(error: Exception) -> str:
-    """In words, and with nothing of what is in a file."""
+    """The access in words, without the content of files."""
     if isinstance(error, ssl.SSLError):
         return f"it is no such PEM file, or its password is another ({error.reason or 'unreadable'})"
     return getattr(error, "strerror", None) or "it cannot be used"

@@ -1,4 +1,4 @@
-"""The coordinator on ZooKeeper: a node takes part, sees who else does, and so knows which queues are its own."""
+"""The coordinator on ZooKeeper: a node registers, reads which other nodes have, and computes which queues are its own."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class ZooKeeperCoordinator:
         self._refusal = ""  # the latest that was logged
         self._spare: Session | None = None
         self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
-        self._condition = threading.Condition()  # what follows; never held over a call
+        self._condition = threading.Condition()  # of the fields below; never held during a call
         self._session: Session | None = None
         self._chosen: dict[int, str] = {}  # who should own each queue
-        self._fault = ""  # why this node is left out
-        self._current = False  # nothing has gone wrong since that was worked out
+        self._fault = ""  # why this node gets no queues
+        self._current = False  # nothing has failed since that was computed
         self._registered = False
         self._breaks = 0  # of the connection
-        self._states: list[str] = []  # told by kazoo and not logged yet
+        self._states: list[str] = []  # reported by kazoo and not logged yet
         self._poked = False
         self._tell = False
         self._stopping = False
@@ -88,11 +88,11 @@ class ZooKeeperCoordinator:
     # -- what the node calls -------------------------------------------------------------------------------------------
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """What to call (in this coordinator's thread) when the node should look at once."""
+        """Call this, in the coordinator's thread, when the node should look at once."""
         self._changed = changed
 
     def share(self, queues: Collection[int]) -> None:
-        """These queues there are now; the nodes hear of them one by one, and are of one mind within seconds."""
+        """Use this list of all queues. The nodes read it one by one, and agree within seconds."""
         self._queues = frozenset(queues)
         self._poke()
 
@@ -111,7 +111,7 @@ class ZooKeeperCoordinator:
         self._thread.start()
 
     def assigned(self) -> frozenset[int]:
-        """The queues that are this node's by preference, whether or not another one holds them still."""
+        """The queues that this node should own, whether or not another node still does."""
         with self._condition:
             registered, current, mine = self._registered, self._current, self._mine
             session = None if self._stopping else self._session
@@ -132,34 +132,34 @@ class ZooKeeperCoordinator:
         return f"{chosen or 'another node'} is to have it{': ' if fault else ''}{fault}"
 
     def claim(self, queue: int) -> Claim | None:
-        """Own a queue; None while another node does. Raises StoreError and CoordinatorError."""
+        """Claim a queue; None while another node owns it. Raises StoreError and CoordinatorError."""
         session = self._connected()
         with self._condition:
             current = self._current
         return self._owned.claim(session, queue, self._owner_gone) if current else self._owned.go_on(queue)
 
     def fenced(self, queue: int, epoch: str) -> None:
-        """Somebody has a newer epoch; if this node is the owner still, its next claim gets above it."""
+        """Note that a newer epoch exists. If this node is still the owner, its next claim gets a higher one."""
         self._owned.fenced(queue)
 
     def release(self, queue: int, epoch: str) -> None:
-        """Let a queue go, so that the next owner can claim it at once."""
+        """Give a queue back, so that the next owner can claim it at once."""
         if self._session is not None and self._owned.release(self._session, queue):
             self._poke(tell=True)
 
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
-        """What the node's round found; the others see it in this node's entry."""
+        """Publish in this node's entry whether it reaches Redis, and whether its clock is behind."""
         if self._entry.tell(reachable, behind):
             self._poke()
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session, and this node is registered under it."""
+        """Whether this node is registered under a live session."""
         session = self._session
         return session is not None and session.connected and self._registered
 
     def stop(self) -> None:
-        """Leave: close the session, and with it entry and owner znodes go, at once and together."""
+        """Leave: close the session. ZooKeeper removes its entry and owner znodes together."""
         with self._condition:
             self._stopping = True
             self._registered = False
@@ -170,7 +170,7 @@ class ZooKeeperCoordinator:
             self._entry.stopped(self._session)
             self._session.close()
 
-    # -- what wakes the thread: these are called in kazoo's threads and must not block ---------------------------------
+    # -- wakes of the thread: called in kazoo's threads, so these must not block -----------------------------------------
 
     def _told(self, session: Session, state: str) -> None:
         with self._condition:
@@ -225,13 +225,13 @@ class ZooKeeperCoordinator:
         self._drop_spare()
 
     def _doubt(self) -> None:
-        """What was worked out may not be so any more."""
+        """Note that the assignment may be outdated."""
         with self._condition:
             self._tell = self._tell or self._current
             self._current = False
 
     def _say(self, error: CoordinatorError) -> None:
-        """That it is away is seen by its states; that it lets this node not in is told, once."""
+        """Log a refusal once. That ZooKeeper is away is logged by its states."""
         if not isinstance(error, CoordinatorRefused):
             log.debug("zookeeper_away", error=str(error))
         elif str(error) != self._refusal:
@@ -253,7 +253,7 @@ class ZooKeeperCoordinator:
         return self._session
 
     def _renew(self, session: Session) -> None:
-        """Replace a client that does not come back although ZooKeeper is there.
+        """Replace a client that does not reconnect although ZooKeeper answers.
 
         Its thread may have died; or ZooKeeper lost its data, and now turns clients away that have seen more than it.
         So a second client knocks. If it gets in, and the first one has not at the next look, it takes its place.
@@ -289,7 +289,7 @@ class ZooKeeperCoordinator:
             self._spare = None
 
     def _look(self, session: Session) -> None:
-        """Register if need be, read who is there and who owns what, and work out what is ours."""
+        """Register if needed, read all nodes and owners, and compute the queues of this node."""
         with self._condition:
             breaks = self._breaks
         if not self._entry.register(session, self._node_changed):
@@ -301,7 +301,7 @@ class ZooKeeperCoordinator:
         entries = {name: decode(node.data) for name, node in nodes.items()}
         owners = self._read_owners(session)
         if self._name not in nodes or not nodes[self._name].ours:
-            self._poke()  # gone again since it was registered
+            self._poke()  # its entry is gone since it was registered
             return
         names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
         there = taking_part(entries)
@@ -310,7 +310,7 @@ class ZooKeeperCoordinator:
         found = self._owned.tidy(session, owners, mine)
         with self._condition:
             if breaks != self._breaks or self._stopping:
-                return  # all this may be of a session that is over
+                return  # all this may belong to a session that has ended
             known = self._registered and self._current
             self._tell = self._tell or found or not known or mine != self._mine
             self._chosen = chosen

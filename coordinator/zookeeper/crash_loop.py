@@ -1,4 +1,4 @@
-"""A node whose process is killed again and again is left out for a while, as one that loses its sessions is."""
+"""A node whose process is killed again and again gets no queues for a while, like one that loses its sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOKS: Final = 10
 
 
 class Starts:
-    """Counts this start of a node in a znode that outlives it; a node that stops in order forgets its starts there."""
+    """Counts the starts of a node in a znode that outlives it. A node that stops in order removes its own."""
 
     def __init__(self, path: str, name: str, since: int, clock: Clock) -> None:
         self._path = path
@@ -31,18 +31,18 @@ class Starts:
         self._hold_until: int | None = None
 
     def hold_until(self, session: Session) -> int:
-        """Until when the node is left out, Unix ms; 0 if it is not, or not any more."""
+        """Until when the node gets no queues, Unix ms; 0 if it gets some."""
         if self._hold_until is None:
             self._hold_until = self._change(session, lambda data: count_start(data, self._name, self._since))
         return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def forget(self, session: Session) -> None:
-        """The node stops in order. If ZooKeeper is away, that counts as a kill."""
+        """Note that the node stops in order. If ZooKeeper is away, that counts as a kill."""
         with suppress(CoordinatorError):
             self._change(session, lambda data: (forget_starts(data, self._name, self._clock.now()), 0))
 
     def _change(self, session: Session, change: Callable[[bytes], tuple[bytes, int]]) -> int:
-        """Put what `change` makes of the data in their place, if no other node has changed them since they were read."""
+        """Replace the data by `change` of it, unless another node has changed it since it was read."""
         for _ in range(LOOKS):
             there = session.read([self._path]).get(self._path)
             data, answer = change(there.data if there is not None else b"")
@@ -52,14 +52,14 @@ class Starts:
 
 
 def count_start(data: bytes, name: str, since: int) -> tuple[bytes, int]:
-    """What to keep of all nodes' starts, with this one; and until when its node is left out (0: it is not)."""
+    """The starts of all nodes, with this one, and until when its node gets no queues (0: it gets some)."""
     starts = _decode(data, since)
     mine = sorted({*starts.get(name, ()), since})[-FLAPS - 1 :]
     return msgspec.json.encode(starts | {name: mine}), since + HOLD if len(mine) > FLAPS else 0
 
 
 def forget_starts(data: bytes, name: str, now: int) -> bytes:
-    """What to keep of all nodes' starts without those of this one."""
+    """The starts of all nodes without those of this one."""
     return msgspec.json.encode({other: kept for other, kept in _decode(data, now).items() if other != name})
 
 

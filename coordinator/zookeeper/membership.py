@@ -1,4 +1,4 @@
-"""What a node says of itself, and which nodes queues are given to."""
+"""The state that a node publishes, and which nodes get queues."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def decode(data: bytes) -> Entry:
 
 
 def taking_part(entries: Mapping[str, Entry]) -> frozenset[str]:
-    """The nodes that queues are given to: all that live, but for those that would do worse than others.
+    """The nodes that get queues: all that live, except those that would do worse than others.
 
     Left out: who lost Redis while another node reaches it, whose clock is behind while another's is right, and who comes
     and goes, until its hold has passed. None of these leaves nobody: if no node reaches Redis, or all are behind it, or
@@ -69,7 +69,7 @@ def taking_part(entries: Mapping[str, Entry]) -> frozenset[str]:
 
 
 def fault_of(entry: Entry) -> str:
-    """Why a node of this entry is left out, in words."""
+    """Why a node with this entry gets no queues, in words."""
     if entry.redis == "lost":
         return "this node does not reach Redis"
     if entry.clock == "lost":
@@ -78,7 +78,7 @@ def fault_of(entry: Entry) -> str:
 
 
 class Link:
-    """How well this node reaches Redis, or keeps its time, as it is told each round.
+    """How well this node reaches Redis or keeps its time, updated each round.
 
     Nothing changes hands for a short trouble; but that others have it too must be known before 5 s are over. Only what
     is told counts: a round that takes long proves nothing. What was lost is right again after `steady` ms of it.
@@ -92,7 +92,7 @@ class Link:
         self._good_since: int | None = None
 
     def tell(self, good: bool) -> None:
-        """What the node's last round found."""
+        """Note whether Redis answered, or the clock was right, in this round."""
         now = self._clock.monotonic()
         if good:
             self._bad_since = None
@@ -107,7 +107,7 @@ class Link:
 
 
 class Flaps:
-    """Counts the sessions that this node lost, and says until when it should be left out."""
+    """Counts the sessions that this node lost, and computes until when it should get no queues."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -117,11 +117,11 @@ class Flaps:
 
     @property
     def hold_until(self) -> int:
-        """Unix ms; 0 if it is not, or not any more, to be left out."""
+        """Until when the node gets no queues, Unix ms; 0 if it gets some."""
         return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def lost(self) -> None:
-        """A session was lost."""
+        """Count a lost session."""
         now = self._clock.monotonic()
         self._losses.append(now)
         if len(self._losses) == FLAPS and now - self._losses[0] <= SPAN:

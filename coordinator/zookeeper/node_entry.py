@@ -1,4 +1,4 @@
-"""This node's entry in ZooKeeper: that it is there, and what the others are to know of it."""
+"""The entry of this node in ZooKeeper: that it lives, and its state for the other nodes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class OwnEntry:
         self._waiting_since: int | None = None
 
     def tell(self, reachable: bool, behind: bool) -> bool:
-        """What the node's round found of Redis and of its clock; whether the others have yet to see it."""
+        """Note whether the node reaches Redis and how its clock is; True if the entry has to be written."""
         self._link.tell(reachable)
         self._time.tell(not behind)
         said = self._published
         return said is not None and (said.redis, said.clock) != (self._link.state, self._time.state)
 
     def lost(self) -> None:
-        """The session is over."""
+        """Note that the session has ended."""
         self._flaps.lost()
 
     def register(self, session: Session, changed: Callable[[Any], None]) -> bool:
-        """See that the entry is there and says what is so; False while another session has that name."""
+        """Create or update the entry; False while another session has the name."""
         hold_until = max(self._flaps.hold_until, self._starts.hold_until(session))
         entry = msgspec.structs.replace(
             self._entry, redis=self._link.state, clock=self._time.state, hold_until=hold_until
@@ -66,7 +66,7 @@ class OwnEntry:
         return True
 
     def _wait_for_the_name(self) -> None:
-        """A node that was killed and came back waits until ZooKeeper has given up its former session."""
+        """Log that this node waits: it was killed, and its former session has not expired yet."""
         now = self._clock.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
@@ -80,5 +80,5 @@ class OwnEntry:
             )
 
     def stopped(self, session: Session) -> None:
-        """The node leaves in order: that it was started often counts no more."""
+        """Note that the node leaves in order: its earlier starts count no more."""
         self._starts.forget(session)

@@ -1,4 +1,4 @@
-"""Who owns what as it stands in ZooKeeper, for somebody who takes no part: nothing is written there."""
+"""An overview of nodes and owners for a reader that takes no part: it writes nothing to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTLE: Final = 100
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A live node: what its entry says, and the queues that it owns."""
+    """A live node: its entry, and the queues that it owns."""
 
     name: str
     entry: Entry
@@ -30,7 +30,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All live nodes by name, and the queues that nobody owns; None where it is not known which queues there are."""
+    """All live nodes by name, and the queues without an owner; None if the list of all queues is not known."""
 
     members: tuple[Member, ...]
     unowned: tuple[int, ...] | None
@@ -63,7 +63,7 @@ class Overviews:
         self._poked = False
 
     def look(self) -> Overview:
-        """How things stand now; raises CoordinatorError when ZooKeeper is away."""
+        """Read an overview; raises CoordinatorError when ZooKeeper is away."""
         queues = self._queues()
         with self._condition:
             self._poked = False
@@ -74,7 +74,7 @@ class Overviews:
             raise
 
     def wait(self, ms: float) -> None:
-        """Until something may have changed, or this time is over."""
+        """Wait until something may have changed, or this time is over."""
         with self._condition:
             if not self._poked:
                 self._clock.wait(self._condition, ms)
@@ -82,7 +82,7 @@ class Overviews:
                 self._clock.wait(self._condition, SETTLE)
 
     def close(self) -> None:
-        """End the session; the next look begins another one."""
+        """End the session; the next read begins another one."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -102,7 +102,7 @@ class Overviews:
         entries = session.below(self._nodes, self._changed, self._changed)
         owned: dict[str, set[int]] = {name: set() for name in entries}
         for number, node in session.below(self._owners, self._changed).items():
-            with suppress(ValueError):  # somebody else's
+            with suppress(ValueError):  # a znode that delayq did not write
                 owned.setdefault(node.data.decode(errors="replace"), set()).add(int(number))
         said = {name: decode(node.data) for name, node in entries.items()}
         members = tuple(

@@ -1,4 +1,4 @@
-"""The owner znodes of one node: claiming them, letting them go, and the epochs that come from them."""
+"""The owner znodes of one node: their claims and releases, and the epochs that come from them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ class OwnerZnodes:
         self._era: int | None = None
         self._drawn = draw_owner()  # a ZooKeeper that lost its data may give an old number to another node
         self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
-        self._lock = threading.Lock()  # what follows; never held over a call
+        self._lock = threading.Lock()  # of the fields below; never held during a call
         self._held: set[int] = set()
-        self._epochs: dict[int, str] = {}  # under which this node owned each queue last
+        self._epochs: dict[int, str] = {}  # the last epoch of this node, by queue
         self._stale: set[int] = set()
         self._fenced: set[int] = set()
-        self._holds: dict[int, tuple[int, int]] = {}  # until when, and for how long
+        self._holds: dict[
+            int, tuple[int, int]
+        ] = {}  # by queue: until when it is held back (monotonic ms), and for how long
         self._said = False
 
     def path(self, queue: int) -> str:
@@ -58,14 +60,14 @@ class OwnerZnodes:
         return f"{self._folder}/{queue}"
 
     def assignable(self, queues: Iterable[int]) -> frozenset[int]:
-        """These queues without those that wait for their release, or for the end of a hold."""
+        """These queues, without those that wait for their release or for the end of a hold."""
         now = self._clock.monotonic()
         with self._lock:
             held_off = {queue for queue, (until, _) in self._holds.items() if until > now}
             return frozenset(queues) - self._stale - held_off
 
     def kept(self, queues: Iterable[int]) -> frozenset[int]:
-        """Those of these queues that nobody has claimed since this node did, as far as it knows."""
+        """Those of these queues that no other node has claimed since this node did, as far as it knows."""
         with self._lock:
             return frozenset(queues) & (self._epochs.keys() - self._stale - self._fenced)
 
@@ -95,7 +97,7 @@ class OwnerZnodes:
             return Claim(queue, epoch, claimed.parked)
 
     def claim(self, session: Session, queue: int, gone: Watch) -> Claim | None:
-        """Own a queue; None while another does (`gone` is called when it lets go), or if Redis refuses our epochs."""
+        """Claim a queue; None while another node owns it (`gone` is called at its end), or if Redis refuses our epochs."""
         with self._turn:
             if not self.assignable([queue]):
                 return None
@@ -115,10 +117,10 @@ class OwnerZnodes:
                 if anew:
                     self._refused(session, queue)
                     return None
-                anew = True  # another era, or somebody got a higher number: a new znode has a higher one, once
+                anew = True  # another era, or a higher number exists: a new znode has a higher one, once
 
     def fenced(self, queue: int) -> None:
-        """Somebody has a newer epoch: if the znode is ours still, the next claim makes it anew."""
+        """Note that a newer epoch exists: if the znode is still ours, the next claim creates it anew."""
         with self._lock:
             self._fenced.add(queue)
 
@@ -140,7 +142,7 @@ class OwnerZnodes:
         return news
 
     def lost(self) -> None:
-        """The session is over, and all owner znodes with it."""
+        """Note that the session has ended, and all its owner znodes with it."""
         with self._lock:
             self._stale |= self._held
 
@@ -168,7 +170,7 @@ class OwnerZnodes:
         return found
 
     def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Znode | None:
-        """Our owner znode, made if there is none. One that was made although its reply was lost is found here too."""
+        """Our owner znode, created if there is none. One whose reply was lost is found here, too."""
         path = self.path(queue)
         if anew:
             self._disown(session, queue)

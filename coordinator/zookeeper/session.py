@@ -1,4 +1,4 @@
-"""One client of ZooKeeper with its session: few calls, each of them bounded, with errors of our own."""
+"""A client of ZooKeeper with one session: a few calls, each with a timeout, that raise delayq's errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _kazoo_log.addHandler(logging.NullHandler())
 
 
 class Znode(msgspec.Struct, frozen=True):
-    """A znode: what is in it, the transaction that made it, whether it is this very session's, how often it was written."""
+    """A znode: its data, the transaction that created it, whether it belongs to this session, and how often it was written."""
 
     data: bytes
     czxid: int
@@ -52,7 +52,7 @@ _TURNED_AWAY = (AuthFailedError, SASLException, SessionClosedRequireSaslError)
 
 
 class _Listener(logging.Handler):
-    """Hears in kazoo's log that the user was refused."""
+    """Notices in kazoo's log that the user was refused."""
 
     turned_away = False
 
@@ -63,7 +63,7 @@ class _Listener(logging.Handler):
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, and connections that speak TLS as `access` says.
+    """kazoo's threads, and connections with the TLS of `access`.
 
     kazoo's own TLS believes the system's authorities beside the one that it is given, and tells nobody why it failed.
     """
@@ -89,7 +89,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         try:
             context = self._access.context()
             secured = sock if context is None else context.wrap_socket(sock, server_hostname=hostname)
-        except ConfigError as error:  # a file that was there at the start
+        except ConfigError as error:  # a file that was readable at the start
             sock.close()
             self.refusal = str(error)
             raise OSError(self.refusal) from None
@@ -108,7 +108,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
 
 class Session:
-    """Connects and connects again until it is closed; a session that expired is followed by a new one.
+    """Connects, and reconnects until it is closed. A new session follows one that expired.
 
     `told` gets kazoo's states in kazoo's connection thread, which it must not block: 'CONNECTED', 'SUSPENDED' (the
     session may live on), 'LOST' (it is over; said by a server, or by the end of that thread). After a call that
@@ -164,7 +164,7 @@ class Session:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def create(self, path: str, data: bytes) -> Znode | None:
-        """Make an ephemeral znode, and those above it; None if there is one already."""
+        """Create an ephemeral znode and its parents; None if it exists."""
         try:
             asked = self._kazoo().create_async(path, data, ephemeral=True, makepath=True, include_data=True)
             _, stat = self._do(asked, NodeExistsError)
@@ -173,12 +173,12 @@ class Session:
         return Znode(data, stat.czxid, True, stat.version)
 
     def look(self, path: str, watch: Watch | None = None) -> Znode | None:
-        """The znode, without what is in it; None if there is none. `watch` is called once, when that changes."""
+        """The znode without its data; None if there is none. `watch` is called once, when that changes."""
         stat = self._do(self._kazoo().exists_async(path, watch=watch))
         return None if stat is None else self._node(b"", stat)
 
     def read(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Znode]:
-        """The znodes that there are among these, asked for all at once."""
+        """The znodes among these that exist, read at the same time."""
         asked = [(path, self._kazoo().get_async(path, watch=watch)) for path in paths]
         found = {}
         for path, reply in asked:
@@ -188,24 +188,24 @@ class Session:
         return found
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The names below a znode; none if it is not there."""
+        """The names below a znode; none if it does not exist."""
         try:
             return sorted(self._do(self._kazoo().get_children_async(path, watch=watch), NoNodeError))
         except NoNodeError:
             return []
 
     def below(self, path: str, names: Watch, each: Watch | None = None) -> dict[str, Znode]:
-        """The znodes below one, by name. `names` is called when some come or go, `each` when what is in them changes."""
+        """The znodes below one, by name. `names` is called when the names change, `each` when the data of one changes."""
         paths = {f"{path}/{name}": name for name in self.children(path, names)}
         return {paths[found]: node for found, node in self.read(paths, each).items()}
 
     def write(self, path: str, data: bytes) -> None:
-        """Put data into a znode, if it is there."""
+        """Write data into a znode, if it exists."""
         with suppress(NoNodeError):
             self._do(self._kazoo().set_async(path, data), NoNodeError)
 
     def keep(self, path: str, data: bytes, before: Znode | None) -> bool:
-        """Put data into a znode that outlives this session; False if it is not any more what was read `before`."""
+        """Write data into a znode that outlives this session; False if it has changed since it was read as `before`."""
         try:
             if before is None:
                 self._do(self._kazoo().create_async(path, data, makepath=True), NodeExistsError)
@@ -216,7 +216,7 @@ class Session:
         return True
 
     def delete(self, path: str) -> None:
-        """Remove a znode, if it is there."""
+        """Remove a znode, if it exists."""
         with suppress(NoNodeError):
             self._do(self._kazoo().delete_async(path), NoNodeError)
 
@@ -225,13 +225,13 @@ class Session:
         return Znode(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0], stat.version)
 
     def _kazoo(self) -> KazooClient:
-        """The client. Without a connection it would keep a call until it has one, and the caller waiting."""
+        """The client, if it is connected. Else it would keep a call until it is, and the caller waiting."""
         if not self._client.connected:
             raise self._refusal() or CoordinatorError(f"ZooKeeper is away ({self._hosts}): no connection")
         return self._client
 
     def _do(self, reply: Any, *answers: type[KazooException]) -> Any:
-        """Wait for a reply; `answers` are the errors that say how things stand, any other means 'away'."""
+        """Wait for a reply; `answers` are the errors that are answers, any other error means 'away'."""
         try:
             return reply.get(timeout=self._seconds)
         except answers:
@@ -253,7 +253,7 @@ class Session:
         return f"the user {self._access.user}" if self._access.user else "a client without a user"
 
     def _refusal(self) -> CoordinatorRefused | None:
-        """Why there is no connection, if it is because one of the two does not want the other."""
+        """Why there is no connection, if ZooKeeper refuses the client or the client does not trust it."""
         if self._handler.refusal:
             return CoordinatorRefused(self._handler.refusal)
         return self._turn_away() if self._listener.turned_away else None

@@ -59,13 +59,13 @@ __all__ = ["Node"]
 
 ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
-GLANCE_EVERY = 1_000  # so that what was set by somebody who died then counts within 2 s
-REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
+GLANCE_EVERY = 1_000  # so that policies count within 2 s, also if the client that set them has died
+REFUSALS = 2  # of the coordinator in a row: a server that is just ending looks like one refusal
 log = structlog.get_logger()
 
 
 def _check_unused(settings: Settings) -> None:
-    """Raise ConfigError for settings that would do nothing, or be found wrong only when they are used."""
+    """Raise ConfigError for settings that would have no effect, or whose mistakes would be found only later."""
     own = (
         "zookeeper_user",
         "zookeeper_password",
@@ -92,7 +92,7 @@ def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
 
 
 class Node:
-    """Runs until `stop`: `run` blocks and returns when everything has been let go.
+    """Runs until `stop`: `run` blocks, and returns when all queues were given back.
 
     `lateness` is where an observer counts how late messages were, and `failures` returns how many errors of pull jobs
     it has counted. Both are for the node's line.
@@ -118,7 +118,7 @@ class Node:
         if settings.zookeeper:
             from coordinator.zookeeper.access import access_of
 
-            access_of(settings)  # what is wrong with it is told before Redis is waited for
+            access_of(settings)  # reports mistakes before it waits for Redis
         _check_unused(settings)
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
@@ -163,7 +163,7 @@ class Node:
         self._look = False
 
     def stop(self) -> None:
-        """Ask `run` to let go of everything and return; safe from any thread."""
+        """Ask `run` to give everything back and return; from any thread."""
         self._stopping = True
         self._look_now()
 
@@ -175,10 +175,10 @@ class Node:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Own queues until stopped. Raises what only people can mend: ConfigError, LayoutMismatch, CoordinatorRefused."""
+        """Own queues until stopped. Raises ConfigError, LayoutMismatch or CoordinatorRefused, which only people can repair."""
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
-        if any(route.name not in local for route in self.routes.table):  # else nothing is held here while it is sent
+        if any(route.name not in local for route in self.routes.table):  # else no message is in memory while it is sent
             self._pulse = StallDetector(self._clock, self.settings.session_timeout // 3)
         for route in self.routes.table:
             if route.name not in local:
@@ -189,7 +189,7 @@ class Node:
                     threads=self.settings.forwarders,
                     timeout=self.settings.send_timeout,
                     observer=self._observer,
-                    on_circuit=self._look_now,  # so that the node's line says so at once
+                    on_circuit=self._look_now,  # so that the node's line is published at once
                     pulse=self._pulse,
                     spans=self._spans,
                 )
@@ -197,7 +197,7 @@ class Node:
         try:
             meta = self._agree()
         finally:
-            if meta is None:  # refused, or stopped before
+            if meta is None:  # Redis was refused, or the node was stopped
                 self._close_targets(list(self._forwarders.values()))
         if meta is None:
             return
@@ -260,12 +260,12 @@ class Node:
         ]
 
     def _counted(self, failures: Callable[[], int]) -> Lately:
-        """What it has counted since it began."""
+        """The counters since the node began."""
         return Lately(failures(), self.history.went_back, self.ownership.claims if self.ownership is not None else 0)
 
     @property
     def _lags(self) -> bool:
-        """Whether a pull job acts on other policies than were read last: once it does not, the line says so."""
+        """Whether a pull job acts on older policies than the node has read. Then the next round comes soon."""
         return any(job.version != self.book.current.version for job in self.jobs.values())
 
     def _look_now(self) -> None:
@@ -280,7 +280,7 @@ class Node:
             self._look = False
 
     def _join(self, coordinator: Coordinator) -> bool:
-        """Take part as soon as the coordinator is there; False if stopped before. Raises CoordinatorRefused."""
+        """Join as soon as the coordinator answers; False if stopped before. Raises CoordinatorRefused."""
         said = ""
         refusals = 0
         while not self._stopping:
@@ -299,7 +299,7 @@ class Node:
         return False
 
     def _agree(self) -> Meta | None:
-        """Wait for Redis, agree on the layout, and refuse what would lose messages; None if stopped before."""
+        """Wait for Redis, agree on the layout, and refuse a Redis that would lose messages; None if stopped before."""
         wanted = self.settings.queues
         said = ""
         while not self._stopping:
@@ -388,11 +388,11 @@ class Node:
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
         # 3. Give each queue back as soon as its job has ended, so that its successor can start.
         ownership.let_go(self._give_up_hung)
-        # 4. Close the targets: nothing sends any more (what hangs is left behind with the process). What they still sent
-        #    is told Redis by the pullers, which end then.
+        # 4. Close the targets: no thread sends any more, except threads that hang, which end with the process. The pullers
+        #    settle the last sends, and end.
         self._close_targets(list(self._forwarders.values()))
         self._pullers.stop()
-        # 5. Leave the coordinator, stop listening, take the node's line away.
+        # 5. Leave the coordinator, stop listening, remove the node's line.
         coordinator.stop()
         listener.stop()
         try:

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Ownership:
-    """Everything here is called by the node's thread. `drain` is how long (ms) a job that leaves may finish sends."""
+    """Belongs to the node's thread. A job that ends may finish its sends for `drain` ms."""
 
     def __init__(
         self,
@@ -43,27 +43,27 @@ class Ownership:
         self._start_job = start
         self._clock = clock
         self._drain = drain
-        self._ending: dict[int, int] = {}  # queue → monotonic ms at which it is given up, finished or not
-        self._releases: list[tuple[int, PullJob]] = []  # ended, but not yet given back
-        self._left: list[PullJob] = []  # given up while it still ran; the epoch fences it off
-        self._failed: dict[int, int] = {}  # queues whose claim failed last time: in which order they did
+        self._ending: dict[int, int] = {}  # queue → monotonic ms after which its job is abandoned
+        self._releases: list[tuple[int, PullJob]] = []  # their jobs have ended, and the coordinator does not know yet
+        self._left: list[PullJob] = []  # abandoned while they still ran; their epochs are fenced
+        self._failed: dict[int, int] = {}  # queues whose last claim failed, in order
         self._failures = 0
 
     @property
     def running(self) -> Sequence[PullJob]:
-        """The pull jobs, with those that were given up while something of theirs was being sent."""
+        """The pull jobs, and those abandoned while they still sent messages."""
         return [*self.jobs.values(), *(job for _, job in self._releases), *self._left]
 
     @property
     def ending(self) -> bool:
-        """Whether a queue is on its way out, so that it is worth looking again soon."""
+        """Whether a queue is being given back, so that the next round should come soon."""
         return bool(self._ending or self._releases)
 
     def adjust(self, *, reachable: bool) -> None:
         """Start and end pull jobs as the coordinator says; raises CoordinatorError.
 
-        While Redis is out of reach, a queue that is to go goes at once: what its job has confirmed it acks later,
-        under its old epoch.
+        While Redis is out of reach, a queue that is to be given back is given back at once. Its job acks the delivered messages
+        later, under the old epoch.
         """
         going: dict[str, list[int]] = {}  # by the reason
         assigned = self._coordinator.assigned()
@@ -83,10 +83,10 @@ class Ownership:
             if not job.alive or stuck or given_up:
                 self._end(queue, job, handed_over=queue not in assigned)
         for reason, queues in going.items():
-            _tell(queues, reason)
+            _log_end(queues, reason)
         self._left = [job for job in self._left if job.alive]
         self._give_back()
-        # What was assigned above may not be any more: a queue that was fenced is left to its new owner for a while.
+        # Asked again: a queue that was fenced meanwhile is left to its new owner for a while.
         self._start(self._coordinator.assigned())
 
     def _end(self, queue: int, job: PullJob, *, handed_over: bool) -> None:
@@ -110,7 +110,7 @@ class Ownership:
     def _start(self, assigned: frozenset[int]) -> None:
         started: dict[str, list[int]] = {}  # by epoch
         try:
-            # Those whose claim failed come last: a queue whose part of Redis is away keeps no other one waiting.
+            # Queues whose last claim failed come last: one whose primary is away delays no other.
             for queue in sorted(assigned - self.jobs.keys(), key=lambda queue: (self._failed.get(queue, 0), queue)):
                 try:
                     claim = self._coordinator.claim(queue)
@@ -118,7 +118,7 @@ class Ownership:
                     self._failures += 1
                     self._failed[queue] = self._failures
                     log.warning("redis_trouble", queue=queue, error=str(error))
-                    break  # a Redis that is away costs a round one time-out, not one for each queue
+                    break  # else a Redis that is away would cost a timeout for each queue
                 self._failed.pop(queue, None)
                 if claim is None:
                     continue
@@ -129,20 +129,20 @@ class Ownership:
                 self.claims += 1
                 started.setdefault(claim.epoch, []).append(queue)
         finally:
-            if started:  # one line, however many; also when the next claim failed
+            if started:  # one log line for all, also if the next claim failed
                 epochs = {epoch: ranges(queues) for epoch, queues in started.items()}
                 log.info("owner", queues=ranges(sorted(chain(*started.values()))), epochs=epochs)
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def let_go(self, meanwhile: Callable[[], None]) -> None:
-        """Stop all jobs and give every queue back as soon as its job has ended, at the latest after `drain` ms.
+        """Stop all jobs, and give each queue back as soon as its job has ended, or after `drain` ms.
 
-        Jobs that did not end stay in `jobs`. Calls `meanwhile` again and again.
+        Jobs that did not end stay in `jobs`. `meanwhile` is called while it waits.
         """
         end = self._clock.monotonic() + self._drain
-        _tell(sorted(self.jobs.keys() - self._ending.keys()), "this node stops")
-        # All at once, so that none waits for another's sends.
+        _log_end(sorted(self.jobs.keys() - self._ending.keys()), "this node stops")
+        # Stop all of them first, so that no job waits for another's sends.
         for job in self.jobs.values():
             job.stop()
         running = dict(self.jobs)
@@ -158,10 +158,10 @@ class Ownership:
     def _release_for_good(self, queue: int, job: PullJob) -> None:
         try:
             self._coordinator.release(queue, job.epoch)
-        except DelayqError as error:  # leaving the coordinator gives it back too
+        except DelayqError as error:  # leaving the coordinator gives the queue back, too
             log.warning("release_failed", queue=queue, error=str(error))
 
 
-def _tell(queues: Sequence[int], reason: str) -> None:
+def _log_end(queues: Sequence[int], reason: str) -> None:
     if queues:
         log.info("let_go", queues=ranges(queues), reason=reason)

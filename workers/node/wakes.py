@@ -1,6 +1,6 @@
-"""Hears the wakes that schedule, reschedule and redrive publish, and passes them to the pull jobs.
+"""The wakes: messages that schedule, reschedule and redrive publish when a queue has an earlier head, passed to the pull jobs.
 
-A lost wake costs at most a second: the jobs' waits are bounded.
+A lost wake costs at most a second, because each job pulls at least once a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class WakeListener:
-    """One thread, one subscription for all queues. `wake(queue, due)` is called for each; due None: look again."""
+    """One thread with one subscription for all queues. It calls `wake(queue, due)` for each wake, and with None after a gap."""
 
     def __init__(self, store: Store, queues: Iterable[int], wake: Callable[[int, int | None], None]) -> None:
         self._wakes = Wakes(store.connect)
@@ -34,7 +34,7 @@ class WakeListener:
         self._thread: threading.Thread | None = None
 
     def listen(self, queues: Iterable[int]) -> None:
-        """Listen to these queues from now on, within a second; any thread may say so."""
+        """Subscribe to these queues within a second; from any thread."""
         self._channels = {queue_keys(queue).wake: queue for queue in queues}
 
     def start(self) -> None:
@@ -44,20 +44,20 @@ class WakeListener:
             self._thread.start()
 
     def run(self) -> None:
-        """Listen until stopped, whatever goes wrong."""
+        """Receive until stopped. Survives every exception."""
         told = ""
         while not self._stopped.is_set():
             try:
                 channels = self._channels
                 self._wakes.connect(list(channels))
                 for queue in channels.values():
-                    self._wake(queue, None)  # what was published meanwhile is lost: look
+                    self._wake(queue, None)  # wakes that were published meanwhile are lost
                 while channels is self._channels and not self._stopped.is_set():
                     if (message := self._wakes.receive(RECEIVE)) is not None:
                         told = ""
                         self._pass(*message)
             except StoreError as error:
-                if str(error) != told:  # a subscription that is refused is tried five times a second
+                if str(error) != told:  # logged once: a refused subscription is tried five times a second
                     told = str(error)
                     log.warning("wakes_lost", error=told)
                 self._stopped.wait(PAUSE)

@@ -13,13 +13,13 @@ class Backoff(msgspec.Struct, frozen=True):
     """Back-off in ms: `base` after the first failure, doubling, at most `cap`.
 
     The jitter spreads each delay over its upper half ('equal jitter': M. Brooker, Exponential Backoff And Jitter,
-    2015), so that what failed together does not come back together, and nothing comes back at once.
+    2015), so that messages that failed together are not retried together, and none is retried at once.
     """
 
     base: int = 1_000
     cap: int = 600_000
 
     def delay(self, failed: int) -> int:
-        """ms to wait after so many failed attempts (at least 1)."""
+        """ms to wait after this number of failed attempts (at least 1)."""
         full: int = min(self.cap, self.base * 2 ** min(failed - 1, 40))
         return max(1, full // 2 + random.randint(0, full - full // 2))

@@ -1,4 +1,4 @@
-"""What is told to the metrics."""
+"""The events of a worker that its metrics count."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Observer"]
 
 
 class Observer(Protocol):
-    """Is told what happens; must not block or raise."""
+    """Counts events. Its methods must not block or raise."""
 
     def pulled(self, pulled: Pulled) -> None:
-        """Messages were taken, or appended to streams in the same Redis."""
+        """A pull returned messages, or appended them to streams in the same Redis."""
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:
-        """A send ended after so many ms."""
+        """A send ended after `took` ms."""
 
     def circuit(self, route: str, open: bool) -> None:
         """A circuit opened or closed."""
 
     def failed(self) -> None:
-        """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
+        """A pull job met an unexpected error, or Redis refused a command of it."""
 
     def acked(self, messages: Sequence[InFlightMessage], now: int) -> None:
-        """Forwarded messages left the queue."""
+        """Delivered messages were removed from the queue."""

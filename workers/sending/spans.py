@@ -24,18 +24,18 @@ log = structlog.get_logger()
 
 
 class Spans:
-    """Safe for threads; raises nothing. Made only where traces are wanted; a message without one costs a look."""
+    """Safe for threads; raises nothing. Exists only if traces are exported. A message without a trace costs one lookup."""
 
     def __init__(self, provider: TracerProvider, clock: Clock) -> None:
         self._tracer = tracer_of(provider)
         self._clock = clock
 
     def sent(self, route: str, batch: Iterable[InFlightMessage], results: Sequence[Result], took: int) -> None:
-        """A send of these messages ended after so many ms; one result stands for all, or each has its own."""
+        """A send of these messages ended after `took` ms, with one result for all or one for each."""
         now = self._clock.now()
         try:
             self._sent(route, batch, results, now - took, now)
-        except Exception:  # the messages have been sent, whatever is said of them
+        except Exception:  # the messages have been sent all the same
             log.exception("spans_failed")
 
     def _sent(
@@ -50,7 +50,7 @@ class Spans:
             self._record(*span, more, began, ended, None if result.outcome == "ok" else result)
 
     def appended(self, traces: Iterable[Traced], now: int) -> None:
-        """These were appended to streams in the same Redis, by a script that ended now."""
+        """A script that has ended now appended these to streams in the same Redis."""
         try:
             for one in traces:
                 self._record(one.id, one.topic, one.attempt, one.traceparent, {}, now, now, None)

@@ -33,7 +33,7 @@ _FIRST_LINE: Final = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]\r\n")
 
 
 def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> HealthPort:
-    """Answer until the process ends, or the port is closed; raises ConfigError if it cannot listen."""
+    """Serve until the process ends or the port is closed; raises ConfigError if it cannot listen."""
     return HealthPort(listen(host, port, "DELAYQ_WORKER_PORT"), node, registry)
 
 

@@ -51,15 +51,15 @@ class Metrics:
         )
 
     def pulled(self, pulled: Pulled) -> None:
-        """Messages were taken, or appended to streams by the pull itself."""
+        """A pull returned messages, or appended them to streams itself."""
         if pulled.appended:
             self._appended.inc(pulled.appended)
-            if pulled.last is not None:  # the dues of the others are not told
+            if pulled.last is not None:  # the due times of the others are not known
                 with self._lock:
                     self.lateness.add(max(0, pulled.now - pulled.last[0]) / 1000, pulled.appended)
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:
-        """A send ended after so many ms."""
+        """A send ended after `took` ms."""
         first = results[0].outcome if results else "ok"
         if all(result.outcome == first for result in results):
             self._sent.labels(route, first).inc(len(results))
@@ -73,31 +73,31 @@ class Metrics:
         self._open.labels(route).set(1 if open else 0)
 
     def failed(self) -> None:
-        """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
+        """A pull job met an unexpected error, or Redis refused a command of it."""
         self._failed.inc()
         with self._lock:
             self.failures += 1
 
     def acked(self, messages: Sequence[InFlightMessage], now: int) -> None:
-        """Forwarded messages left the queue."""
+        """Delivered messages were removed from the queue."""
         self._acked.inc(len(messages))
         with self._lock:
             for message in messages:
                 self.lateness.add(max(0, now - message.record.asked) / 1000)
 
     def watch(self, node: Node) -> None:
-        """Ask the node for what is looked at, not counted."""
+        """Read gauges from the node whenever they are scraped."""
         self.registry.register(_Collected(partial(_of_node, node)))
 
 
 class _Collected(Collector):
-    """What a function finds, each time that the registry asks."""
+    """Calls a function each time that the registry collects."""
 
     def __init__(self, find: Callable[[], Iterable[Metric]]) -> None:
         self._find = find
 
     def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
+        """The metrics that the function finds now."""
         return self._find()
 
 
@@ -132,7 +132,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
 
 
 def _of_policies(node: Node) -> Iterator[Metric]:
-    """What is paused and limited, and what that holds."""
+    """Pauses and limits, and the messages that they hold."""
     policies, held = node.book.current, dict(node.watch.held) if node.watch is not None else {}
     acted_on = min((job.version for job in node.jobs.values()), default=policies.version)
     yield _gauge("delayq_held", "Messages that a pause or a limit holds, in all queues", sum(held.values()))
@@ -147,7 +147,7 @@ def _of_policies(node: Node) -> Iterator[Metric]:
 
 
 def _of_backlogs(node: Node) -> Iterator[Metric]:
-    """What consumers of streams in this Redis have yet to do: of each route the fullest, as the watch saw it last."""
+    """The backlog of consumers of streams in this Redis: of each route the largest, at the last look."""
     text = "Entries that the slowest consumers of a stream have yet to read or to acknowledge"
     found = GaugeMetricFamily("delayq_stream_backlog", text, labels=["route"])
     if node.watch is not None:
@@ -157,7 +157,7 @@ def _of_backlogs(node: Node) -> Iterator[Metric]:
 
 
 def _of_queues(node: Node) -> Iterator[Metric]:
-    """What the watch saw last in Redis, every 30 s: of all queues together, and by queue of those that this node owns."""
+    """The figures of all queues together at the last look, and by queue of those that this node owns."""
     watch, ownership = node.watch, node.ownership
     stats = watch.stats if watch is not None else ()
     yield _gauge("delayq_all_queues", "Queues that there are, of all layouts", len(watch.queues) if watch else 0)

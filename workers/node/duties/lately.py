@@ -1,4 +1,4 @@
-"""What a node counted in the last 15 minutes, for its line: Prometheus has alerts for it, and so have the findings."""
+"""The node's counts of the last 15 minutes, for its line: alerts of Prometheus and findings are made of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STEP: Final = 60_000  # ms
 
 
 class LatelyCounts:
-    """Compares counters with what they were 15 minutes ago, so counting costs nothing. Belongs to the node's thread.
+    """Compares counters with their values 15 minutes ago, so counting costs nothing. Belongs to the node's thread.
 
-    `counted` returns the counters since the node began. They never go back.
+    `counted` returns the counters since the node began. They never decrease.
     """
 
     def __init__(self, counted: Callable[[], Lately], clock: Clock) -> None:
@@ -29,7 +29,7 @@ class LatelyCounts:
         self._step_at = clock.monotonic() + STEP
 
     def tick(self) -> None:
-        """Remember the counters, if a minute is over."""
+        """Keep the values of the counters, once a minute."""
         now = self._clock.monotonic()
         if now < self._step_at:
             return
@@ -38,6 +38,6 @@ class LatelyCounts:
         self._before.extend([self._counted()] * min(steps, LATELY // STEP + 1))
 
     def sum(self) -> Lately:
-        """What was counted in the last 15 minutes, or since the node began."""
+        """The counts of the last 15 minutes, or since the node began."""
         old, new = msgspec.structs.astuple(self._before[0]), msgspec.structs.astuple(self._counted())
         return Lately(*(after - before for before, after in zip(old, new, strict=True)))

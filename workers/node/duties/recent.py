@@ -1,4 +1,4 @@
-"""How much went out lately, and how late: what a node's line tells of the last ten minutes."""
+"""How many messages were delivered in the last ten minutes, and how late, for the node's line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RecentCounts"]
 
 
 class RecentCounts:
-    """Looks at a histogram that others fill, so counting costs nothing. Belongs to the node's thread."""
+    """Reads a histogram that others fill, so counting costs nothing. Belongs to the node's thread."""
 
     def __init__(self, lateness: Histogram) -> None:
         self._lateness = lateness
@@ -20,14 +20,14 @@ class RecentCounts:
         self._slot: int | None = None  # the one that is being filled
 
     def tick(self, now: int) -> None:
-        """It is now so late, by the clock of Redis."""
+        """Close the slots that are over at `now`, by the clock of Redis."""
         slot = now // RECENT_STEP
         if self._slot is not None and slot > self._slot:
             counts = list(self._lateness.counts)
             self._slots.append(_without_end([new - old for new, old in zip(counts, self._seen, strict=True)]))
             self._slots.extend([()] * min(slot - self._slot - 1, RECENT_SLOTS))
             self._seen = counts
-        elif self._slot is not None and slot < self._slot:  # the clock went back: what was told has no place any more
+        elif self._slot is not None and slot < self._slot:  # the clock went back: the slots have no place any more
             self._slots.clear()
         self._slot = slot
 
