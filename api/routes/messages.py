@@ -226,7 +226,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
 
     One that waits becomes due, one that is tried again later is tried now, one that is parked goes past its target's
     open circuit, and one that is due stays so. 409 when it may be on its way, or has ended, is a dead letter, or is held:
-    then `force` delivers it in spite of pauses and limits, but not before those of its ordering key.
+    then `force` delivers it in spite of pauses and limits, also before those of its ordering key that are held.
     """
     id = check_id(request.path_params["id"])
     given = decode(_deliver, await request.json_text(service.settings.request_limit))

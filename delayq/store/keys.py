@@ -56,8 +56,8 @@ class ParkedSet:
     """The names of a queue's parked sets. Only this class knows how they are spelled.
 
     A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds: of a route whose target
-    takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an ordering key and a
-    route, with more messages than fit into the owner's memory; and the one of all topics that have no route.
+    takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an ordering key of a
+    topic, with more messages than fit into the owner's memory; and the one of all topics that have no route.
     """
 
     #: Messages whose topic has no route. No route can have this name.
@@ -74,9 +74,9 @@ class ParkedSet:
         return f"h:{topic}"
 
     @staticmethod
-    def of_lane(route: str, ordering_key: str) -> str:
-        """The set of a lane. A route's name has no '/', so no two lanes share a name."""
-        return f"k:{route}/{ordering_key}"
+    def of_lane(topic: str, ordering_key: str) -> str:
+        """The set of a lane. A topic has no '/', so no two lanes share a name."""
+        return f"k:/{topic}/{ordering_key}"
 
     @staticmethod
     def is_of_route(name: str) -> bool:
@@ -91,19 +91,26 @@ class ParkedSet:
     @staticmethod
     def is_of_lane(name: str) -> bool:
         """Whether it is the set of a lane."""
-        return name.startswith("k:")
+        return name.startswith("k:/")
+
+    @staticmethod
+    def is_of_former_lane(name: str) -> bool:
+        """Whether it is the set of an ordering key of a route: versions that ordered messages across topics made such lanes."""
+        return name.startswith("k:") and not name.startswith("k:/")
 
     @classmethod
     def route(cls, name: str) -> str | None:
-        """The route of a route's set or of a lane; None for other sets."""
-        if name == cls.NO_ROUTE or name.startswith("h:"):
-            return None
-        return name[2:].partition("/")[0] if name.startswith("k:") else name[2:]
+        """The route of a route's set or of a former lane; None for other sets."""
+        if cls.is_of_former_lane(name):
+            return name[2:].partition("/")[0]
+        return name[2:] if cls.is_of_route(name) and name != cls.NO_ROUTE else None
 
-    @staticmethod
-    def topic(name: str) -> str | None:
-        """The topic whose messages the set holds; None for other sets."""
-        return name[2:] if name.startswith("h:") else None
+    @classmethod
+    def topic(cls, name: str) -> str | None:
+        """The topic of all messages in the set; None if it holds messages of several topics."""
+        if cls.is_of_lane(name):
+            return name[3:].partition("/")[0]
+        return name[2:] if cls.is_of_topic(name) else None
 
 
 class QueueKeys:

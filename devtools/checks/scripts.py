@@ -79,7 +79,7 @@ def _keys() -> list[str]:
     parked = [
         ParkedSet.of_route("<route>"),
         ParkedSet.of_topic("<topic>"),
-        ParkedSet.of_lane("<route>", "<ordering key>"),
+        ParkedSet.of_lane("<topic>", "<ordering key>"),
     ]
     names += [*map(keys.parked, parked), keys.stream("<topic>"), META, NODES]
     return [*names, rate_key("<name>"), slots_key("<name>"), AUDIT, report_key("<name>")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.store import commands
-from delayq.store.commands import Command, Found, Known, Retention
+from delayq.store.commands import Found, Known, Retention
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, taken
 
 
@@ -201,19 +201,3 @@ def test_a_page_tells_states_is_bounded_in_bytes_and_passes_over_tickets_without
         (first.id, "parked", 5_000, 0),
     ]  # fmt: skip
     assert [len(page(q, most_bytes=most)) for most in (1, 500, 1_500)] == [1, 2, 3]
-
-
-def test_a_page_of_lanes_has_places_and_ordering_keys_and_nothing_else_of_the_messages(q: Queue) -> None:
-    q.given(
-        *(row(f"m-{n}", at=5_000, body="x" * 10_000, tags="t", ordering_key="é" * (n % 3)) for n in range(9)), now=4_000
-    )
-    taken = q.take(now=5_000)
-    q.park("h:orders", *taken)
-    q.admin.hset(q.keys.pool, taken[-1].id, taken[-1].ticket[-7:])  # and one is cut short
-    first = commands.read_lanes(q.keys, "h:orders", None, most=6)
-    sent = q.run(Command(first.script, first.keys, first.args, lambda reply: reply))
-    assert sum(len(one) for one in sent if isinstance(one, bytes)) < 500
-    lanes = q.run(first)
-    last = q.run(commands.read_lanes(q.keys, "h:orders", lanes.after))
-    wanted = [((5_000, one.ticket), "é" * (n % 3)) for n, one in enumerate(taken[:-1])]
-    assert (lanes.entries + last.entries, last.after) == ([*wanted, ((5_000, taken[-1].ticket), "")], None)

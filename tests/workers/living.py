@@ -2,7 +2,7 @@
 
 Redis is away, loses replies, is told late what it was told, or goes back in time; ticks fail in the middle; the process
 stands still; targets fail, hang, are full, or refuse. In the end all is well again, and everything has to be forwarded,
-cancelled or dead, within each ordering key and target in order.
+cancelled or dead, within each ordering key of a topic in order.
 """
 
 from __future__ import annotations
@@ -448,11 +448,11 @@ class Life:
             self.check_elders(sent, self.pulled_at.get(id(held), self.step))
 
     def check_elders(self, sent: Known, pulled: int) -> None:
-        """None of its key and target that was there when it was pulled is still to go."""
-        if not sent.key or sent.arrived:
+        """No message of its topic and key that was there when it was pulled is still to go. By force a message has no order."""
+        if not sent.key or sent.arrived or sent.id in self.forced:
             return
         for other in self.alive.values():
-            if (other.key, other.route) != (sent.key, sent.route) or other.arrived or other.place >= sent.place:
+            if (other.key, other.topic) != (sent.key, sent.topic) or other.arrived or other.place >= sent.place:
                 continue
             if other.fair and other.born < pulled:
                 found = self.world.found([other.id])[other.id]

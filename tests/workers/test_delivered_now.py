@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import pytest
 
@@ -18,9 +17,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
-from workers.queue import held, parked_sets, settlement
-from workers.queue.held import HeldSets
-from workers.queue.parking import LOOK_EVERY
+from workers.queue import parked_sets
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -142,24 +139,24 @@ def test_with_an_ordering_key_the_first_goes_and_its_followers_stay(worlds: Worl
     assert (sent.index("2") < sent.index("4"), sorted(sent)) == (True, ["2", "4", "5"])
 
 
-def test_with_an_ordering_key_it_waits_for_its_elders_and_goes_behind_them(worlds: Worlds) -> None:
+@pytest.mark.parametrize("topic", ["g.t", "s.t"], ids=["target", "stream"])
+def test_by_force_it_passes_what_is_held_of_its_ordering_key_and_nothing_else_does(worlds: Worlds, topic: str) -> None:
     world = worlds()
     hand = world.take_over()
-    world.pause("g.t")
+    world.pause(topic)
     for n in range(4):
-        world.add(f"{n}", at=n, ordering_key="k")
+        world.add(f"{n}", topic=topic, at=n, ordering_key="k")
     world.advance(10)
     hand.settle()
     assert deliver(world, "2", force=True) == ["scheduled"]
-    assert hand.run(3_000) == []
-    assert world.aside() == {"h:g.t": 3, "k:general/k": 1}
-    assert deliver(world, "0", "1", force=True) == ["scheduled"] * 2
-    assert hand.run(3_000, lambda _: OK) == ["0", "1", "2"], "nobody has to ask for it again"
+    hand.run(3_000, lambda _: OK)
+    assert (hand.sent + world.stream("s.t"), world.aside()) == (["2"], {f"h:{topic}": 3})
     world.pause()
-    assert hand.run(3_000, lambda _: OK) == ["3"]
+    hand.run(3_000, lambda _: OK)
+    assert hand.sent + world.stream("s.t") == ["2", "0", "1", "3"]
 
 
-def test_with_an_ordering_key_one_that_failed_by_force_is_held_before_its_followers(worlds: Worlds) -> None:
+def test_with_an_ordering_key_one_that_failed_by_force_is_held_at_its_place(worlds: Worlds) -> None:
     world = worlds()
     hand = world.take_over()
     world.pause("g.t")
@@ -169,8 +166,6 @@ def test_with_an_ordering_key_one_that_failed_by_force_is_held_before_its_follow
     hand.settle()
     deliver(world, "0", force=True)
     assert hand.run(3_000, lambda _: DOWN) == ["0"]
-    deliver(world, "1", force=True)
-    assert hand.run(3_000, lambda _: OK) == []
     world.pause()
     assert hand.run(3_000, lambda _: OK) == ["0", "1"]
 
@@ -192,35 +187,6 @@ def test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe(worlds: W
     assert hand.sent[tried:] == ["0"]
     hand.answer("0", DOWN)
     assert hand.run(60_000, lambda _: OK)[-3:] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("then", ["", "reset", "another owner"])
-def test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it(worlds: Worlds, then: str) -> None:
-    world = worlds()
-    hand = world.take_over()
-    world.pause("s.t")
-    for n in range(4):
-        world.add(f"{n}", topic="s.t", at=n, ordering_key=f"k{n % 2}")
-    world.advance(10)
-    hand.settle()
-    deliver(world, "0", force=True)
-    if then == "reset":
-        hand.job.failed()
-    elif then:
-        policies = hand.book.current
-        hand = world.take_over(node=2)
-        hand.book.current = policies
-    hand.run(3_000)
-    assert (world.stream("s.t"), world.aside()) == (["0"], {"h:s.t": 3})
-    deliver(world, "2", force=True)
-    hand.run(60_000)
-    assert (world.stream("s.t"), world.aside()) == (["0"], {"h:s.t": 3}), "something else is held before it"
-    deliver(world, "1", force=True)
-    hand.run(LOOK_EVERY + 1_000)
-    assert (world.stream("s.t"), world.aside()) == (["0", "1", "2"], {"h:s.t": 1}), "nobody has to ask for it again"
-    world.pause()
-    hand.run(3_000)
-    assert world.stream("s.t") == ["0", "1", "2", "3"]
 
 
 def state(client: Client, id: str) -> str | None:
@@ -250,28 +216,13 @@ def test_by_force_the_first_of_an_ordering_key_is_delivered_and_its_follower_sta
 KEEPS_ITS_PLACE = Mutant("due now", (("deliver_now", "at = stays and was or now", "at = now"),))
 
 
-def test_these_tests_show_what_breaks_without_a_rule_of_a_script(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(KEEPS_ITS_PLACE, monkeypatch)
-    with pytest.raises(AssertionError):
-        test_with_an_ordering_key_the_first_goes_and_its_followers_stay(worlds, "")
-
-
-@pytest.mark.parametrize("rule", ["its own ticket", "the first by force", "a look at the set"])
-def test_these_tests_show_what_breaks_without_a_rule_of_the_owner(
+@pytest.mark.parametrize("rule", ["due now", "its own ticket"])
+def test_these_tests_show_what_breaks_without_a_rule(
     rule: str, worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shows: Callable[[], None]
-    if rule == "its own ticket":
-        for module in (parked_sets, held, settlement):
-            monkeypatch.setattr(module, "follows", lambda place, other: place > other)
-        shows = partial(test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe, worlds)
-    elif rule == "the first by force":
-        monkeypatch.setattr(HeldSets, "first_by_force", lambda self: iter(()))
-        shows = partial(test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it, worlds, "")
+    if rule == "due now":
+        plant(KEEPS_ITS_PLACE, monkeypatch)
     else:
-        monkeypatch.setattr(HeldSets, "look_again", lambda self, name: None)
-        shows = partial(test_with_an_ordering_key_the_first_goes_and_its_followers_stay, worlds, "")
+        monkeypatch.setattr(parked_sets, "follows", lambda place, other: place > other)
     with pytest.raises(AssertionError):
-        shows()
+        test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe(worlds)

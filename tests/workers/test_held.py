@@ -1,19 +1,15 @@
-"""What is paused is set aside and comes back; what follows it under its ordering key waits behind it, and nothing else does."""
+"""Messages of a paused topic are set aside and come back; their followers under an ordering key wait, and other topics do not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from unittest.mock import Mock
 
 import pytest
 
-from delayq.routes import Route, Routes
+from delayq.routes import Route
 from delayq.store import commands
-from delayq.store.commands import Parked
 from delayq.targets import OK, Result
 from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, Hand, OneQueue
-from workers.queue.held import READ_EVERY, SWEEP_FROM, HeldSets
-from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import RAMP_FROM
 
 Worlds = Callable[..., OneQueue]
@@ -102,86 +98,53 @@ def test_what_waits_when_it_is_paused_is_not_sent_and_what_is_being_sent_is_told
     assert sent.index("k1") < sent.index("k2")
 
 
-def test_a_follower_of_the_same_key_and_target_waits_and_others_go(worlds: Worlds) -> None:
-    world = worlds()
+@pytest.mark.parametrize("topics", [("g.p", "g.t"), ("s.p", "s.t")], ids=["one target", "one stream"])
+def test_two_topics_that_share_a_key_do_not_hold_each_other_up(worlds: Worlds, topics: tuple[str, str]) -> None:
+    world = worlds(table=ONE_STREAM)
     hand = world.take_over()
-    world.pause("g.p")
-    for id, topic, key in (
-        ("1", "g.p", "k"),
-        ("2", "g.t", "k"),
-        ("3", "g.t", "j"),
-        ("4", "o.t", "k"),
-        ("5", "g.p", "k"),
-    ):
-        world.add(id, topic=topic, at=int(id), ordering_key=key)
+    paused, other = topics
+    world.pause(paused)
+    for n in range(1, 9):
+        world.add(f"{n}", topic=paused if n % 2 else other, at=n, ordering_key="k")
     world.advance(10)
-    hand.settle()
-    assert sorted(hand.sending) == ["3", "4"]
-    assert world.aside() == {"h:g.p": 2, "k:general/k": 1}
-    hand.answer_all()
-    hand.run(3_000)
-    assert sorted(hand.sent) == ["3", "4"], "nobody takes the follower back again and again"
+
+    def sent() -> list[str]:
+        return [*world.stream("all"), *hand.sent]
+
+    hand.run(3_000, lambda _: OK)
+    assert sent() == ["2", "4", "6", "8"]
     world.pause()
-    assert hand.run(2_000, lambda _: OK)[-3:] == ["1", "2", "5"]
+    hand.run(3_000, lambda _: OK)
+    assert sent() == ["2", "4", "6", "8", "1", "3", "5", "7"]
 
 
-def test_a_new_owner_reads_whose_followers_wait(worlds: Worlds) -> None:
-    world = worlds()
-    first = world.take_over()
-    world.pause("g.p")
-    for n in range(700):
-        world.add(f"{n:03}", topic="g.p", at=n % 7, ordering_key=f"k{n}")
-    world.advance(10)
-    first.settle()
-    assert world.aside() == {"h:g.p": 700}
-    world.add("follows", topic="g.t", at=10, ordering_key="k699")
-    world.add("is free", topic="g.t", at=10, ordering_key="j")
-    second = world.take_over(node=2)
-    second.book.current = first.book.current
-    assert second.run(3_000) == ["is free"]
-    world.pause()
-    sent = second.run(5_000, lambda _: OK)
-    assert len(sent) == 701
-    assert sent.index("699") < sent.index("follows")
-
-
-def test_lanes_that_have_left_a_set_are_forgotten_though_it_is_never_empty() -> None:
-    parked = ParkedSets()
-    held = HeldSets(parked, Routes((GENERAL,)), {"general": None})
-    for n in range(5 * SWEEP_FROM):
-        message = Mock(place=(n, b""), ordering_key=f"k{n}")
-        parked.expect("h:g.t", message.place)
-        held.remember("h:g.t", message)
-        parked.observe("h:g.t", Parked((n - n % 10, b""), 1))
-    assert held.holds_lane("general", f"k:general/k{n}", (n + 1, b""))
-    assert len(held._sets["h:g.t"].lanes) < 2 * SWEEP_FROM
-
-
-def test_after_a_reset_followers_wait_as_before(worlds: Worlds) -> None:
+@pytest.mark.parametrize("topic", ["g.p", "s.p"], ids=["target", "stream"])
+@pytest.mark.parametrize("then", ["", "reset", "another owner"])
+def test_a_message_that_falls_due_while_an_earlier_one_of_its_key_comes_back_stays_behind_it(
+    worlds: Worlds, topic: str, then: str
+) -> None:
     world = worlds()
     hand = world.take_over()
-    world.pause("g.p")
-    world.add("1", topic="g.p", at=1, ordering_key="k")
-    world.advance(5)
+    world.pause(topic)
+    for n in range(3 * RAMP_FROM):
+        world.add(f"{n:02}", topic=topic, at=n, ordering_key=f"k{n % 2}")
+    world.advance(100)
     hand.settle()
-    hand.job.failed()
-    world.add("2", topic="g.t", at=5, ordering_key="k")
-    assert hand.run(2_000) == []
     world.pause()
-    assert hand.run(2_000, lambda _: OK) == ["1", "2"]
-
-
-def test_a_follower_of_what_was_cancelled_goes_within_a_while(worlds: Worlds) -> None:
-    world = worlds()
-    hand = world.take_over()
-    world.pause("g.p")
-    world.add("1", topic="g.p", at=1, ordering_key="k")
-    world.add("other", topic="g.p", at=2)
-    world.add("2", topic="g.t", at=3, ordering_key="k")
-    world.advance(5)
-    hand.settle()
-    world.cancel("1")
-    assert hand.run(2 * READ_EVERY) == ["2"]
+    if then == "reset":
+        hand.job.failed()
+    elif then:
+        policies = hand.book.current
+        hand = world.take_over(node=2)
+        hand.book.current = policies
+    hand.tick()
+    world.add("late", topic=topic, at=100, ordering_key="k1")
+    hand.run(5_000, lambda _: OK)
+    sent = [*world.stream("s.p"), *hand.sent]
+    for key in (0, 1):
+        own = [id for id in sent if (int(id) % 2 if id != "late" else 1) == key]
+        assert own == sorted(own), "letters come behind digits"
+    assert world.records() == {}
 
 
 @pytest.mark.parametrize("expires", [None, 1_000])
@@ -236,23 +199,6 @@ def test_streams_here_take_nothing_of_a_paused_topic_and_keys_keep_their_order_w
     assert len(found) == 403
     keyed = [id for id in found[1:] if id == "late" or (id != "free" and int(id) % 2)]
     assert keyed == [*sorted(keyed[:-1]), "late"]
-
-
-@pytest.mark.parametrize("at_once", [0, 10])
-def test_what_goes_to_the_stream_of_something_held_waits_behind_it_if_it_has_a_key(
-    worlds: Worlds, at_once: int
-) -> None:
-    world = worlds(table=ONE_STREAM)
-    hand = world.take_over()
-    world.pause("s.p")
-    for n in range(1, 9):
-        world.add(f"{n}", topic="s.p" if n % 4 == 1 else "s.t", at=n, ordering_key="" if n == 2 else "k")
-    world.advance(at_once)
-    hand.run(3_000)
-    assert world.stream("all") == ["2"]
-    world.pause()
-    hand.run(3_000)
-    assert world.stream("all") == ["2", "1", "3", "4", "5", "6", "7", "8"]
 
 
 def test_what_comes_back_for_a_stream_keeps_no_other_topic_waiting(worlds: Worlds) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from delayq.store.commands import Now
+from delayq.store.commands import Head, Now
+from delayq.store.keys import ParkedSet
 from delayq.targets import OK
 from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
-from workers.queue.held import HeldSets
 from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
@@ -112,6 +112,13 @@ def _leave_what_waits(self: InFlight) -> None:
     self.rewind(0)
 
 
+_holds_up = ParkedSets.holds_up
+
+
+def _hold_up_by_no_topic(self: ParkedSets, name: str, place: Head) -> bool:
+    return not ParkedSet.is_of_topic(name) and _holds_up(self, name, place)
+
+
 #: What is replaced by what; and seeds that show it.
 MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (1, 2, 6)),
@@ -141,8 +148,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         lambda self, policies: setattr(self, "_policies", policies),
         (17, 19, 32),
     ),
-    "followers that wait for nothing held": (HeldSets, "holds_lane", lambda self, route, lane, place: False, (2, 1, 5)),
-    "holding without a note of the lane": (HeldSets, "remember", lambda self, name, message: None, (2, 13, 21)),
+    "followers that pass what their topic holds": (ParkedSets, "holds_up", _hold_up_by_no_topic, (1, 2, 5)),
     "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (43, 92, 120)),
 }
 
@@ -159,20 +165,14 @@ SCRIPT_MUTANTS = (
 )
 
 
-#: What lets one that is forced overtake, in lives in which there are such.
-BY_HAND_MUTANTS = (
+#: What lets a message with an ordering key pass those that its topic holds; and seeds that show it in lives with streams.
+STREAM_MUTANTS = (
     (
         Mutant(
-            "one that is forced is appended wherever it stands",
-            (
-                (
-                    "pull",
-                    "score > bound[2] or score == bound[2] and behind(ticket, bound[3])",
-                    "not forced and (score > bound[2] or score == bound[2] and behind(ticket, bound[3]))",
-                ),
-            ),
+            "a key that is appended behind what is held of its topic",
+            (("pull", "return score > bound[2] or score == bound[2] and behind(ticket, bound[3])", "return false"),),
         ),
-        (12,),
+        (1, 6, 11),
     ),
 )
 
@@ -202,19 +202,10 @@ def test_the_random_life_fails_without_a_rule_of_a_script(
         _live_all(valkey.url, mutant[1])
 
 
-@pytest.mark.parametrize("mutant", BY_HAND_MUTANTS, ids=lambda one: one[0].name)
-def test_a_random_life_with_force_fails_without_a_rule_of_a_script(
+@pytest.mark.parametrize("mutant", STREAM_MUTANTS, ids=lambda one: one[0].name)
+def test_a_random_life_with_streams_fails_without_a_rule_of_a_script(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
 ) -> None:
     plant(mutant[0], monkeypatch)
     with pytest.raises(AssertionError, match="overtakes"):
-        _live_all(valkey.url, mutant[1], streams=True, by_hand=True)
-
-
-def test_a_random_life_with_force_fails_where_that_passes_what_is_held_of_its_key(
-    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = HeldSets.holds_back
-    monkeypatch.setattr(HeldSets, "holds_back", lambda self, message: not message.by_force and real(self, message))
-    with pytest.raises(AssertionError, match="overtakes"):
-        _live_all(valkey.url, (1, 0, 2), by_hand=True)
+        _live_all(valkey.url, mutant[1], streams=True)

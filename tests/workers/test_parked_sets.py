@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from delayq.store import commands
+from delayq.store.keys import ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION
 from tests.workers.living import FaultyStore
@@ -41,11 +42,11 @@ def test_a_target_that_hangs_does_not_hold_up_the_same_key_on_its_way_to_another
     hand = world.take_over()
     hand.settle()
     assert hand.sending == ["a00", "other"]
-    assert hand.parked == ["k:general/k"]
+    assert hand.parked == [ParkedSet.of_lane("g.t", "k")]
 
 
 def test_lanes_whose_names_look_alike_are_not_the_same(world: OneQueue) -> None:
-    for number, key in enumerate(("k", "/k", "k:", "general/k", "general/general/k")):
+    for number, key in enumerate(("k", "/k", "k:", "g.t/k", "g.t/g.t/k")):
         for place in range(18):
             world.add(f"{number}-{place:02}", at=place, ordering_key=key)
     world.advance(40)
@@ -113,7 +114,7 @@ def test_a_parked_set_that_its_owner_never_heard_of_is_found_within_a_second(wor
     world.add("lost too")
     pulled = world.store.run(commands.pull(world.keys, hand.job.epoch, offset=0, room=10, now=world.now))
     assert isinstance(pulled, commands.Pulled)
-    for name, place in (("k:general/k", 0), ("t:general", 1)):
+    for name, place in ((ParkedSet.of_lane("g.t", "k"), 0), ("t:general", 1)):
         raw = pulled.tickets[place], pulled.scores[place], pulled.attempts[place], pulled.records[place]
         world.store.run(commands.park(world.keys, hand.job.epoch, name, [InFlightMessage(*raw)]))
     hand.settle()

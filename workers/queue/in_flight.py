@@ -35,7 +35,6 @@ from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
 from workers.queue.grants import Grants, Want, count_of
-from workers.queue.held import HeldSets
 from workers.queue.offers import Leave, Offer
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
@@ -67,7 +66,6 @@ class InFlight:
         self._offset = Cursor()
         self._size = 0  # bytes of all of them
         self._lanes = Lanes()
-        self.held = HeldSets(parked, tenure.routes, tenure.forwarders)
         self._settlement = Settlement()
         self._policies = NO_POLICIES
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
@@ -166,13 +164,6 @@ class InFlight:
         """Whether more stood in the queue before a pull from this place (`start` tickets) than is in flight."""
         return start > sum(1 for one in self._messages.values() if one.place <= place)
 
-    def may_return_to_lane(self, name: str) -> bool:
-        """Whether parked messages of a lane may come back: few are in flight, and nothing that they follow is held."""
-        if not self._lanes.low(name):
-            return False
-        head = self._parked.head(name)
-        return head is None or not self.held or not self.held.holds_lane(name[2:].partition("/")[0], name, head)
-
     # -- in: pulled --------------------------------------------------------------------------------------------------
 
     def begin_pull(self) -> Head:
@@ -220,7 +211,6 @@ class InFlight:
                 continue
             if ticket in pulled.let_past:
                 message.by_hand, message.by_force = True, pulled.let_past[ticket]
-                self.held.look_again(ParkedSet.of_topic(topic))
             message.route = self._tenure.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
@@ -242,7 +232,6 @@ class InFlight:
             parked=self._parked,
             lanes=self._lanes,
             policies=self._policies,
-            held=self.held,
             spare=self._has_spare,
             awaits=self._awaits_grant,
         )
@@ -510,9 +499,11 @@ class InFlight:
         """Redis is to be told this. What waits behind a message in its lane is parked with it."""
         if isinstance(fate, Park):
             for one in self._lanes.clear_from(message):
-                if one is not message and ParkedSet.is_of_topic(fate.name):
-                    fate = Park(self._lanes.name(one))  # it follows what is held, and is not held itself
-                self._set_aside(one, fate)
+                if one.by_force and ParkedSet.is_of_topic(fate.name):  # nothing holds it
+                    self._forget(one)
+                    self.rewind(one.score)
+                else:
+                    self._set_aside(one, fate)
             return
         if isinstance(fate, Retry):
             message.pause = fate.pause
@@ -520,15 +511,10 @@ class InFlight:
         self._settlement.add(message, fate)
 
     def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
-        self._expect(fate.name, message)  # from now on whatever comes after it has to wait behind it
+        self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
         self._weigh(message, -message.size)
         message.stage = Stage.PARKING
         self._settlement.add(message, fate)
-
-    def _expect(self, name: str, message: InFlightMessage) -> None:
-        self._parked.expect(name, message.place)
-        if ParkedSet.is_of_topic(name):
-            self.held.remember(name, message)
 
     def steps(self, now: Now) -> list[Step]:
         """What Redis is to be told now."""
@@ -580,19 +566,16 @@ class InFlight:
         if (due := self._parked.observe(name, answer, moved=moved)) is not None:
             self.rewind(due)
             self._offset.unread = True  # it stands there by now, also where the offset has not come to yet
-        if answer.head is None:
-            self.held.forget(name)
         for message, _ in self._settlement.to_park(name):  # it does not know of these yet
-            self._expect(name, message)
+            self._parked.expect(name, message.place)
         return due is not None
 
     def observe_sets(self, names: Iterable[str]) -> None:
         """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
         if (due := self._parked.observe_names(names, self._settlement.names)) is not None:
             self.rewind(due)
-        self.held.sync()
         for name in self._parked:
-            if ParkedSet.is_of_lane(name) and self.may_return_to_lane(name):
+            if ParkedSet.is_of_lane(name) and self._lanes.low(name):
                 self._parked.want(name)
 
     # -- anew: what is pulled again ----------------------------------------------------------------------------------
@@ -673,7 +656,7 @@ class InFlight:
             return
         following = self._lanes.leave(message)
         lane = self._lanes.name(message)
-        if lane in self._parked and self.may_return_to_lane(lane):
+        if lane in self._parked and self._lanes.low(lane):
             self._parked.want(lane)
         if following is None:
             return

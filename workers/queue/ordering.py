@@ -1,4 +1,4 @@
-"""Ordering keys: of one key, and one route, only one message is on its way; the others wait behind it, in due order."""
+"""Lanes: of one ordering key of a topic only one message is on its way. The others wait behind it, in due order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _place(message: InFlightMessage) -> tuple[int, bytes]:
 
 
 class Lanes:
-    """The messages in flight of each ordering key and route. The first of a lane may be on its way, the others wait.
+    """The messages in flight of each ordering key of a topic. The first of a lane may be on its way, the others wait.
 
     Only `InFlight` lets them enter and leave.
     """
@@ -36,7 +36,7 @@ class Lanes:
     @staticmethod
     def name(message: InFlightMessage) -> str:
         """The name of its lane, and of the set in which messages are parked that the lane has no room for."""
-        return ParkedSet.of_lane(message.route.name if message.route is not None else "", message.ordering_key)
+        return ParkedSet.of_lane(message.topic, message.ordering_key)
 
     def full(self, message: InFlightMessage) -> bool:
         """Whether as many of the message's lane are in flight as may be."""

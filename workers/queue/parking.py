@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from delayq.policies import Policies, Slots
 from delayq.store import commands
-from delayq.store.commands import Command, Head, LanesPage, Parked
+from delayq.store.commands import Command, Head, Parked
 from delayq.store.keys import ParkedSet
 from workers.queue.grants import Grants, Want
 from workers.queue.in_flight import InFlight
@@ -47,17 +47,17 @@ class Parking:
         self._probed: dict[_Name, int] = {}  # how often since it was parked
         self._coming: list[Want] = []  # of what came back in the last tick: it is pulled in this one
         self._unrouted = ParkedSet.NO_ROUTE in names
-        self._held = in_flight.held
         self.before_pulls = False  # pulls have to wait in this tick
         self.returning = False  # held messages may come back as long as there are any
         self.in_backlog = False  # so many as there is room for: a look takes a slice of them
-        self._to_read: tuple[_Name, Head | None] | None = None  # whose lanes are read in this tick, and from where on
         in_flight.observe_sets(names)
 
     def _all_return(self, name: _Name) -> bool:
         """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route. Pulls have to
-        wait: newer ones would overtake what comes back for its stream, and what has no route now either would be parked again
-        before all came back."""
+        wait: newer ones would overtake what comes back for its stream, or from a lane of a former version, and what has no
+        route now either would be parked again before all came back."""
+        if ParkedSet.is_of_former_lane(name):
+            return True
         if not ParkedSet.is_of_route(name) or name in self._shares:
             return False
         if name == ParkedSet.NO_ROUTE:
@@ -71,27 +71,21 @@ class Parking:
             return []
         parked = self._parked
         self._refusals.forget_returned(parked)
-        self._to_read = None
         self.before_pulls = self.returning = self.in_backlog = False
-        if not (parked or self._held or self._grants.wants_any):
+        if not (parked or self._grants.wants_any):
             return []
         now = self._tenure.clock.monotonic()
         wanted: dict[_Name, tuple[int, float]] = {}
         self._call_back_held(policies, wanted, now)
-        for name in self._held.first_by_force():
-            wanted.setdefault(name, (1, 0.0))
         for name in parked:
-            if ParkedSet.is_of_route(name) and parked.count(name):
+            if ParkedSet.is_of_former_lane(name) or (ParkedSet.is_of_route(name) and parked.count(name)):
                 self._call_back(name, wanted)
         # What came back is pulled first: a pull that runs along with the next ones would leave it again.
         for name in parked.wanted(0 if self._in_flight.unread else AT_ONCE):
-            wanted[name] = (RAMP_FROM if parked.count(name) else 0), 0.0
+            wanted[name] = RAMP_FROM, 0.0
         for name in parked.to_look_at(now, LOOK_EVERY, AT_ONCE):
             if not self._in_flight.to_park(name):  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
-        if (found := self._held.to_read(now)) is not None:
-            wanted.setdefault(found[0], (0, 0.0))
-            self._to_read = found
         self.before_pulls = self.before_pulls or any(self._all_return(name) for name in parked)
         keys, epoch = self._tenure.keys, self._tenure.incarnation.name
         return [(name, most, commands.unpark(keys, epoch, name, most, begin)) for name, (most, begin) in wanted.items()]
@@ -122,19 +116,16 @@ class Parking:
         slots_wanted: dict[Slots, tuple[int, Head]] = {}
         slots_free: dict[str, int] = {}
         longest = 0
-        going = [name for name in self._held if policies.pause(name[2:]) is None]
+        going = [name for name in self._parked.held if policies.pause(name[2:]) is None]
         limited = (
             {name for name in going if policies.bucket(name[2:]) or policies.slots(name[2:])}
             if policies.limited
             else set()
         )
-        first = self._held.streams(set(self._held).difference(going) | limited) if going else {}
         for name in going:
-            head, stream = self._parked.head(name), self._held.stream(name)
+            head = self._parked.head(name)
             if head is None or not self._parked.count(name):
                 continue
-            if stream is not None and first.get(stream, head) < head:
-                continue  # something that is paused or limited may have to be in front of it in its stream
             route = self._tenure.routes.find(name[2:])
             share = self._shares.get(ParkedSet.of_route(route.name)) if route is not None else None
             bucket = policies.bucket(name[2:])
@@ -167,7 +158,8 @@ class Parking:
                 if not limited:
                     break
                 continue  # what came back and was not pulled yet takes room too
-            self.before_pulls = self.before_pulls or stream is not None
+            # A pull that runs along would not append what has an ordering key: it comes behind what the set began with.
+            self.before_pulls = self.before_pulls or (share is None and route is not None)
             wanted[name] = limit, 0.0
             if slots is not None:
                 slots_free[slots.name] -= limit
@@ -176,16 +168,8 @@ class Parking:
                 self._coming.append(Want(bucket, limit, head))
             elif slots is None:
                 self._ramp[name] = min(RAMP_TO, 2 * ramp)
-            self._held.to_end(name)
         self._grants.want(wants.values(), now)
         self._grants.slots.want(slots_wanted, longest, now)
-
-    def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
-        """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""
-        if self._to_read is None:
-            return []
-        name, after = self._to_read
-        return [(name, commands.read_lanes(self._tenure.keys, name, after))]
 
     def _begin(self, name: _Name) -> float:
         """Where to take probes from: the lowest, but after some that failed every other time from anywhere.
@@ -197,7 +181,6 @@ class Parking:
 
     def answered(self, name: _Name, most: int, answer: Parked) -> None:
         """Note what came back, of at most so many."""
-        known = self._parked.count(name) > 0
         something_left = self._in_flight.observe_set(name, answer, moved=most > 0)
         if answer.head is None:
             self._ramp.pop(name, None)
@@ -207,5 +190,3 @@ class Parking:
                 self._unrouted = False
         elif not most and something_left:
             self._parked.look_again(name)  # some were cancelled, and there may be more of them
-        elif not known and ParkedSet.is_of_lane(name) and self._in_flight.may_return_to_lane(name):
-            self._parked.want(name)  # where it begins had to be known first

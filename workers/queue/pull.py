@@ -194,10 +194,10 @@ class Pulling:
 
     def _allow(self, *, lowest: bool) -> _Allowed:
         """What a pull may append; of what is granted of topics of which some stand aside, only the lowest."""
-        topics, grants, held = self._topics, self._grants, self._in_flight.held
+        topics, grants, parked = self._topics, self._grants, self._parked
         kept, self._kept = self._kept, None
         if kept is None and not topics.limited:
-            return _Allowed({}, (), topics.bounds(held, {}, {}), 0)
+            return _Allowed({}, (), topics.bounds(parked, {}, {}), 0)
         now = self._clock.monotonic()
         if kept is not None:
             if kept.limited is topics.limited and not self._parked and now < kept.until:
@@ -213,7 +213,7 @@ class Pulling:
         buckets = {bucket.name: bucket for bucket in limited.values()}
         reserved = grants.reserve(buckets.values(), self._look, now) if buckets else ()
         most = {one.bucket.name: self._most(one.leases) for one in reserved}
-        bounds = topics.bounds(held, limited, most)
+        bounds = topics.bounds(parked, limited, most)
         until = now
         if reserved and all(count_of(one.leases) == self._look for one in reserved):
             until += (min(one.leases[0][0] for one in reserved) - now) // 2

@@ -19,7 +19,7 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.policies import NO_POLICIES
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, LanesPage, Now, Outdated, Parked, Pulled, Slice
+from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled, Slice
 from delayq.targets import Result
 from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
@@ -254,9 +254,6 @@ class PullJob:
                 if unparks := self._parking.commands(policies, backlog=backlog):
                     asked.came_back = True
                     asked.aside += [(command, partial(self._unparked, name, most)) for name, most, command in unparks]
-                    asked.aside += [
-                        (command, partial(self._read_lanes, name)) for name, command in self._parking.read_lanes()
-                    ]
                 if self._applied < policies.version:  # whoever set them may not have come to this queue
                     apply = commands.apply_policies(self.keys, policies.version, policies.paused, now=now)
                     asked.aside.append((apply, self._saw_applied))
@@ -331,9 +328,6 @@ class PullJob:
             self._fence(True)
         else:
             self._parking.answered(name, most, answer)
-
-    def _read_lanes(self, name: str, page: LanesPage) -> None:
-        self.in_flight.held.read(name, page, self._clock.monotonic())
 
     def _saw_applied(self, applied: Applied) -> None:
         self._applied = applied.version

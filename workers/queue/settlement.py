@@ -19,9 +19,8 @@ from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
-from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import ParkedSets, follows
+from workers.queue.parked_sets import ParkedSets
 from workers.queue.tenure import Bounds, Tenure
 from workers.sending.message import InFlightMessage
 
@@ -73,7 +72,6 @@ def sort(
     parked: ParkedSets,
     lanes: Lanes,
     policies: Policies,
-    held: HeldSets,
     spare: Callable[[str], bool],
     awaits: Callable[[InFlightMessage], bool],
 ) -> Way | Bury | Park:
@@ -86,30 +84,29 @@ def sort(
         return Park(ParkedSet.NO_ROUTE)
     if message.expired(now):
         return Bury("expired")
+    held = ParkedSet.of_topic(message.topic)
+    is_behind = not message.by_force and parked.holds_up(held, message.place)
     if route.name not in targets:  # so its topic is a stream in the same Redis
-        if message.record.keyed and held:
-            head = held.streams(held).get(route.stream_of(message.topic))
-            if head is not None and follows(message.place, head):
-                return Park(ParkedSet.of_topic(message.topic))
+        if message.record.keyed and is_behind:
+            return Park(held)
         error = refused.get((route.name, route.stream_of(message.topic)))
         if error is None and policies.bucket(message.topic) is not None and not awaits(message):
-            return Park(ParkedSet.of_topic(message.topic))
+            return Park(held)
         if error is None:
             return Way.PULL_ANEW  # the pull did not know of the stream, or had no grant; the next one is told, or has
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(ParkedSet.of_route(route.name))
-    limited = policies.limited and held and not message.by_force
-    if limited and parked.holds_up(ParkedSet.of_topic(message.topic), message.place) and not spare(message.topic):
-        return Park(ParkedSet.of_topic(message.topic))  # what is granted is for the lowest
+    if policies.limited and is_behind and not spare(message.topic):
+        return Park(held)  # what is granted is for the lowest
     if message.record.keyed:
         lane = lanes.name(message)
-        for name in (ParkedSet.of_route(route.name), lane, ParkedSet.of_topic(message.topic)):
-            if parked.holds_up(name, message.place) and not (
-                message.by_force and name == ParkedSet.of_topic(message.topic)
-            ):
+        for name in (ParkedSet.of_route(route.name), lane):
+            if parked.holds_up(name, message.place):
                 return Park(name)
-        if lanes.full(message) or (held and held.holds_back(message)):
+        if is_behind:
+            return Park(held)
+        if lanes.full(message):
             return Park(lane)
     return Way.TO_TARGET
 

@@ -16,7 +16,6 @@ from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, Known, KnownTopics, Most
 from delayq.store.keys import ParkedSet, QueueKeys
 from delayq.targets.redis_stream.target import is_local
-from workers.queue.held import HeldSets
 from workers.queue.parked_sets import ParkedSets
 from workers.sending.circuit import Circuit
 
@@ -76,16 +75,15 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, held: HeldSets, limited: Mapping[str, Bucket], most: Mapping[str, Most]) -> list[Bound]:
+    def bounds(self, parked: ParkedSets, limited: Mapping[str, Bucket], most: Mapping[str, Most]) -> list[Bound]:
         """What is not to be appended: what is paused; of what is `limited` what is beyond `most` of its bucket, by its name, for
-        all topics of that together, and of what else has a limit all; and from where on messages with an ordering key, as they
-        follow some that are held."""
-        firsts = held.streams(held) if held and self.local else {}
-        if not (firsts or self._paused or self.limited):
+        all topics of that together, and of what else has a limit all; and what has an ordering key and stands behind the first
+        message of its topic that is held."""
+        if not (parked or self._paused or self.limited):
             return []
         bounds = []
-        for topic, stream in self._appended.items():
-            head = firsts.get(stream)
+        for topic in self._appended:
+            head = parked.head(ParkedSet.of_topic(topic))
             if (bucket := limited.get(topic)) is not None:
                 bounds.append(Bound(topic, most[bucket.name], head, bucket.name))
             elif topic in self._paused or topic in self.limited:

@@ -16,13 +16,11 @@ from delayq.policies import Pause, Policies
 from delayq.store import commands
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import ParkedSet, QueueKeys, queue_keys
+from delayq.store.keys import ParkedSet, queue_keys
 from delayq.times import format_instant
 
 __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 
-#: Own tickets that a message may have left in a set when it was delivered now: this many are looked for.
-OWN: Final = 100
 #: The text is also true for a circuit that has just opened and that the owner has not published yet.
 WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
 
@@ -45,8 +43,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that explain a message.
 
-    `ranks` are its places in the parked sets that it may be in, by the kind of set. `of_others` allows to count messages of other
-    topics. `delivered_now` means that it is delivered now on request, and `forced` that this ignores pauses and limits.
+    `ranks` are its places in the parked sets that it may be in, by the kind of set. `forced` means that it is delivered now on
+    request, regardless of pauses and limits.
     """
 
     nodes: Mapping[str, NodeLine]
@@ -59,9 +57,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     ranks: Mapping[str, int | None]
     before: int | None  # in the queue
-    of_others: bool
     elsewhere: int  # messages of its topic that are held in other queues and were due before
-    delivered_now: bool
     forced: bool
 
     @property
@@ -98,16 +94,12 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
         "topic": ParkedSet.of_topic(topic),
         "route": ParkedSet.of_route(route or ""),
         "noRoute": ParkedSet.NO_ROUTE,
-        "lane": ParkedSet.of_lane(route or "", ordering_key),
+        "lane": ParkedSet.of_lane(topic, ordering_key),
     }
     asked = [commands.place_in(keys.parked(name), ticket) for name in sets.values()]
     held_at = commands.due_in(keys.held(topic), ticket)
-    sign = commands.delivered_now(keys, found.id)
-    *ranks, before, at, (delivered_now, forced) = all_good(
-        (yield [*asked, commands.place_in(keys.queue, ticket), held_at, sign])
-    )
-    if delivered_now:
-        ranks = yield from _without_its_own(found.id, keys, dict(zip(sets.values(), ranks, strict=True)))
+    sign = commands.delivered_by_force(keys, found.id)
+    *ranks, before, at, forced = all_good((yield [*asked, commands.place_in(keys.queue, ticket), held_at, sign]))
     elsewhere = (yield from _held_elsewhere(context, found.queue, topic, at)) if at is not None else 0
     policy, limit = policies.policy(topic), policies.limit(topic)
     rates = [one.rate for one in (policy, limit) if one is not None and one.rate]
@@ -124,19 +116,10 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
         or (line.max_attempts if line is not None else None),
         ranks=dict(zip(sets, ranks, strict=True)),
         before=before if of_others else None,
-        of_others=of_others,
         elsewhere=elsewhere,
-        delivered_now=delivered_now,
         forced=forced,
     )
     return msgspec.structs.replace(_EACH[found.state](found, known), owner=owner)
-
-
-def _without_its_own(id: str, keys: QueueKeys, ranks: Mapping[str, int | None]) -> Plan[list[int | None]]:
-    """The places of a message, not counting its own former tickets right before it."""
-    asked = [commands.tickets_of(keys.parked(name), rank - OWN, rank - 1) for name, rank in ranks.items() if rank]
-    own = iter(all_good((yield asked)) if asked else [])
-    return [rank - next(own).count(id) if rank else rank for rank in ranks.values()]
 
 
 def _held_elsewhere(context: Context, queue: int, topic: str, due: int) -> Plan[int]:
@@ -238,9 +221,6 @@ def _held(found: Found, known: _Facts) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
     before = known.held_before
-    if known.forced and (known.pause is not None or known.rate is not None or known.at_a_time is not None):
-        text = "it goes by force, in its order: behind what is held before it under its ordering key, or for its stream"
-        return Explanation(waits_for="key", text=f"{text}{_behind(known.ranks['topic'])}")
     if known.rate is not None:
         text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
@@ -266,8 +246,7 @@ def _waits_for_target(known: _Facts) -> Explanation:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
     if (before := known.ranks["lane"]) is not None:
         text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside"
-        text += _behind(before) if known.of_others else ""
-        return Explanation(waits_for="key", text=text)
+        return Explanation(waits_for="key", text=text + _behind(before))
     line = known.circuit
     if line is None or line.circuit is None:
         return Explanation(waits_for="target", text=WAITS)

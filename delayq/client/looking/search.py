@@ -202,7 +202,7 @@ class Search:
         wants = self._wanted.wants
         if stats.scheduled and wants(*QUEUE_STATES):
             yield QUEUE
-        for name in stats.parked_sets:  # the name of a set of held messages has the topic
+        for name in stats.parked_sets:  # the name of a set of held messages, or of a lane, has the topic
             topic = ParkedSet.topic(name)
             if wants(aside(name)) and (topic is None or has_topic(self._wanted, topic)):
                 yield name

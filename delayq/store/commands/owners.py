@@ -19,7 +19,6 @@ __all__ = [
     "Head",
     "Known",
     "KnownTopics",
-    "LanesPage",
     "Most",
     "Outdated",
     "Parked",
@@ -30,7 +29,6 @@ __all__ = [
     "claim",
     "park",
     "pull",
-    "read_lanes",
     "repair",
     "retry",
     "stored_epoch",
@@ -415,28 +413,6 @@ def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0)
         (epoch, name, limit, f"{begin:.6f}"),
         _read_parked,
     )
-
-
-class LanesPage(msgspec.Struct, frozen=True):
-    """Of a page of a parked set: each place with its ordering key ('' = none), and behind which place the next page begins
-    (None: this is the last)."""
-
-    entries: list[tuple[Head, str]]
-    after: Head | None
-
-
-def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 500) -> Command[LanesPage]:
-    """A page of the messages parked under `name`, `most` of them: only where they stand, and of what ordering key they are."""
-
-    def read(reply: list[Any]) -> LanesPage:
-        # Of one that is no text: the message is buried when it comes back.
-        keys = [key.decode(errors="replace") for key in reply[8::5]]
-        entries = [((int(due), ticket), key) for ticket, due, key in zip(reply[6::5], reply[7::5], keys, strict=True)]
-        return LanesPage(entries, (int(reply[2]), reply[3]) if reply[2] else None)
-
-    due, ticket = after if after is not None else (0, b"")
-    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", "", "key"]
-    return Command("page", (keys.state, keys.parked(name), keys.pool, keys.attempts, keys.reasons), args, read)
 
 
 def repair(

@@ -23,7 +23,7 @@ __all__ = [
     "count_before",
     "count_key",
     "count_parked",
-    "delivered_now",
+    "delivered_by_force",
     "due_in",
     "find_by_key",
     "find_by_property",
@@ -35,7 +35,6 @@ __all__ = [
     "read_reason",
     "read_record",
     "stats",
-    "tickets_of",
     "write_off",
 ]
 
@@ -210,18 +209,13 @@ def count_before(key: str, due: int) -> Command[int]:
     return plain("ZCOUNT", key, "-inf", f"({due}", read=int, key=key)
 
 
-def tickets_of(key: str, first: int, last: int) -> Command[list[str]]:
-    """Whose tickets stand at these places of a sorted set: their ids."""
-    return plain("ZRANGE", key, max(0, first), last, read=lambda reply: [one[:-8].decode() for one in reply], key=key)
-
-
-def delivered_now(keys: QueueKeys, id: str) -> Command[tuple[bool, bool]]:
-    """Whether somebody has a message delivered now, past whatever it waits for; and whether in spite of pauses and limits."""
+def delivered_by_force(keys: QueueKeys, id: str) -> Command[bool]:
+    """Whether a caller has a message delivered in spite of pauses and limits."""
     return plain(
         "HGET",
         keys.attempts,
         id,
-        read=lambda reply: ((reply or b"").startswith(b"+"), (reply or b"")[:2] == b"+0" and len(reply) > 2),
+        read=lambda reply: (reply or b"")[:2] == b"+0" and len(reply) > 2,
         key=keys.attempts,
     )
 
@@ -267,7 +261,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def held_topics(self) -> list[str]:
         """The topics of which a pause or a limit holds messages."""
-        return [topic for name in self.parked_sets if (topic := ParkedSet.topic(name)) is not None]
+        held = filter(ParkedSet.is_of_topic, self.parked_sets)
+        return [topic for name in held if (topic := ParkedSet.topic(name)) is not None]
 
     @property
     def head_lateness(self) -> int:

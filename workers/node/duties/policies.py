@@ -139,6 +139,8 @@ class PolicyWatch:
 
     def _leads(self, name: str, limit: Limit) -> bool:
         """Whether messages in this parked set may be of a topic that the limit covers."""
+        if (topic := ParkedSet.topic(name)) is not None:
+            return compiled(limit.match).match(topic) is not None
         waits_for = ParkedSet.route(name)
         return any(route.name == waits_for and overlap(route.match, limit.match) for route in self._routes.table)
 

@@ -7,7 +7,7 @@
 --       '1' if the names of the parked sets are, the version of the policies that the owner goes by, how many topics are
 --       known; topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic;
 --       of each that is bounded: topic, name of what it shares with others ('' = nothing), most to append of all that share
---       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket behind which one with an ordering key may not stand to be appended ('' '' = anywhere)
+--       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket of the first message of that topic that is held: behind it nothing with an ordering key is appended ('' '' = none is held)
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
 --          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
@@ -121,10 +121,9 @@ if due_count > 0 then
     end
   end
 end
--- Whether a message may be appended where topics are bounded: its own had its share, or the message has an ordering key and
--- stands behind what is held, or behind what was not appended just now.
-local within
-local stopped -- what waits: behind it nothing of its ordering key goes to the same stream
+-- Whether a message may not be appended though its topic is a stream here: its topic had its share, or the message has an ordering
+-- key and stands behind one of its topic that is held. A message that somebody has delivered by force is always appended.
+local stays_behind
 if bounds then
   -- Whether one ticket comes behind that of another message, by bytes: `<` would go by the language of the server.
   local function behind(one, other)
@@ -136,19 +135,18 @@ if bounds then
     end
     return false
   end
-  within = function(bound, stream, ticket, key, tried)
-    local lane = key ~= '' and stream .. ' ' .. key
-    local forced = tried and find(tried, '^%+0%d') -- it may go by somebody's hand
-    local stays = lane and stopped and stopped[lane] or bound and bound[1].most < 1 and not forced
-    if lane and bound and bound[2] < ALL then
-      local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
-      stays = stays or score > bound[2] or score == bound[2] and behind(ticket, bound[3])
+  stays_behind = function(bound, ticket, keyed, tried)
+    if tried and find(tried, '^%+0%d') then
+      return false
     end
-    if stays and lane then
-      stopped = stopped or {}
-      stopped[lane] = true
+    if bound[1].most < 1 then
+      return true
     end
-    return not stays
+    if not keyed or bound[2] == ALL then
+      return false
+    end
+    local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
+    return score > bound[2] or score == bound[2] and behind(ticket, bound[3])
   end
 end
 local pcall, refused = redis.pcall, {}
@@ -235,9 +233,7 @@ for i = 1, due_count do
       break
     end
     local bound = bounds and bounds[topic]
-    -- Mostly nothing stands in its way.
-    if stream and (stopped or bound and (bound[1].most < 1 or bound[2] < ALL))
-      and not within(bound, stream, entries[i], sub(record, tags_end + 1, ordering_end), attempts[at]) then
+    if stream and bound and stays_behind(bound, entries[i], ordering_end > tags_end, attempts[at]) then
       stream = false
     end
     local due

@@ -5,7 +5,7 @@
 --       letters the id), due to end before ('' = none), most to look at, most of their bytes, most to tell;
 --       then what those have that are told: states of the queue (a comma around each; '' = any), how the id begins, tags ('' =
 --       any), a property's name ('' = any) and its value, a pattern of the topic ('' = any), what is told of each record ('' = all
---       of it, 'key' = its ordering key, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
+--       of it, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
 --       too (none = any)
 -- Returns: {now, watermark or '', due and ticket of the last one looked at ('' '' = this is the end), how many were looked at,
 --          how many of these have a topic that one of the last patterns covers: callers that may read no others get that number,
@@ -112,15 +112,7 @@ local function fits(record)
     and (not property or carries(record, property))
 end
 
-local function ordering_key(record)
-  local topic, tags, ordering = byte(record, TOPIC_LENGTH, ORDERING_LENGTH)
-  return ordering and string.sub(record, FIELDS + topic + tags, FIELDS - 1 + topic + tags + ordering) or ''
-end
-
 local function told_of(record)
-  if what == 'key' then
-    return ordering_key(record)
-  end
   return what == 'size' and string.sub(record, 1, GENERATION) .. #record or record
 end
 
