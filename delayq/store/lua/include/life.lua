@@ -15,34 +15,7 @@ local function place_of(queue, dead, id, ticket)
   return redis.call('ZSCORE', dead, id) and 'dead' or 'parked'
 end
 
--- What tells the lowest mark of the pauses that cover a topic; infinite if none does. It is made once a message asks for it:
--- making functions takes time, in each call.
-local mark_of
-local function marks_of(paused)
-  -- @include glob
-  local marks, globs, found = {}, {}, {}
-  for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
-    if string.find(match, '[*?]') then
-      globs[#globs + 1] = { glob(match), tonumber(mark) }
-    else
-      marks[match] = tonumber(mark)
-    end
-  end
-  return function(topic)
-    local lowest = found[topic]
-    if not lowest then
-      lowest = marks[topic] or math.huge
-      for _, one in ipairs(globs) do
-        if one[2] < lowest and matches(one[1], topic) then
-          lowest = one[2]
-        end
-      end
-      found[topic] = lowest
-    end
-    return lowest
-  end
-end
-
+-- @include pauses
 local function topic_of(record)
   return string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
 end
