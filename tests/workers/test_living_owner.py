@@ -19,7 +19,7 @@ from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Settlement, Step
 from workers.queue.share import Share
-from workers.queue.tenure import Incarnation, Tenure
+from workers.queue.tenure import Tenure
 from workers.sending.message import InFlightMessage, Stage
 
 #: Options of `live` for each kind of life.
@@ -131,7 +131,6 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
     "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (2, 12, 22)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
-    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (62, 79, 107)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
     "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (1, 2, 3)),
     "bytes that stay counted": (InFlight, "_forget", _leave_bytes_counted, (0, 1, 2)),
@@ -149,7 +148,6 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         (17, 19, 32),
     ),
     "followers that pass what their topic holds": (ParkedSets, "holds_up", _hold_up_by_no_topic, (1, 2, 5)),
-    "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (43, 92, 120)),
 }
 
 

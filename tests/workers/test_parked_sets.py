@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from delayq.store import commands
 from delayq.store.keys import ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION
 from tests.workers.living import FaultyStore
 from tests.workers.one_queue import START, Hand, OneQueue
+from workers.queue.in_flight import InFlight
+from workers.queue.tenure import Incarnation
 from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("away")
@@ -138,6 +142,23 @@ def test_messages_that_stand_in_the_queue_again_after_they_were_parked_are_pulle
     assert world.records() == {}
 
 
+def test_a_message_that_stands_in_the_queue_again_after_it_was_delivered_is_pulled(world: OneQueue) -> None:
+    """As after Redis went back in time over an ack."""
+    hand = world.take_over()
+    world.add("m", at=world.elapsed)
+    record = world.store.run(commands.plain("HGET", world.keys.pool, "m", read=bytes))
+    hand.settle()
+    (ticket,) = hand.job.in_flight.messages
+    place = world.now
+    world.advance(1)
+    world.add("later", at=world.elapsed)
+    hand.run(100, lambda held: OK)
+    assert world.records() == {}
+    world.store.run(commands.plain("HSET", world.keys.pool, "m", record, read=int))
+    world.store.run(commands.plain("ZADD", world.keys.queue, place, ticket, read=int))
+    assert hand.run(1_100, lambda held: OK) == ["m"]
+
+
 def test_a_message_that_was_changed_while_its_failure_was_told_is_not_overtaken(world: OneQueue) -> None:
     for number in range(3):
         world.add(f"m{number}", at=number + 1, ordering_key="k")
@@ -185,3 +206,20 @@ def test_a_closed_queue_in_which_all_that_is_parked_was_cancelled_is_done_with_t
     assert hand.forwarders["general"].circuit.open
     assert world.stats().parked_sets == ()
     assert world.store.run(commands.is_drained(world.keys, now=world.now, retention=RETENTION))
+
+
+# -- rules taken out -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["incarnations", "missing tickets that are looked for"])
+def test_these_tests_show_what_breaks_without_a_rule(
+    rule: str, world: OneQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rule == "incarnations":
+        monkeypatch.setattr(Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch))
+        shows = test_what_arrives_long_after_its_owner_went_on_does_nothing
+    else:
+        monkeypatch.setattr(InFlight, "misses", lambda self, place, start: False)
+        shows = test_a_message_that_stands_in_the_queue_again_after_it_was_delivered_is_pulled
+    with pytest.raises(AssertionError):
+        shows(world)
