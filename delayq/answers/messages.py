@@ -19,26 +19,10 @@ from delayq.store.commands import DeadLetter, Found
 from delayq.times import format_instant
 
 __all__ = [
-    "BucketOut",
-    "CountOut",
-    "DeadGroupOut",
-    "DeadGroupsOut",
-    "DeadLetterOut",
-    "DeadLettersOut",
-    "ExplainOut",
-    "ForecastOut",
-    "FoundOut",
-    "MessageOut",
-    "ScheduledOut",
-    "StateOut",
-    "count_out",
-    "dead_groups_out",
-    "dead_letter_out",
-    "forecast_out",
-    "found_out",
-    "scheduled_out",
-    "state_out",
-]
+    "BucketOut", "CountOut", "DeadGroupOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "ExplainOut",
+    "ForecastOut", "FoundOut", "MessageOut", "ScheduledOut", "StateOut", "count_out", "dead_groups_out",
+    "dead_letter_out", "forecast_out", "found_out", "scheduled_out", "state_out",
+]  # fmt: skip
 
 
 class ScheduledOut(msgspec.Struct, rename="camel", gc=False):

@@ -20,32 +20,11 @@ from delayq.store.commands import QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "AuditEntryOut",
-    "AuditMessageOut",
-    "AuditOut",
-    "FigureOut",
-    "FindingOut",
-    "NodeOut",
-    "NodeQueueOut",
-    "NodesOut",
-    "OverviewOut",
-    "QueueOut",
-    "QueuesOut",
-    "RouteOut",
-    "RoutesOut",
-    "StatsOut",
-    "StatusOut",
-    "TrafficOut",
-    "TrafficWholeOut",
-    "audit_out",
-    "finding_out",
-    "nodes_out",
-    "overview_out",
-    "queues_out",
-    "routes_out",
-    "stats_out",
+    "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeOut", "NodeQueueOut", "NodesOut",
+    "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatsOut", "StatusOut", "TrafficOut",
+    "TrafficWholeOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out", "stats_out",
     "status_out",
-]
+]  # fmt: skip
 
 
 class QueueOut(msgspec.Struct, rename="camel"):

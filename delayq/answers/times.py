@@ -8,11 +8,7 @@ from msgspec import Meta
 
 from delayq.times import format_instant
 
-__all__ = [
-    "Ms",
-    "Time",
-    "instant",
-]
+__all__ = ["Ms", "Time", "instant"]
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
 Ms = Annotated[int, Meta(description="Unix ms")]

@@ -18,23 +18,10 @@ from delayq.policies import Pause, Policies, Policy
 from delayq.times import format_instant
 
 __all__ = [
-    "PauseOut",
-    "PausedOut",
-    "PoliciesOut",
-    "PolicyChangedOut",
-    "PolicyOut",
-    "ResumedOut",
-    "TopicOut",
-    "TopicsOut",
-    "pause_out",
-    "paused_out",
-    "policies_out",
-    "policy_changed_out",
-    "policy_out",
-    "resumed_out",
-    "topic_out",
+    "PauseOut", "PausedOut", "PoliciesOut", "PolicyChangedOut", "PolicyOut", "ResumedOut", "TopicOut", "TopicsOut",
+    "pause_out", "paused_out", "policies_out", "policy_changed_out", "policy_out", "resumed_out", "topic_out",
     "topics_out",
-]
+]  # fmt: skip
 
 
 class PauseOut(msgspec.Struct, omit_defaults=True):

@@ -15,11 +15,7 @@ from delayq.store.commands import Meta
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 
-__all__ = [
-    "agreement",
-    "durability",
-    "learn_routes",
-]
+__all__ = ["agreement", "durability", "learn_routes"]
 
 
 def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:

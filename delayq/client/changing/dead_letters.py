@@ -15,10 +15,7 @@ from delayq.store import commands
 from delayq.store.commands import Command, Found
 from delayq.store.keys import QueueKeys
 
-__all__ = [
-    "discard",
-    "redrive",
-]
+__all__ = ["discard", "redrive"]
 
 
 def redrive(

@@ -14,13 +14,7 @@ from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = [
-    "RouteState",
-    "nodes",
-    "route_states",
-    "routes",
-    "stats",
-]
+__all__ = ["RouteState", "nodes", "route_states", "routes", "stats"]
 
 
 def stats(context: Context) -> Plan[list[QueueStats]]:
