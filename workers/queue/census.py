@@ -1,7 +1,7 @@
-"""The census of one queue: its owner looks through the pool, a slice beside a pull now and then, and keeps what it has counted.
+"""The census of one queue: its owner reads through the pool, one slice beside a pull now and then, and counts messages by topic.
 
-Nobody waits for it, and nobody may notice it: so slices are few and small, over all queues of a node, and none is taken while
-a backlog drains. What was counted is in memory until the whole pool has been; another owner begins anew.
+Nobody waits for the census, and deliveries must not notice it. So slices are few and small, over all queues of a node, and none
+is taken while a backlog drains. The counts are in memory until the whole pool was read; another owner begins anew.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from delayq.store.keys import QueueKeys
 
 __all__ = ["CensusTaker", "Pace"]
 
-#: ms between two slices of a queue, which is looked at once a second.
+#: ms between two slices of a queue. A queue is pulled at least once a second.
 EVERY: Final = 900
-#: Behind a look through its pool there is a pause so many times as long, within these ms: looking costs little then, on average.
+#: After the whole pool was read there is a pause, TIMES as long as that took, within these ms: so the census costs little.
 TIMES: Final = 20
 PAUSE: Final = (60_000, 300_000)
-#: Messages of a slice, and the bytes that they are to come to: a server does nothing else meanwhile.
+#: Messages of a slice, at least and at most, and the bytes that they should come to: Redis does nothing else meanwhile.
 LOOK: Final = (8, 200)
 LOOK_BYTES: Final = 256 * 1024
 #: Topics that are counted one by one.
@@ -30,7 +30,7 @@ MOST_TOPICS: Final = 2_000
 
 
 class Pace:
-    """How many slices all queues of a node take: so many a second at most, each of which costs less than a ms."""
+    """A bound for all queues of a node: at most `rate` slices a second, each of which costs less than 1 ms."""
 
     def __init__(self, clock: Clock, rate: int = 10) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Whether there is room for a slice."""
+        """Whether a slice may be taken now."""
         with self._lock:
             now = self._clock.monotonic()
             self._left = min(self._rate, self._left + (now - self._at) * self._rate / 1_000)
@@ -52,7 +52,7 @@ class Pace:
 
 
 class CensusTaker:
-    """Takes the census of a queue again and again; never without a `pace`."""
+    """Takes the census of a queue again and again. Without a `pace` it takes none."""
 
     def __init__(self, keys: QueueKeys, epoch: str, clock: Clock, pace: Pace | None) -> None:
         self._keys = keys
@@ -60,8 +60,8 @@ class CensusTaker:
         self._clock = clock
         self._pace = pace
         self._at = clock.monotonic() + EVERY
-        self._look = LOOK[0]  # as much as the last messages allowed
-        self._kept: bool | None = None  # whether the last one that was kept had any messages
+        self._look = LOOK[0]  # messages, by the size of the last ones
+        self._kept: bool | None = None  # whether the last census that was kept had any messages
         self._begin()
 
     def _begin(self) -> None:
@@ -72,20 +72,20 @@ class CensusTaker:
         self._topics: dict[str, dict[str, Tally]] = {}
         self._ended = False
 
-    def ask(self, now: Now = "", version: str = "") -> list[Command[Slice] | Command[bool]]:
-        """What to ask now, behind a pull by this version of the policies, if anything; again later unless its answer is taken."""
+    def ask(self, now: Now = "", version: str = "") -> Command[Slice] | Command[bool] | None:
+        """The command of the next slice, beside a pull by this version of the policies, if it is time for one."""
         monotonic = self._clock.monotonic()
         if self._pace is None or monotonic < self._at or not self._pace.take():
-            return []
+            return None
         self._at = monotonic + EVERY
         if self._ended and self._began is not None:
-            return [commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics, self._version))]
+            return commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics, self._version))
         if self._began is None:
             self._began_at, self._version = monotonic, version
-        return [commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)]
+        return commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)
 
     def take(self, answer: Slice | bool | StoreError) -> None:
-        """Take in what was answered."""
+        """Count the messages of a slice. After an error the same slice is asked for again."""
         if isinstance(answer, Slice):
             self._add(answer)
             if not self._ended or self._topics or self._kept is not False:

@@ -105,18 +105,17 @@ class Pulling:
         streams = {topic: self._topics.stream(topic, self._tenure.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
-    def told_of_streams(self, topics: Iterable[str], answers: Iterable[str | StoreError]) -> bool:
-        """Note which take nothing, which pulls leave alone then; whether that has changed for any."""
-        refusals, before = self._refusals, self._refusals.reasons
-        for topic, answer in zip(topics, answers, strict=True):
-            if isinstance(answer, (StoreUnavailable, StoreFull)):
-                continue  # it cannot be asked now
-            if reason := str(answer):
-                refusals.add(topic, reason)
-            else:
-                refusals.end(topic)
-        self._topics.refuse(refusals.reasons)
-        return before.keys() != refusals.reasons.keys()
+    def told_of_stream(self, topic: str, answer: str | StoreError) -> bool:
+        """Note whether a topic's stream takes messages, so that pulls leave it alone or not; whether that has changed."""
+        if isinstance(answer, (StoreUnavailable, StoreFull)):
+            return False  # it cannot be asked now
+        before = self._refusals.reasons.keys()
+        if reason := str(answer):
+            self._refusals.add(topic, reason)
+        else:
+            self._refusals.end(topic)
+        self._topics.refuse(self._refusals.reasons)
+        return before != self._refusals.reasons.keys()
 
     # -- before a pull -----------------------------------------------------------------------------------------------
 

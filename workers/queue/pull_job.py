@@ -1,8 +1,8 @@
 """The pull job: what pulls one queue, while this node owns it.
 
-`ask` says what Redis is to be told and asked now, `take` makes of its answers what is to be made of them; in between the
-thread of the server that the queue lies on sends it, with what its other queues have to say. Forwarders report into an
-inbox, so everything that is in flight is touched by that thread alone.
+`ask` returns the commands to send; `take` processes their replies. In between, the thread of the server that the queue lies on
+sends them, together with those of its other queues. Forwarders report into an inbox, so only that thread touches the messages
+in flight.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-import msgspec
 import structlog
 
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.policies import NO_POLICIES
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled, Slice
+from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
@@ -51,23 +50,37 @@ class Mover(Protocol):
         """Look at the jobs: one of them has something to do."""
 
 
-class _Round(msgspec.Struct):
-    """What a job has asked, in the order of its commands: each of those `aside` with what takes its answer but for errors."""
+class SliceOfWork(Protocol):
+    """Work that is done beside the pulls of a queue, a slice at a time, while no backlog drains."""
 
-    steps: list[Step]
-    aside: list[tuple[Command[Any], Callable[[Any], None]]]
-    streams: dict[str, Command[str]]
-    pulls: list[Pull]
-    census: list[Command[Slice] | Command[bool]] = []
-    came_back: bool = False  # what was parked
+    def ask(self, now: Now, version: str) -> Command[Any] | None:
+        """The command of the next slice, by this version of the policies, if it is time for one."""
 
-    def commands(self) -> list[Command[Any]]:
-        found: list[Command[Any]] = [step.command for step in self.steps]
-        found += [command for command, _ in self.aside]
-        found += self.streams.values()
-        found += [pull.command for pull in self.pulls]
-        found += self.census
-        return found
+    def take(self, answer: Any) -> None:
+        """Process its answer, which may be a StoreError. Without one the same slice is asked for again later."""
+
+
+class _Tick:
+    """The commands of one tick, each with the function that takes its answer, and what the answers have told so far."""
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        self.work: list[tuple[Command[Any], Callable[[Any], None]]] = []
+        self.steps = steps
+        self.came_back = False  # messages that were parked
+        self.confirmed = False  # a message was acked or buried, or appended to a stream
+        self.changed = False  # other streams refuse messages than before
+        self.outdated = False  # the queue has other policies than this node
+        self.error: StoreError | None = None  # the first one
+        self.told_again: set[tuple[object, str]] = set()  # kinds of steps of which one has failed
+        self.pulls = 0
+        self.why_not: list[str] = []  # of each pull that brought nothing
+
+    def add(self, command: Command[Any], take: Callable[[Any], None]) -> None:
+        self.work.append((command, take))
+
+    def fail(self, error: StoreError) -> None:
+        """Note that a command failed, which the job treats as trouble."""
+        self.error = self.error or error
 
 
 class PullJob:
@@ -101,11 +114,11 @@ class PullJob:
         self._test_now = test_now
         self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight, grants)
         self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics, grants)
-        self._census = CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)
+        self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)]
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._applied = ""  # the version of the policies that the queue has, as far as is known
-        self._round = _Round([], [], {}, [])
+        self._tick = _Tick()
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
         self._lock = threading.Lock()
@@ -119,7 +132,8 @@ class PullJob:
 
     @property
     def version(self) -> str:
-        """The version of the policies that it acts on: what they hold and it had not begun to send it has let go of."""
+        """The version of the policies that it acts on. Messages that these hold and that were not yet being sent have been
+        dropped."""
         return self._policies.version
 
     @property
@@ -231,7 +245,7 @@ class PullJob:
     # -- a tick, in two halves -------------------------------------------------------------------------------------
 
     def ask(self, *, backlog: bool = True) -> Sequence[Command[Any]]:
-        """What Redis is to be told and asked now; without `backlog` nothing is taken from its backlog."""
+        """The commands to send now; without `backlog` nothing is taken from its backlog."""
         ending = self._stopping or self.fenced
         self._hear()
         if self._pulse is not None:
@@ -247,21 +261,31 @@ class PullJob:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
-        self._round = asked = _Round(self.in_flight.steps(now), [], {}, [])
+        self._tick = tick = _Tick(self.in_flight.steps(now))
+        for step in tick.steps:
+            tick.add(step.command, partial(self._told, step))
         if not ending:
-            asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
+            for topic, takes in self._pulling.streams_to_ask(every=self._refused is not None).items():
+                tick.add(takes, partial(self._told_of_stream, topic))
             if self._refused is None:
-                if unparks := self._parking.commands(policies, backlog=backlog):
-                    asked.came_back = True
-                    asked.aside += [(command, partial(self._unparked, name, most)) for name, most, command in unparks]
-                if self._applied < policies.version:  # whoever set them may not have come to this queue
-                    apply = commands.apply_policies(self.keys, policies.version, policies.paused, now=now)
-                    asked.aside.append((apply, self._saw_applied))
-                if not self._parking.before_pulls:
-                    asked.pulls = self._pulling.pulls(now, policies.version, backlog=backlog, came_back=asked.came_back)
-                if asked.pulls and not self._pulling.in_backlog:
-                    asked.census = self._census.ask(now, policies.version)
-        return asked.commands()
+                self._ask_on(tick, now, policies, backlog=backlog)
+        return [command for command, _ in tick.work]
+
+    def _ask_on(self, tick: _Tick, now: Now, policies: Policies, *, backlog: bool) -> None:
+        for name, most, unpark in self._parking.commands(policies, backlog=backlog):
+            tick.came_back = True
+            tick.add(unpark, partial(self._unparked, name, most))
+        if self._applied < policies.version:  # whoever set them may not have come to this queue
+            tick.add(commands.apply_policies(self.keys, policies.version, policies.paused, now=now), self._saw_applied)
+        if self._parking.before_pulls:
+            return
+        for pull in self._pulling.pulls(now, policies.version, backlog=backlog, came_back=tick.came_back):
+            tick.pulls += 1
+            tick.add(pull.command, partial(self._pulled, pull))
+        if tick.pulls and not self._pulling.in_backlog:
+            for beside in self._beside:
+                if (command := beside.ask(now, policies.version)) is not None:
+                    tick.add(command, beside.take)
 
     def _hear(self) -> None:
         """Take in what other threads have said since the last tick."""
@@ -286,93 +310,82 @@ class PullJob:
                 raise
 
     def take(self, answers: Sequence[Any]) -> None:
-        """Make of the answers, in the order of the commands, what is to be made of them."""
-        self.looks_at = self._take(self._round, list(answers))
+        """Process the answers, in the order of the commands."""
+        self.looks_at = self._take(self._tick, answers)
         self.ticked_at = self._clock.monotonic()
 
-    def _take(self, asked: _Round, answers: list[Any]) -> float:
-        told, answers = answers[: len(asked.steps)], answers[len(asked.steps) :]
-        aside, answers = answers[: len(asked.aside)], answers[len(asked.aside) :]
-        streams, answers = answers[: len(asked.streams)], answers[len(asked.streams) :]
-        pulled, counted = answers[: len(asked.pulls)], answers[len(asked.pulls) :]
-        for one_slice in counted:
-            self._census.take(one_slice)
-        self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
-        confirmed = self._told(asked.steps, told)
-        for (_, take), answer in zip(asked.aside, aside, strict=True):
-            if not isinstance(answer, StoreError):
-                take(answer)
-        changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
-        appended, outdated = self._pulled(asked.pulls, pulled, asked.steps)
-        confirmed = confirmed or appended
-        self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
-        failed = next((one for one in (*told, *aside, *pulled) if isinstance(one, StoreError)), None)
+    def _take(self, tick: _Tick, answers: Sequence[Any]) -> float:
+        self._pulling.see_clock(answers)  # what is sent now is judged by the time that Redis has just told
+        for (_, take), answer in zip(tick.work, answers, strict=True):
+            take(answer)
+        if any(step.tickets for step in tick.steps):
+            self._pulling.room_made()
+        if tick.pulls:
+            self._progress.pulled(tick.why_not[0] if len(tick.why_not) == tick.pulls else None)
+        self._progress.see(confirmed=tick.confirmed, outstanding=self.in_flight.outstanding)
+        failed = tick.error
         refused, self._refused = self._refused, None
-        if failed is None and refused is not None and not changed:
+        if failed is None and refused is not None and not tick.changed:
             failed = refused  # it was no stream that is at fault
         if failed is not None:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
-        if outdated and self._applied > self._policies.version:
+        if tick.outdated and self._applied > self._policies.version:
             self._tenure.book.tell(self._applied)
             return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         # What was settled has made room, perhaps for some that are parked.
-        returns = self._parking.returning or (bool(asked.steps) and self.in_flight.parked_for_targets)
-        at_once = changed or asked.came_back or outdated or returns
+        returns = self._parking.returning or (bool(tick.steps) and self.in_flight.parked_for_targets)
+        at_once = tick.changed or tick.came_back or tick.outdated or returns
         return self._pulling.looks_at(at_once=at_once)
 
-    def _unparked(self, name: str, most: int, answer: Parked | None) -> None:
-        if answer is None:
+    def _told(self, step: Step, answer: Any) -> None:
+        """Let go of messages that are settled. After an error, later steps of the same kind are told again: they are taken off in
+        order."""
+        tick, kind = self._tick, (step.fate, step.name)
+        if isinstance(answer, StoreError):
+            tick.fail(answer)
+            tick.told_again.add(kind)
+        elif kind not in tick.told_again:
+            tick.confirmed = tick.confirmed or step.fate in (Ack, Bury)
+            self._fence(self.in_flight.answered(step, answer, min(self.now(), self._clock.now())))
+
+    def _told_of_stream(self, topic: str, answer: str | StoreError) -> None:
+        if self._pulling.told_of_stream(topic, answer):
+            self._tick.changed = True
+
+    def _unparked(self, name: str, most: int, answer: Parked | StoreError | None) -> None:
+        if isinstance(answer, StoreError):
+            self._tick.fail(answer)
+        elif answer is None:
             self._fence(True)
         else:
             self._parking.answered(name, most, answer)
 
-    def _saw_applied(self, applied: Applied) -> None:
-        self._applied = applied.version
+    def _saw_applied(self, applied: Applied | StoreError) -> None:
+        if isinstance(applied, StoreError):
+            self._tick.fail(applied)
+        else:
+            self._applied = applied.version
 
-    def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
-        """Let go of what Redis has answered for; whether any was confirmed."""
-        if not steps:
-            return False
-        confirmed, now = False, min(self.now(), self._clock.now())
-        failed = set()  # what stands behind an error of the same kind is told again with it: it is taken off in order
-        for step, answer in zip(steps, answers, strict=True):
-            if isinstance(answer, StoreError):
-                failed.add((step.fate, step.name))
-            elif (step.fate, step.name) not in failed:
-                confirmed = confirmed or step.fate in (Ack, Bury)
-                self._fence(self.in_flight.answered(step, answer, now))
-        return confirmed
-
-    def _pulled(
-        self, pulls: Sequence[Pull], answers: Sequence[Pulled | Outdated | StoreError | None], steps: list[Step]
-    ) -> tuple[bool, bool]:
-        """Take what came; whether any was appended, and whether a queue has other policies than were named.
-
-        A server that had lost its scripts may have pulled before it settled what it was told: that stays out.
-        """
-        settled = {ticket for step in steps for ticket in step.tickets}
-        appended = outdated = False
-        for pull, answer in zip(pulls, answers, strict=True):
-            if isinstance(answer, StoreError):
-                self._pulling.failed(pull)
-            elif isinstance(answer, Outdated):
-                outdated, self._applied = True, answer.version
-                self._pulling.took_nothing(pull)
-            elif answer is None:
-                self._fence(True)
-            else:
-                self._history.see(self.keys.number, answer.counted)
-                self._pulling.take(pull, answer, settled)
-                appended = appended or answer.appended > 0
-        if settled:
-            self._pulling.room_made()
-        if answers:
-            errors = [_why_not(answer) for answer in answers if isinstance(answer, (StoreError, Outdated))]
-            self._progress.pulled(errors[0] if len(errors) == len(answers) else None)
-        return appended, outdated
+    def _pulled(self, pull: Pull, answer: Pulled | Outdated | StoreError | None) -> None:
+        """Accept messages. A server that had lost its scripts may have pulled before it settled some: these stay out."""
+        tick = self._tick
+        if isinstance(answer, StoreError):
+            tick.fail(answer)
+            self._pulling.failed(pull)
+            tick.why_not.append(str(answer))
+        elif isinstance(answer, Outdated):
+            tick.outdated, self._applied = True, answer.version
+            self._pulling.took_nothing(pull)
+            tick.why_not.append(f"the queue has other policies ({answer.version}) than this node")
+        elif answer is None:
+            self._fence(True)
+        else:
+            self._history.see(self.keys.number, answer.counted)
+            self._pulling.take(pull, answer, {ticket for step in tick.steps for ticket in step.tickets})
+            tick.confirmed = tick.confirmed or answer.appended > 0
 
     # -- trouble ---------------------------------------------------------------------------------------------------
 
@@ -416,11 +429,3 @@ class PullJob:
         if fenced and not self.fenced:
             log.warning("fenced", queue=self.keys.tag, epoch=self.epoch)
             self.fenced = True
-
-
-def _why_not(answer: StoreError | Outdated) -> str:
-    return (
-        str(answer)
-        if isinstance(answer, StoreError)
-        else f"the queue has other policies ({answer.version}) than this node"
-    )
