@@ -1,7 +1,7 @@
-"""What policies say of messages when they are scheduled: later by a window, counted, expiring, no more than so many.
+"""Applies policies to messages that are scheduled: their window, index, expiry and bound.
 
-It is done to messages that are encoded already, where they are put into batches: so those that a queue refuses, since it
-has later policies, go out again by these, and who schedules need not know the policies before.
+Policies are applied to encoded messages when they are put into batches. If a queue refuses a batch because it has later
+policies, its messages are sent again under these. So a caller need not know the policies beforehand.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from delayq.store.keys import spread
 
 __all__ = ["COUNT_EVERY", "Level", "PolicyBook", "fitted", "indexes_topic", "level_of"]
 
-#: ms between two counts of a topic whose messages are bounded.
+#: ms between two counts of a topic that has a bound.
 COUNT_EVERY = 1_000
-#: So many topics of which the last count is kept.
+#: Topics whose last count is remembered.
 TOPICS = 10_000
 
 
@@ -30,36 +30,36 @@ class _Count(msgspec.Struct):
 
 
 class PolicyBook:
-    """The policies that a client knows, and how many messages there are of topics that may have only so many.
+    """The policies that a client knows, and the numbers of messages of topics that have a bound.
 
-    They may be as old as they like: a queue that has later ones says so. Threads may share it.
+    The policies may be old, because a queue with later ones refuses messages. Threads may share the object.
     """
 
     __slots__ = ("_clock", "_counts", "known", "version")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.known: Policies = NO_POLICIES
-        #: What a schedule says that it follows: the version that is known, or a later one that a queue had when that was read.
+        #: The version that a schedule names: the known one, or a later one that a queue had when the policies were read.
         self.version = ""
         self._clock = clock if clock is not None else SystemClock()
         self._counts: dict[str, _Count] = {}
 
     def take(self, fields: Mapping[str, str], told: str = "") -> None:
-        """Know what was read, unless it is older than what is known; `told` is a version that a queue had before."""
+        """Keep policies that were read unless they are older; `told` is a version that a queue answered before."""
         found = Policies.read(fields)
         if found.version > self.known.version:
             self.known = found
         self.version = max(self.version, found.version, told)
 
     def counted(self, used: Mapping[str, int]) -> None:
-        """So many messages of these topics there are now."""
-        if len(self._counts) + len(used) > TOPICS:  # topics come from outside
+        """Record the current numbers of messages of topics."""
+        if len(self._counts) + len(used) > TOPICS:  # callers may name any number of topics
             self._counts.clear()
         now = self._clock.monotonic()
         self._counts |= {topic: _Count(count, now) for topic, count in used.items()}
 
     def room(self, topic: str, most: int) -> bool | None:
-        """Whether one more may be scheduled, which then counts; None: count them first."""
+        """Whether one more message may be scheduled, which is counted then; None if the topic has to be counted first."""
         count = self._counts.get(topic)
         if count is None or self._clock.monotonic() - count.at >= COUNT_EVERY:
             return None
@@ -69,24 +69,24 @@ class PolicyBook:
         return True
 
 
-#: In how many replicas a message has to be before its call is answered, and whether on the disk.
+#: The number of replicas that must have a message before its call is answered, and whether it must be on the disk.
 Level = tuple[int, bool]
 
 
 def level_of(policy: Policy) -> Level | None:
-    """What a policy wants of that; None: nothing."""
+    """The durability that a policy asks for; None if it asks for nothing."""
     if not policy.min_replicas and policy.fsync != "always":
         return None
     return policy.min_replicas or 0, policy.fsync == "always"
 
 
 def indexes_topic(policy: Policy) -> bool:
-    """Whether messages that it covers are indexed by their topic."""
+    """Whether a policy indexes its messages by topic."""
     return policy.pending is not None or "topic" in policy.index
 
 
 def fitted(policy: Policy, id: str, body: bytes, window: int | None) -> tuple[bytes, int, int | None]:
-    """What is sent of an encoded message, by how many ms its due is later, and its window; its own `window` comes first."""
+    """The body to send, the ms by which the due time is later, and the window; a message's own `window` has precedence."""
     later = 0
     if window is None and policy.window:
         window = policy.window

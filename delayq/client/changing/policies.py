@@ -1,8 +1,8 @@
 """Plans that pause and resume topics, and that put and delete policies.
 
-A change is made in one place and then brought to each queue, of every layout that is listed behind the change: whoever is
-listed later has read it. Once all queues have it nothing is handed out against it, whatever a node knows. Each step may be
-done again, by anybody: what a caller has left half done nodes bring to their queues.
+A change is written in one place and then brought to every queue of every layout that is listed after the change: a layout
+that is listed later has read it. Once all queues have the change, no queue hands out a message against it, whatever a node
+knows. Each step may be repeated by anybody. If a caller stops halfway, the nodes bring the change to their queues.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ __all__ = [
     "resume",
 ]
 
-#: How often others may change the policies while this call brings them to the queues.
+#: Attempts to bring the policies to all queues while others change them.
 TRIES: Final = 10
-#: ms for which a pause is waited for at most.
+#: The longest time (ms) that a call of `pause` may wait.
 LONGEST_WAIT: Final = 60_000
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause: nothing of the topics is handed out any more, at most `in_flight` messages may arrive yet.
+    """A pause: no message of the topics is handed out any more, and at most `in_flight` messages may still arrive.
 
-    `state` is 'paused' once nothing may, else 'pausing'; `in_flight` is None until all nodes have told. `since` is Unix ms,
-    `changed` whether this call made it.
+    `state` is 'paused' once no message may arrive, and 'pausing' before. `in_flight` is None until all nodes have reported.
+    `since` is Unix ms, and `changed` is True if this call made or changed the pause.
     """
 
     match: str
@@ -65,14 +65,14 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """Whether anything may arrive yet."""
+        """'paused' if no message may arrive any more, else 'pausing'."""
         return "paused" if self.in_flight == 0 else "pausing"
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is paused no more, and how many messages at most were held: some of them may have been cancelled.
+    """The end of a pause, and the highest possible number of held messages: some may have been cancelled.
 
-    `changed` is False if nothing was paused by this very pattern, nor limited since it was.
+    `changed` is False if there was no pause with exactly this pattern and no limit left by one.
     """
 
     match: str
@@ -82,7 +82,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The version of the policies now, and whether this call made it."""
+    """The current version of the policies, and whether this call made it."""
 
     name: str
     version: int
@@ -96,10 +96,10 @@ def pause(
     until: int | UnsetType | None,
     by: By | None = None,
 ) -> Plan[Paused]:
-    """Pause topics: when it returns no pull hands out a message of them any more; see `paused`.
+    """Pause topics: when the plan ends, no pull hands out a message of these topics any more; see `paused`.
 
-    A pause that has this very pattern already goes on, with what is UNSET as it is there. Raises NotReady while a node is live
-    that knows of no pauses.
+    If the pattern is already paused, a field that is UNSET keeps its value. Raises NotReady while a live node does not know
+    pauses.
     """
     check_pattern(match)
 
@@ -114,7 +114,7 @@ def pause(
         )
         one.check(context.limits, now)
         _need_newer(lines, now, "pause topics")
-        # What a resume has left is over: it lasts while something is held, and that would be for the whole of the pause.
+        # A limit of an earlier resume ends now. It lasts while messages are held, which would be as long as the pause.
         return [Change(one.field, one.text, _stored(stand, one.field), lasts), Change(Limit(match=match).field, "")]
 
     asked: list[Command[Any]] = [commands.redis_now(), commands.nodes()]
@@ -123,13 +123,13 @@ def pause(
 
 
 def _need_newer(lines: Mapping[str, bytes], now: int, what: str) -> None:
-    """Raise NotReady if a live node cannot do that, as it knows of no policies."""
+    """Raise NotReady if a live node does not know policies."""
     if old := [line.node for line in read_nodes(lines, now).values() if not line.stale and line.policies is None]:
         raise NotReady(f"{', '.join(old)} cannot {what}: start newer workers there first; nothing was done")
 
 
 def check_wait(wait: object) -> int:
-    """The time to wait (ms); raises InvalidMessage if nobody waits so long."""
+    """Return the time to wait (ms); raises InvalidMessage if it is out of range."""
     if type(wait) is not int or not 0 <= wait <= LONGEST_WAIT:
         raise InvalidMessage("wait", f"is a whole number of ms, at most {LONGEST_WAIT}; {wait!r:.100} is not")
     return wait
@@ -143,9 +143,9 @@ def paused(one: Paused, patience: int) -> Plan[Paused]:
 
 
 def resume(context: Context, match: str, rate: float | None, by: By | None = None) -> Plan[Resumed]:
-    """Hand out what a pause holds: as fast as it goes, or so many messages a second until nothing is held any more.
+    """End a pause: held messages are delivered as fast as possible, or at `rate` messages a second until none is held.
 
-    Where nothing is paused by this very pattern, it is what an earlier resume has left of a limit that is changed, or ends.
+    Without a pause of exactly this pattern, the limit of an earlier resume is changed or ended.
     """
     check_pattern(match)
     limit = Limit(match=match, rate=rate or 0)
@@ -172,9 +172,10 @@ def put_policy(
     before: str = ANY,
     by: By | None = None,
 ) -> Plan[PolicyChanged]:
-    """Let a policy hold; with `seen`, if the policies still have that version. `before` is the text of the one in its place.
+    """Create or replace a policy; with `seen`, only if the policies still have that version.
 
-    Raises InvalidMessage, PoliciesChanged if they have not, and NotReady while a node is live that does not act on it.
+    `before` is the text that the replaced policy must have. Raises InvalidMessage, PoliciesChanged for another version or text,
+    and NotReady while a live node cannot apply the policy.
     """
     policy.check(context.limits)
     now, lines = all_good((yield [commands.redis_now(), commands.nodes()]))
@@ -184,7 +185,7 @@ def put_policy(
         live = [line for line in read_nodes(lines, now).values() if not line.stale and line.tells_routes]
         tables = [[(one.name, one.match, one.local) for one in line.routes] for line in live]
         own = [(one.name, one.match, is_local(one, redis_url)) for one in context.routes.own.table]
-        # In a rolling deployment the policy may be for what comes: one worker that can act on it is enough.
+        # In a rolling deployment the policy may be for new workers: one worker that can apply it is enough.
         streams = [_into_streams(table, policy.match) for table in tables or [own]]
         if all(name is not None for name in streams):
             raise InvalidMessage(
@@ -198,7 +199,7 @@ def put_policy(
 
 
 def _into_streams(table: Iterable[tuple[str, str, bool]], match: str) -> str | None:
-    """The route that takes topics of a pattern into streams of this Redis; the rows are its name, its pattern, and whether."""
+    """The route that appends topics of a pattern to streams of this Redis; a row is its name, its pattern and whether it does."""
     for name, pattern, local in table:
         if local and overlap(pattern, match):
             return name
@@ -210,14 +211,14 @@ def _into_streams(table: Iterable[tuple[str, str, bool]], match: str) -> str | N
 def delete_policy(
     context: Context, name: str, *, seen: int | None = None, before: str = ANY, by: By | None = None
 ) -> Plan[PolicyChanged]:
-    """Let a policy hold no more; `changed` is False if there was none."""
+    """Delete a policy; `changed` is False if there was none."""
     gone = Change(Policy(name=check_policy_name(name)).field, "", before)
     made, version = yield from _change(context, [gone], "delete_policy", seen, by)
     return PolicyChanged(name=name, version=number_of(version), changed=made.changed)
 
 
 def _stored(stand: Mapping[str, str], field: str) -> str:
-    """What stands in a field, '' if nothing does."""
+    """The text of a field; '' if it does not exist."""
     return stand.get(field, "").partition(" ")[2]
 
 
@@ -228,7 +229,7 @@ def _revise(
     action: Action,
     by: By | None,
 ) -> Plan[tuple[PoliciesSet, str]]:
-    """Make the `changes` of what stands, and of what else is `asked`: anew if somebody has changed that before it was done."""
+    """Make the `changes` of the policies and the answers to `asked`; repeat them if another caller was faster."""
     for _ in range(TRIES):
         stand, *told = all_good((yield [commands.policies(), *asked]))
         made = yield from _set(context, changes(stand, *told), action, by)
@@ -240,7 +241,7 @@ def _revise(
 def _change(
     context: Context, changes: Sequence[Change], action: Action, seen: int | None, by: By | None
 ) -> Plan[tuple[PoliciesSet, str]]:
-    """Make changes; what came of them, and the version that all queues have then."""
+    """Make changes; return their result, and the version that all queues have then."""
     made = yield from _set(context, changes, action, by, seen)
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
@@ -250,7 +251,7 @@ def _change(
 def _set(
     context: Context, changes: Sequence[Change], action: Action, by: By | None, seen: int | None = None
 ) -> Plan[PoliciesSet | None]:
-    """Make changes by somebody; None if what stands is not what they were made for. Raises TooManyPolicies."""
+    """Make changes; None if the policies are not those for which the changes were made. Raises TooManyPolicies."""
     entry = entry_of(by, action, context.retention)
     patterns = (by.patterns if by is not None else None) or ()
     asked = commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry, patterns=patterns)
@@ -269,7 +270,7 @@ def _bring_change(layouts: Layouts) -> Plan[str]:
 
 
 def bring(layouts: Layouts) -> Plan[str]:
-    """Bring the policies, as they stand now, to all queues that are listed now; the version that all of them have then."""
+    """Bring the current policies to all listed queues; return the version that all of them have then."""
     for _ in range(TRIES):
         listed, fields = all_good((yield [commands.layouts(), commands.policies()]))
         layouts.take(listed)

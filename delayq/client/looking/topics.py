@@ -29,20 +29,19 @@ OTHERS: Final = "*"
 
 
 class Arriving(msgspec.Struct, frozen=True):
-    """A node, and how many messages of what is paused it may yet deliver; None: it has not said that it knows of the pause."""
+    """A node, and the number of paused messages that it may still deliver; None until it has confirmed the pause."""
 
     node: str
     in_flight: int | None
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
+    """A topic with its route, policy, pause and limit; `held` is the highest possible number of held messages.
 
-    `bucket` is what its messages are spent from if its rate is limited; `limit` is why, if that is since a pause, and not the
-    policy. `granted_last_second` is how many workers asked for in the last whole second and got: they ask ahead of what goes.
-    `counts` are its messages by their states, as they were at `as_of` (Unix ms), which is now if there are few messages in all,
-    else when the last census was taken; None: nobody knows yet. While
-    it is paused `arriving` are the nodes from which messages of it may come yet.
+    `bucket` is the token bucket of a topic with a rate limit, and `limit` is the reason if a resume has set the rate.
+    `granted_last_second` is the number of permits that workers got in the last whole second; they ask ahead of their sends.
+    `counts` are its messages by state at `as_of` (Unix ms): now if there are few messages, else at the last census; None
+    before the first census. `arriving` are the nodes that may still deliver messages of a paused topic.
     """
 
     topic: str
@@ -73,7 +72,7 @@ def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: st
 
 
 def read_policies(_context: Context) -> Plan[Policies]:
-    """All of them as they stand."""
+    """Read all policies, pauses and limits."""
     (fields,) = all_good((yield [commands.policies()]))
     return Policies.read(fields)
 
@@ -110,9 +109,9 @@ def topic(context: Context, name: str, patience: int, *, live: bool = True) -> P
 def topics(
     context: Context, match: str = "*", paused: bool | None = None, *, live: bool = True
 ) -> Plan[list[TopicState]]:
-    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name.
+    """Read the topics that have messages or held messages, or that a pause or a policy names, sorted by name.
 
-    Those that the pattern covers, and that are `paused` or not.
+    `match` is a pattern, and `paused` selects paused topics or the others.
     """
     fits = compiled(check_pattern(match)).match
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
@@ -139,7 +138,7 @@ def _state(
 ) -> TopicState:
     counts: Counter[str] = Counter()
     for one in known or ():
-        if topic not in one.topics and REST in one.topics:  # it may be among those
+        if topic not in one.topics and REST in one.topics:  # the census may have counted it among the rest
             known = None
             break
         for state, tally in one.topics.get(topic, {}).items():
@@ -159,7 +158,7 @@ def _state(
 
 
 def held_of(queues: Iterable[QueueStats], wanted: Callable[[str], object]) -> Plan[Counter[str]]:
-    """How many messages at most are held, by their topics."""
+    """Count the held messages by topic, including tickets of cancelled ones."""
     sets = [(one.queue, topic) for one in queues for topic in one.held_topics if wanted(topic)]
     found: Counter[str] = Counter()
     asked = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets]
