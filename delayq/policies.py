@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
@@ -22,7 +21,6 @@ from delayq.remembered import Remembered
 from delayq.times import Duration, check_unix_ms
 
 __all__ = [
-    "MAKER",
     "NO_POLICIES",
     "NO_POLICY",
     "Bucket",
@@ -32,11 +30,10 @@ __all__ = [
     "Policy",
     "Slots",
     "check_policy_name",
+    "may_be_lost",
     "number_of",
 ]
 
-#: Ten digits by which versions that this process makes differ from those of all others.
-MAKER: Final = f"{secrets.randbelow(10**10):010}"
 #: So many topics of which it is remembered what they are covered by.
 REMEMBERED: Final = 10_000
 #: Messages a second below which a limit is as good as a pause.
@@ -397,6 +394,14 @@ class Policies:
 def number_of(version: str) -> int:
     """The number in a version; 0 in that of a Redis where nobody has set anything."""
     return int(version[:10] or 0)
+
+
+def may_be_lost(known: str, version: str) -> bool:
+    """Whether the policies, which have this version, may have lost the change that made the `known` one.
+
+    So it is unless the number of their version is greater: a Redis that lost a change gives its number again.
+    """
+    return known != version and known[:10] >= version[:10]
 
 
 def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | None:

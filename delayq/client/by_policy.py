@@ -13,7 +13,7 @@ import msgspec
 from delayq.clock import Clock, SystemClock
 from delayq.codec import tags_of, topic_of, with_policy
 from delayq.message import tag_key, topic_key
-from delayq.policies import NO_POLICIES, Policies, Policy
+from delayq.policies import NO_POLICIES, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
 __all__ = ["COUNT_EVERY", "Level", "PolicyBook", "fitted", "indexes_topic", "level_of"]
@@ -35,21 +35,26 @@ class PolicyBook:
     The policies may be old, because a queue with later ones refuses messages. Threads may share the object.
     """
 
-    __slots__ = ("_clock", "_counts", "known", "version")
+    __slots__ = ("_clock", "_counts", "known", "latest", "version")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.known: Policies = NO_POLICIES
         #: The version that a schedule names: the known one, or a later one that a queue had when the policies were read.
         self.version = ""
+        #: The latest version that this client has read or made: a change that it makes gets a greater number.
+        self.latest = ""
         self._clock = clock if clock is not None else SystemClock()
         self._counts: dict[str, _Count] = {}
 
     def take(self, fields: Mapping[str, str], told: str = "") -> None:
         """Keep policies that were read unless they are older; `told` is a version that a queue answered before."""
         found = Policies.read(fields)
-        if found.version > self.known.version:
+        if may_be_lost(found.version, self.known.version):
             self.known = found
-        self.version = max(self.version, found.version, told)
+        for version in (found.version, told):
+            if may_be_lost(version, self.version):
+                self.version = version
+        self.latest = max(self.latest, self.version)
 
     def counted(self, used: Mapping[str, int]) -> None:
         """Record the current numbers of messages of topics."""

@@ -231,7 +231,9 @@ PAUSE = Model(
         pause_model.Rules,
         {
             name: {"world": world, "limit": 800_000}
-            for name, world in zip(("truth", "again", "both", "lost", "versions"), pause_model.WORLDS, strict=True)
+            for name, world in zip(
+                ("truth", "again", "both", "lost", "falling", "versions"), pause_model.WORLDS, strict=True
+            )
         },
     ),
     (

@@ -5,7 +5,7 @@
 A step is one script, one send, or one event. Two pauses, `a` and `b`, cover the topic of the one message. A change first
 raises the version in the policies and is then applied to the queue, which keeps with each pause a mark; who does so may die
 in between, or have its second script held back for as long as it likes. The target may fail. Both clocks may go back once,
-and the server of the policies may once lose its last change, while the queue's does not (a cluster). From each state a
+and the server of the policies may once lose its last changes, while the queue's does not (a cluster). From each state a
 message that nobody pauses must come to its end without another fault.
 Not modelled: order (`hold_model.py`), late replies of an owner (`parking_model.py`), several queues: each is as this one.
 """
@@ -35,7 +35,8 @@ class World(Struct, frozen=True):
     changes: int
     pauses: tuple[str, ...] = ("a",)
     moves: bool = False  # the message is moved or delivered now, its target fails, the clocks go back
-    loses: bool = False  # the server of the policies loses its last change
+    loses: bool = False  # the server of the policies loses its last change, or all of them
+    falling: bool = False  # of two changes with one number the later one has the smaller digits
     takes_over: bool = False  # the other node claims the queue, the first one lives on or dies
 
 
@@ -43,27 +44,29 @@ TRUTH = World(changes=2, moves=True)
 AGAIN = World(changes=3)
 BOTH = World(changes=3, pauses=("a", "b"))
 LOST = World(changes=3, pauses=("a", "b"), loses=True)
+FALLING = World(changes=3, pauses=("a", "b"), loses=True, falling=True)
 VERSIONS = World(changes=2, loses=True, takes_over=True)
-WORLDS = (TRUTH, AGAIN, BOTH, LOST, VERSIONS)
+WORLDS = (TRUTH, AGAIN, BOTH, LOST, FALLING, VERSIONS)
 
 
 class Rules(Struct, frozen=True):
     version: bool = True  # a pull that does not name the queue's version changes nothing
     equal: bool = True  # ... nor does one that names a later one; False: that goes on
-    upwards: bool = True  # a change is applied only if it is later than what the queue has
+    upwards: bool = True  # a change is applied only if its number is greater than what the queue has
     last: bool = True  # who changes is answered once the queue has it; False: once the policies have it
     watermark: bool = True  # the mark is the later of now and the watermark; False: now
     lowered: bool = True  # ... and of what the watermark ever was; False: as it is now
     earliest: bool = True  # of several pauses the earliest mark counts; False: the latest
     active: bool = True  # a mark ends with its pause; False: the next such pause has it again
-    own: bool = True  # a version names who made it; False: it is the number before it + 1, and no more
+    own: bool = True  # a version has digits of its own; False: it is the number before it + 1, and no more
     anew: bool = True  # what was pulled while it was held is sent only if it is pulled again
     exposes: bool = True  # delivering one now in spite of a pause makes it exposed
     applies: bool = True  # an owner whose queue has not got the change applies it
-    raises: bool = True  # who finds a queue with a later version than the policies have raises theirs above it
+    again: bool = True  # ... once it has read the policies again; False: they may have lost what it knows
+    raises: bool = True  # a caller or node that finds a version which the policies may have lost raises theirs above it
 
 
-#: A number, and who made it. Later ones are greater.
+#: A number, and digits of the change.
 Version = tuple[int, int]
 
 
@@ -77,6 +80,7 @@ class Change(Struct, frozen=True, cache_hash=True, gc=False, order=True):
 
     policies: Policies
     waited_for: bool
+    made: int  # which change it is
 
 
 class Node(Struct, frozen=True, cache_hash=True, gc=False):
@@ -90,7 +94,7 @@ class Node(Struct, frozen=True, cache_hash=True, gc=False):
 class State(Struct, frozen=True, cache_hash=True, gc=False):
     # the policies
     policies: Policies = Policies()
-    before: Policies | None = None  # what the server of the policies may fall back to
+    before: frozenset[Policies] = frozenset()  # what the server of the policies may fall back to
     made: int = 0  # changes
     lost: bool = False
     changes: frozenset[Change] = frozenset()
@@ -116,7 +120,7 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
     retries: int = 0
     moves: int = 0
     promised: bool = False  # a pause was answered, and nobody has asked for its end
-    opened: Version = (0, 0)  # the latest version without a pause
+    opened: int = 0  # the latest change behind which nothing is paused
     forwarded: frozenset[int] = frozenset()  # generations
     hard: frozenset[int] = frozenset()  # cancelled or moved: must never be forwarded
 
@@ -130,13 +134,24 @@ def put(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
 
 def apply(s: State, policies: Policies, rules: Rules) -> State:
     """Bring a change to the queue: what was paused before keeps its mark."""
-    if policies.version == s.version or (policies.version < s.version and rules.upwards):
+    if policies.version == s.version or (policies.version[0] <= s.version[0] and rules.upwards):
         return s
     floor = max(s.now, (s.highest if rules.lowered else s.watermark) if rules.watermark else -1)
     known = dict(s.marks)
     marks = {one: known.get(one, floor) for one in policies.pauses}
     kept = marks if rules.active else known | marks
     return replace(s, version=policies.version, pauses=policies.pauses, marks=tuple(sorted(kept.items())))
+
+
+def may_be_lost(known: Version, version: Version) -> bool:
+    """Whether the policies, which have this version, may have lost the change that made the known one."""
+    return known != version and known[0] >= version[0]
+
+
+def raises(s: State, known: Version, digits: int, rules: Rules) -> State:
+    """Somebody gives the policies, as they stand, a greater number than that of a lost version."""
+    raised = Policies((known[0] + 1, digits if rules.own else 0), s.policies.pauses)
+    return replace(s, policies=raised, before=frozenset(), opened=s.opened if raised.pauses else s.made)
 
 
 def certain(s: State, rules: Rules) -> bool:
@@ -185,31 +200,39 @@ def changers(s: State, rules: Rules, world: World) -> Iterator[Step]:
     if s.made < world.changes:
         for one in world.pauses:
             pauses = tuple(sorted({*s.policies.pauses} ^ {one}))
-            version = s.policies.version[0] + 1, s.made + 1 if rules.own else 0
-            after = replace(s, policies=Policies(version, pauses), before=s.policies, made=s.made + 1)
+            digits = world.changes - s.made if world.falling else s.made + 1
+            version = s.policies.version[0] + 1, digits if rules.own else 0
+            before = s.before | {s.policies} if world.loses and not s.lost else s.before
+            after = replace(s, policies=Policies(version, pauses), before=before, made=s.made + 1)
             if not pauses:
-                after = replace(after, opened=version, promised=False)
-            change = Change(after.policies, True)
+                after = replace(after, opened=after.made, promised=False)
+            change = Change(after.policies, True, after.made)
             after = replace(after, changes=s.changes | {change})
             yield f"{'pause' if one in pauses else 'resume'} {one}", after if rules.last else answer(after, change)
     for change in s.changes:
         left = s.changes - {change}
         applied = replace(apply(s, change.policies, rules), changes=left)
         if change.waited_for:
-            yield f"{change.policies.version} is applied and answered", answer(applied, change)
+            if applied.version == change.policies.version:
+                yield f"{change.policies.version} is applied and answered", answer(applied, change)
+            elif may_be_lost(s.version, s.policies.version):
+                if rules.raises:
+                    raised = raises(s, s.version, 20, rules)
+                    again = replace(change, policies=raised.policies)
+                    yield "its caller raises the policies' version", replace(raised, changes=left | {again})
+            elif s.policies != change.policies:
+                yield "its caller reads again", replace(s, changes=left | {replace(change, policies=s.policies)})
             yield "its caller dies", replace(s, changes=left | {replace(change, waited_for=False)})
             yield "its caller dies at once", replace(s, changes=left)
         else:
             yield f"{change.policies.version} is applied late", applied
-    if world.loses and s.before is not None and not s.lost:
-        lost = replace(s, policies=s.before, before=None, lost=True, promised=False, changes=frozenset())
-        if not s.before.pauses:
-            lost = replace(lost, opened=(max(s.opened[0], s.before.version[0]), LAST_TICK))
-        yield "the policies lose their last change", lost
+    for kept in s.before - {s.policies}:
+        lost = replace(s, policies=kept, before=frozenset(), lost=True, promised=False, changes=frozenset())
+        yield f"the policies fall back to {kept.version}", lost if kept.pauses else replace(lost, opened=s.made)
 
 
 def answer(s: State, change: Change) -> State:
-    return replace(s, promised=s.promised or (bool(change.policies.pauses) and change.policies.version > s.opened))
+    return replace(s, promised=s.promised or (bool(change.policies.pauses) and change.made > s.opened))
 
 
 # -- the nodes ---------------------------------------------------------------------------------------------------------
@@ -238,22 +261,23 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
             claimed = replace(s, epoch=s.epoch + 1, claims=s.claims + 1)
             yield f"{n} claims", replace(claimed, nodes=having(epoch=s.epoch + 1))
         return
-    if node.policies != s.policies:
+    if rules.raises and may_be_lost(node.policies.version, s.policies.version):
+        yield f"{n} raises the policies' version", raises(s, node.policies.version, 10 + n, rules)
+    elif node.policies != s.policies:
         stage = node.stage
         if stage == "held" and not s.policies.pauses:
             stage = "" if rules.anew else "going"
         yield f"{n} reads {s.policies.version}", replace(s, nodes=having(policies=s.policies, stage=stage))
-    elif s.version > s.policies.version and rules.raises:
-        raised = Policies((s.version[0] + 1, 10 + n if rules.own else 0), s.policies.pauses)
-        after = replace(s, policies=raised, before=None)
-        yield f"{n} raises the policies' version", replace(after, opened=raised.version) if not raised.pauses else after
-    if node.policies.version > s.version and rules.applies:
+    elif rules.raises and may_be_lost(s.version, s.policies.version):
+        yield f"{n} raises the policies' version", raises(s, s.version, 10 + n, rules)
+    fresh = node.policies == s.policies or not rules.again
+    if node.policies.version[0] > s.version[0] and fresh and rules.applies:
         yield f"{n} applies {node.policies.version}", apply(s, node.policies, rules)
     own = node.epoch == s.epoch
     same = s.generation == node.generation and s.due == node.due
     if own and node.stage == "" and s.place == "queue" and s.due <= s.now:
         knows = node.policies.version == s.version
-        if not rules.version or knows or (node.policies.version > s.version and not rules.equal):
+        if not rules.version or knows or (node.policies.version[0] > s.version[0] and not rules.equal):
             yield f"{n} pulls", pulls(s, n)
     if own and s.place == "held" and not node.policies.pauses and node.policies.version == s.version:
         yield f"{n} brings it back", replace(s, place="queue", exposed=s.exposed or s.due > s.watermark)

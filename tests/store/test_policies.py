@@ -8,6 +8,7 @@ import pytest
 
 from delayq.store import commands
 from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesFull, PoliciesSet, Pulled
+from delayq.store.keys import POLICIES
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, ids, row
 
 ME, YOU = "0000000001", "0000000002"
@@ -73,6 +74,21 @@ def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue)
         assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", changed, ())
     assert PAUSE.field in q.run(commands.policies())
     assert Change("a", "b").before == ANY
+
+
+@pytest.mark.parametrize("lost", ["0000000002.0000000000", "0000000002.9999999999"])
+def test_a_change_that_follows_a_lost_one_has_digits_of_its_own_and_then_a_greater_number(q: Queue, lost: str) -> None:
+    put(q, PAUSE)
+    applied(q, lost)  # by a change that the server of the policies has lost
+    made = [q.run(commands.set_policies([RESUME if n % 2 else PAUSE], now=NOW)) for n in range(4)]
+    versions = [one.version for one in made if isinstance(one, PoliciesSet)]
+    assert [version[:11] for version in versions] == [f"000000000{number}." for number in (1, 2, 3, 4)]
+    assert len({version[11:] for version in versions}) == 4, "no two changes have the same digits"
+    assert applied(q, versions[1]).version == lost, "another change with its number"
+    assert put(q, beyond=lost) == PoliciesSet(versions[3], False, ())
+    q.admin.hset(POLICIES, "version", versions[1])
+    assert put(q, beyond=lost) == PoliciesSet(f"0000000003.{ME}", True, ())
+    assert applied(q, f"0000000003.{ME}").version == f"0000000003.{ME}"
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,16 @@ def test_when_they_cannot_be_read_each_message_is_told_with_its_id(
     outcomes: list[Any] = client.schedule_many([order(expect_date=AT), order(expect_date=AT, id="a")])
     assert [type(one) for one in outcomes] == [StoreUnavailable] * 2
     assert outcomes[0].id and outcomes[1].id == "a"
+
+
+def test_a_change_that_follows_a_lost_one_has_a_greater_number_so_nobody_takes_it_for_the_lost_one(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    client.pause("x.*")
+    kept = {POLICIES: valkey.admin.dump(POLICIES)}
+    kept |= {keys.state: valkey.admin.dump(keys.state) for keys in map(queue_keys, client.context().layouts.queues)}
+    lost = client.pause("a.*").version
+    for key, value in kept.items():  # as after a fail-over
+        valkey.admin.restore(key, 0, value, replace=True)
+    made = client.pause("b.*")
+    assert (made.changed, made.version, sorted(client.policies().pauses)) == (True, lost + 1, ["b.*", "x.*"])

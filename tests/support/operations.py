@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delayq import Client, Message
-from delayq.policies import MAKER
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, taken
@@ -74,7 +73,7 @@ def fill(url: str) -> None:
         (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=1)))
         assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "größer \x1b[31m")])) == ["ok"]
         values = {"policy:p": '{"match":"orders.*","window":1000}', "pause:mail": f'{{"since":{AT}}}'}
-        client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()], maker=MAKER))
+        client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()]))
         now = client.store.run(commands.redis_now())
         acts = {"policies": "9999999999.0000000000", "held": {}}
         # The line of a live node lies ahead, so that it stays live however long a test takes.

@@ -61,6 +61,38 @@ def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(world: OneQueu
     assert hand.sending == ["a"]
 
 
+def test_an_owner_brings_no_policies_that_were_lost_to_a_queue_that_has_others(world: OneQueue) -> None:
+    """Redis has lost two changes that the owner has read, and a pause was made and answered since."""
+    hand = world.take_over()
+    world.add("a")
+    lost = put(world.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'), beyond="0000000008.0000000007")
+    world.store.run(commands.plain("DEL", POLICIES, read=int))
+    stand = put(world.store, Change("pause:g.*", "{}"))
+    world.store.run(commands.apply_policies(world.keys, stand.version, stand.paused))
+    hand.book.current = lost
+    for _ in range(3):
+        hand.tick()
+        assert (hand.sending, hand.book.ahead, world.field("policies")) == ([], stand.version, stand.version)
+    hand.book.current = stand
+    hand.settle()
+    assert hand.sending == []
+
+
+def test_an_owner_that_has_read_the_policies_again_brings_them_to_a_queue_that_lags(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("a")
+    world.store.run(commands.apply_policies(world.keys, put(world.store, PAUSE).version, ()))
+    hand.book.current = put(world.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
+    hand.tick()
+    assert hand.book.ahead
+    hand.tick()
+    assert hand.sending == []
+    hand.book.current = read(world.store)
+    hand.settle()
+    assert hand.sending == ["a"]
+    assert world.field("policies") == hand.job.version
+
+
 # -- a node --------------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +139,10 @@ def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: 
     policy = node.book.current.policy("sms.de")
     assert policy is not None
     assert (policy.name, policy.max_attempts) == ("sms", 3)
+    known = node.book.current
+    node.book.tell("0000000001.0000000007")
+    node.look()
+    assert node.book.current is not known, "they were read again, so they were not lost: a queue that lags may get them"
 
 
 def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(node: Watched) -> None:
@@ -195,7 +231,10 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     node.glance()
     node.store.run(commands.plain("DEL", POLICIES, read=int))
     node.glance()
-    assert (node.book.current.version, node.history.went_back) == ("", 1)
+    assert (node.book.current.number, node.history.went_back) == (7, 1), (
+        "nobody sees a number again with other policies"
+    )
+    assert not node.book.current.paused
     node.book.tell("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
     node.look()
     assert (node.book.current.number, node.history.went_back) == (10, 2)

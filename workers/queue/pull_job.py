@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Policies, number_of
 from delayq.store import commands
 from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
@@ -117,7 +117,8 @@ class PullJob:
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)]
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
-        self._applied = ""  # the version of the policies that the queue has, as far as is known
+        self._found: str | None = None  # the other version of the policies that the last pull found in the queue
+        self._doubted: Policies | None = None  # the policies that this job went by then
         self._tick = _Tick()
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
@@ -275,7 +276,7 @@ class PullJob:
         for name, most, unpark in self._parking.commands(policies, backlog=backlog):
             tick.came_back = True
             tick.add(unpark, partial(self._unparked, name, most))
-        if self._applied < policies.version:  # whoever set them may not have come to this queue
+        if self._lags_behind(policies):
             tick.add(commands.apply_policies(self.keys, policies.version, policies.paused, now=now), self._saw_applied)
         if self._parking.before_pulls:
             return
@@ -286,6 +287,16 @@ class PullJob:
             for beside in self._beside:
                 if (command := beside.ask(now, policies.version)) is not None:
                     tick.add(command, beside.take)
+
+    def _lags_behind(self, policies: Policies) -> bool:
+        """Whether the queue is to get these policies: whoever set them may have died before.
+
+        They may have been lost since they were read, and others answered under a smaller number: so they are read again once
+        the queue has another version. A queue that has none has nothing to lose.
+        """
+        if self._found is None or (self._found and policies is self._doubted):
+            return False
+        return number_of(self._found) < number_of(policies.version)
 
     def _hear(self) -> None:
         """Take in what other threads have said since the last tick."""
@@ -330,8 +341,9 @@ class PullJob:
         if failed is not None:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
-        if tick.outdated and self._applied > self._policies.version:
-            self._tenure.book.tell(self._applied)
+        if tick.outdated and self._found:
+            self._doubted = self._policies
+            self._tenure.book.tell(self._found)
             return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
@@ -367,7 +379,7 @@ class PullJob:
         if isinstance(applied, StoreError):
             self._tick.fail(applied)
         else:
-            self._applied = applied.version
+            self._found = None  # the next pull tells
 
     def _pulled(self, pull: Pull, answer: Pulled | Outdated | StoreError | None) -> None:
         """Accept messages. A server that had lost its scripts may have pulled before it settled some: these stay out."""
@@ -377,12 +389,13 @@ class PullJob:
             self._pulling.failed(pull)
             tick.why_not.append(str(answer))
         elif isinstance(answer, Outdated):
-            tick.outdated, self._applied = True, answer.version
+            tick.outdated, self._found = True, answer.version
             self._pulling.took_nothing(pull)
             tick.why_not.append(f"the queue has other policies ({answer.version}) than this node")
         elif answer is None:
             self._fence(True)
         else:
+            self._found = None
             self._history.see(self.keys.number, answer.counted)
             self._pulling.take(pull, answer, {ticket for step in tick.steps for ticket in step.tickets})
             tick.confirmed = tick.confirmed or answer.appended > 0

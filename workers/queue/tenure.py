@@ -43,17 +43,17 @@ class Incarnation:
 
 
 class Book:
-    """The policies that a node goes by: its pull jobs act on `current`, and tell of queues that have later ones."""
+    """The policies that a node goes by: its pull jobs act on `current`, and report queues that have another version."""
 
     __slots__ = ("_hurry", "ahead", "current")
 
     def __init__(self, hurry: Callable[[], None] = lambda: None) -> None:
         self.current: Policies = NO_POLICIES
-        self.ahead = ""  # the latest version that was found in a queue since they were read last
+        self.ahead = ""  # the latest other version that was found in a queue since they were read last
         self._hurry = hurry
 
     def tell(self, version: str) -> None:
-        """A queue has this version, which is later: they are to be read at once."""
+        """Have the policies read at once: a queue has another version than `current`."""
         if version > self.ahead:
             self.ahead = version
             self._hurry()

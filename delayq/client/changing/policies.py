@@ -19,7 +19,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
 from delayq.nodes import read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
-from delayq.policies import MAKER, Limit, Pause, Policies, Policy, check_policy_name, number_of
+from delayq.policies import Limit, Pause, Policies, Policy, check_policy_name, may_be_lost, number_of
 from delayq.store import commands
 from delayq.store.commands import ANY, Change, Command, PoliciesFull, PoliciesSet
 from delayq.store.connect.exchange import all_good, as_unknown
@@ -234,7 +234,7 @@ def _revise(
         stand, *told = all_good((yield [commands.policies(), *asked]))
         made = yield from _set(context, changes(stand, *told), action, by)
         if made is not None:
-            return made, (yield from _bring_change(context.layouts))
+            return made, (yield from _bring_change(context))
     raise StoreUnavailable("others change the policies all the time")
 
 
@@ -245,7 +245,7 @@ def _change(
     made = yield from _set(context, changes, action, by, seen)
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
-    return made, (yield from _bring_change(context.layouts))
+    return made, (yield from _bring_change(context))
 
 
 def _set(
@@ -254,19 +254,22 @@ def _set(
     """Make changes; None if the policies are not those for which the changes were made. Raises TooManyPolicies."""
     entry = entry_of(by, action, context.retention)
     patterns = (by.patterns if by is not None else None) or ()
-    asked = commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry, patterns=patterns)
+    latest = context.policies.latest
+    asked = commands.set_policies(changes, seen=seen, beyond=latest, entry=entry, patterns=patterns)
     made: PoliciesSet | PoliciesFull | None = all_good((yield [asked]))[0]
     if isinstance(made, PoliciesFull):
         raise TooManyPolicies(made.kind, made.most, made.of_key)
     return made
 
 
-def _bring_change(layouts: Layouts) -> Plan[str]:
+def _bring_change(context: Context) -> Plan[str]:
     """As `bring`, for a change that has just been made: workers go on with it, so no error may say that nothing was done."""
     try:
-        return (yield from bring(layouts))
+        version = yield from bring(context.layouts)
     except StoreError as error:
         raise as_unknown(error) from error
+    context.policies.latest = max(context.policies.latest, version)
+    return version
 
 
 def bring(layouts: Layouts) -> Plan[str]:
@@ -277,10 +280,10 @@ def bring(layouts: Layouts) -> Plan[str]:
         stand = Policies.read(fields)
         queues = map(queue_keys, layouts.queues)
         brought = all_good((yield [commands.apply_policies(keys, stand.version, stand.paused) for keys in queues]))
-        latest: str = max(one.version for one in brought)
-        if latest == stand.version:
-            return latest
-        # Somebody has changed them since. Or they have lost their last changes, and a queue has not: its owner goes by what
-        # was lost until they get beyond that.
-        all_good((yield [commands.set_policies((), maker=MAKER, beyond=latest)]))
+        beyond = [one.version for one in brought if may_be_lost(one.version, stand.version)]
+        if not beyond:
+            return stand.version
+        # Somebody has changed them since. Or they have lost their last changes, and a queue has not: its owner goes by
+        # what was lost until they get beyond that.
+        all_good((yield [commands.set_policies((), beyond=max(beyond))]))
     raise StoreUnavailable("others change the policies all the time")

@@ -7,7 +7,7 @@ from typing import Final
 
 from delayq.client.findings.check import INFO, WARN, Check
 from delayq.client.findings.facts import Facts
-from delayq.policies import Pause, number_of
+from delayq.policies import Pause, may_be_lost, number_of
 from delayq.times import format_instant
 
 __all__ = ["check_pauses", "check_versions"]
@@ -49,7 +49,11 @@ def check_versions(facts: Facts) -> Iterator[Check]:
     """A check for each live node that acts on older policies than there have been for a while."""
     policies = facts.policies
     for line in facts.live:
-        if line.policies is not None and line.policies < policies.version and line.seen - policies.changed > LAG:
+        if (
+            line.policies is not None
+            and may_be_lost(policies.version, line.policies)
+            and line.seen - policies.changed > LAG
+        ):
             old, new = number_of(line.policies), policies.number
             text = f"{line.node} acts on version {old} of the policies, and there is {new}"
             mend = f"see what keeps it from Redis in the log of {line.node}, or restart it"

@@ -14,7 +14,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled
-from delayq.policies import Bucket, Limit, Pause, Policies, Policy
+from delayq.policies import Bucket, Limit, Pause, Policies, Policy, may_be_lost
 from delayq.store import commands
 from delayq.store.commands import REST, Census, QueueStats
 from delayq.store.connect.exchange import all_good
@@ -65,7 +65,7 @@ def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: st
         longest = max((route.send_timeout for route in line.routes if route.send_timeout is not None), default=0)
         if now - line.seen >= GIVEN_UP + max(patience, longest):
             continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
-        if line.policies is None or line.policies < version:
+        if line.policies is None or may_be_lost(version, line.policies):
             yield Arriving(line.node, None)
         elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
             yield Arriving(line.node, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -68,7 +69,7 @@ class Applied(msgspec.Struct, frozen=True):
 def set_policies(
     changes: Sequence[Change],
     *,
-    maker: str,
+    maker: str = "",
     seen: int | None = None,
     beyond: str = "",
     entry: str = "",
@@ -79,10 +80,11 @@ def set_policies(
 ) -> Command[PoliciesSet | PoliciesFull | None]:
     """Make changes under a new version; None if not all stands there that has to, or the version is not the one `seen`.
 
-    `maker` is 10 digits of this process. The version is later than `beyond` in any case. `entry` is for the audit. A change
-    that adds something is refused if there were more than `most` of its kind then, or, with the `patterns` of the topics of
-    the caller's key, more than `most_of_key` on these topics.
+    `maker` is 10 digits of this change, random unless given. The number of the version is greater than that of `beyond`, if
+    this is another version. `entry` is for the audit. A change that adds something is refused if there were more than `most` of
+    its kind then, or, with the `patterns` of the topics of the caller's key, more than `most_of_key` on these topics.
     """
+    maker = maker or f"{secrets.randbelow(10**10):010}"
     args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry, most, most_of_key, "\n".join(patterns)]
     for one in changes:
         args += (one.field, one.before, one.value, "1" if one.lasts else "")

@@ -13,7 +13,7 @@ import structlog
 
 from delayq.errors import StoreError
 from delayq.patterns import compiled, overlap
-from delayq.policies import MAKER, Limit, Policies, number_of
+from delayq.policies import Limit, Policies, may_be_lost, number_of
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Change, QueueStats
@@ -60,7 +60,7 @@ class PolicyWatch:
     def has_news(self) -> bool:
         """Whether Redis or a queue has another version, or a pause has expired."""
         version = self._book.current.version
-        return self._book.ahead > version or self._listed not in (None, version) or bool(self._expired())
+        return bool(self._book.ahead) or self._listed not in (None, version) or bool(self._expired())
 
     def look(self) -> None:
         """Read the policies if they have changed, and end what is over.
@@ -78,19 +78,19 @@ class PolicyWatch:
         listed, self._listed = self._listed, None
         ended = self._expired() + self._limits_over(current)
         if ended:
-            self._store.run(commands.set_policies(ended, maker=MAKER))
-        elif ahead <= current.version and listed in (None, current.version):
+            self._store.run(commands.set_policies(ended))
+        elif not ahead and listed in (None, current.version):
             return
         read = Policies.read(self._store.run(commands.policies()))
-        if read.version < ahead:
-            # The server of the policies lost their last changes, and a queue has them: no worker could pull from that queue.
-            self._history.tell(f"the policies went back to version {read.number}, and a queue has {number_of(ahead)}")
-            self._store.run(commands.set_policies((), maker=MAKER, beyond=ahead))
+        known = max(ahead, current.version)
+        if may_be_lost(known, read.version):
+            # The server of the policies lost their last changes. No worker could pull from a queue that has them, and a caller
+            # that knows a number must not see it again with other policies.
+            self._history.tell(f"the policies went back to version {read.number} from {number_of(known)}")
+            self._store.run(commands.set_policies((), beyond=known))
             read = Policies.read(self._store.run(commands.policies()))
-        elif read.version < current.version:
-            self._history.tell(f"the policies went back from version {current.number} to {read.number}")
-        if read.version != current.version:
-            self._book.current = read
+        if ahead or read.version != current.version:
+            self._book.current = read  # also the same version: it is no lost one, so a queue that lags may get it
             log.info("policies", version=read.number, paused=list(read.paused))
             self._changed()
 

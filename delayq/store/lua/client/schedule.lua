@@ -12,7 +12,7 @@
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled' (and not scheduled again),
 --          'removed_in_flight' or
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
---          or {now, version} and nothing is done, if the queue has later policies than those
+--          or {now, version} and nothing is done, if the queue has other policies than those, of no smaller number
 -- @promise
 -- @first HGET HMGET HSET TIME ZCARD ZCOUNT ZMSCORE ZRANGE ZSCORE
 -- @include clock deadline offsets generation wake
@@ -25,7 +25,7 @@ local sub, find = string.sub, string.find
 local CONTENT = DUE_DIGITS + 2 -- where it begins in a body, behind the due and a mark
 
 local known = redis.call('HMGET', state, 'closed', 'sleep_until', 'watermark', 'generation', 'scheduled', 'policies')
-if known[6] and known[6] > ARGV[5] then
+if known[6] and known[6] ~= ARGV[5] and sub(known[6], 1, 10) >= sub(ARGV[5], 1, 10) then
   return { digits(now), known[6] }
 end
 local stored = redis.call('HMGET', pool, unpack(ARGV, 7, 6 + count))

@@ -1,6 +1,6 @@
 -- Bring the policies to a queue: from then on nobody pulls from it who does not know them. A pause has a mark there, a due up
--- to which its messages may have been handed out before; it keeps it for as long as it lasts. An earlier version than the
--- queue has changes nothing.
+-- to which its messages may have been handed out before; it keeps it for as long as it lasts. A version changes nothing unless
+-- its number is greater than the queue's: of two with the same number one was lost, and the policies have to get beyond it.
 -- KEYS: state
 -- ARGV: now, wake channel, version, then the patterns of the topics that it pauses; the deadline (see include/deadline)
 -- Returns: {the version that the queue has now, its pauses: lines of a mark and a pattern}
@@ -11,7 +11,7 @@
 local state, version = KEYS[1], ARGV[3]
 local known = redis.call('HMGET', state, 'policies', 'paused', 'watermark', 'lowered_from')
 local stored, paused = known[1] or '', known[2] or ''
-if version <= stored then
+if string.sub(version, 1, 10) <= string.sub(stored, 1, 10) then
   return { stored, paused }
 end
 local marks, lines = {}, {}

@@ -1,9 +1,9 @@
 -- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
--- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it; beside it
--- stands when it was made. All workers and clients read all of them, so there are bounds: on pauses together with the limits
+-- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 random ones of its change: a
+-- Redis that lost a change gives its number again. Beside it stands when it was made. All workers and clients read all of them, so there are bounds: on pauses together with the limits
 -- that resumes have left, and on policies. A change that replaces or removes one is never refused for that.
 -- KEYS: policies audit
--- ARGV: now, who makes the version (10 digits), the number of the version that the caller has seen ('' = any), a version
+-- ARGV: now, the random digits of this change, the number of the version that the caller has seen ('' = any), a version
 --       to get beyond ('' = none), entry (see include/audit) or '', how many of each kind there may be, how many on the topics of
 --       a key, the patterns of the topics of the caller's key, a line each ('' = all topics), then of each change: its field, what has to stand there
 --       ('' = nothing, '*' = whatever does), what is to stand there ('' = nothing), '1' if it stands there since when it did
@@ -76,7 +76,8 @@ if added.pause > 0 or added.policy > 0 then
     end
   end
 end
-if #changes > 0 or ARGV[4] > version then
+local lost = ARGV[4] ~= version and string.sub(ARGV[4], 1, 10) >= string.sub(version, 1, 10)
+if #changes > 0 or ARGV[4] ~= '' and lost then
   number = math.max(number, tonumber(string.sub(ARGV[4], 1, 10)) or 0) + 1
   answer[2], answer[3] = string.format('%010.0f.', number) .. ARGV[2], '1'
   redis.call('HSET', policies, 'version', answer[2], 'changed', digits(now))
