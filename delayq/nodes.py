@@ -130,7 +130,8 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     and `held` how many messages of topics that are paused by then may arrive yet. `recent` is None until it has run for a
     while. `skew` is the clock of Redis minus the clock of the node, in ms. `tells_routes` is False for an older worker, whose
     line has no table: it may have any route.
-    `connected` says whether it is registered with its coordinator.
+    `connected` says whether it is registered with its coordinator. `longest_send` is how long (ms) a message that it has begun to
+    send may still arrive, of all its routes and of sends that hang; None for an older worker.
     """
 
     node: str
@@ -151,6 +152,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     lately: Lately | None = None
     skew: int | None = None
     connected: bool | None = None
+    longest_send: int | None = None
 
     def route_of(self, topic: str) -> RouteLine | None:
         """The route of its table that takes a topic."""
@@ -175,6 +177,7 @@ class _Written(msgspec.Struct, frozen=True):
     lately: Lately | None = None
     skew: int | None = None
     connected: bool | None = None
+    longest_send: Ms | None = None
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -208,6 +211,7 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             lately=line.lately,
             skew=line.skew,
             connected=line.connected,
+            longest_send=line.longest_send,
         )
     return nodes
 

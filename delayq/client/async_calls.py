@@ -413,7 +413,7 @@ class AsyncCalls:
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = await self._run(policies.paused(found, self._setup.longest_send))
+            found = await self._run(policies.paused(found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             await wait_for(look)
@@ -436,11 +436,11 @@ class AsyncCalls:
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return await self._run(topic(await self.reading(), name, self._setup.longest_send, live=live))
+        return await self._run(topic(await self.reading(), name, live=live))
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        return await self._run(arriving(await self.reading(), match, self._setup.longest_send))
+        return await self._run(arriving(await self.reading(), match))
 
     async def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""

@@ -412,7 +412,7 @@ class Client:
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = self._run(policies.paused(found, self._setup.longest_send))
+            found = self._run(policies.paused(found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             wait_for(look)
@@ -435,11 +435,11 @@ class Client:
 
     def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return self._run(topic(self.reading(), name, self._setup.longest_send, live=live))
+        return self._run(topic(self.reading(), name, live=live))
 
     def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        return self._run(arriving(self.reading(), match, self._setup.longest_send))
+        return self._run(arriving(self.reading(), match))
 
     def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""

@@ -77,11 +77,6 @@ class Agreement:
         self.routes = KnownRoutes(own, self.clock, checks=check_routes)
         self.queues = self.settings.queues or DEFAULT_QUEUES
 
-    @property
-    def longest_send(self) -> int:
-        """ms that a send may take, as far as is known here."""
-        return max(self.settings.send_timeout, *(route.send_timeout or 0 for route in self.routes.own.table), 0)
-
     def context(self, meta: Meta) -> Context:
         """Check the layouts and return the context of plans; raises LayoutMismatch."""
         check_layouts(meta, self.settings.queues)

@@ -232,7 +232,7 @@ PAUSE = Model(
         {
             name: {"world": world, "limit": 800_000}
             for name, world in zip(
-                ("truth", "again", "both", "lost", "falling", "versions"), pause_model.WORLDS, strict=True
+                ("truth", "again", "both", "lost", "falling", "twice", "versions"), pause_model.WORLDS, strict=True
             )
         },
     ),
@@ -249,7 +249,8 @@ PAUSE = Model(
         _pause("exposes", "forcing a message without exposing it", "truth", _NOT_CERTAIN),
         _pause("applies", "an owner that does not apply a change", "truth", "it waits for ever"),
         _pause("raises", "policies that stay below a queue's version", "versions", "it waits for ever"),
-        _pause("own", "a version that does not name who made it", "lost", _NOT_CERTAIN),
+        _pause("own", "a version without digits of its own", "lost", _HANDED_OUT),
+        _pause("again", "an owner that applies policies which may be lost", "twice", _HANDED_OUT),
     ),
 )
 

@@ -35,7 +35,7 @@ class World(Struct, frozen=True):
     changes: int
     pauses: tuple[str, ...] = ("a",)
     moves: bool = False  # the message is moved or delivered now, its target fails, the clocks go back
-    loses: bool = False  # the server of the policies loses its last change, or all of them
+    loses: int = 0  # the server of the policies loses so many of its last changes at most
     falling: bool = False  # of two changes with one number the later one has the smaller digits
     takes_over: bool = False  # the other node claims the queue, the first one lives on or dies
 
@@ -43,10 +43,11 @@ class World(Struct, frozen=True):
 TRUTH = World(changes=2, moves=True)
 AGAIN = World(changes=3)
 BOTH = World(changes=3, pauses=("a", "b"))
-LOST = World(changes=3, pauses=("a", "b"), loses=True)
-FALLING = World(changes=3, pauses=("a", "b"), loses=True, falling=True)
-VERSIONS = World(changes=2, loses=True, takes_over=True)
-WORLDS = (TRUTH, AGAIN, BOTH, LOST, FALLING, VERSIONS)
+LOST = World(changes=3, pauses=("a", "b"), loses=1)
+FALLING = World(changes=3, pauses=("a", "b"), loses=1, falling=True)
+TWICE = World(changes=3, loses=2)
+VERSIONS = World(changes=2, loses=1, takes_over=True)
+WORLDS = (TRUTH, AGAIN, BOTH, LOST, FALLING, TWICE, VERSIONS)
 
 
 class Rules(Struct, frozen=True):
@@ -94,7 +95,7 @@ class Node(Struct, frozen=True, cache_hash=True, gc=False):
 class State(Struct, frozen=True, cache_hash=True, gc=False):
     # the policies
     policies: Policies = Policies()
-    before: frozenset[Policies] = frozenset()  # what the server of the policies may fall back to
+    before: tuple[Policies, ...] = ()  # what the server of the policies may fall back to
     made: int = 0  # changes
     lost: bool = False
     changes: frozenset[Change] = frozenset()
@@ -151,7 +152,7 @@ def may_be_lost(known: Version, version: Version) -> bool:
 def raises(s: State, known: Version, digits: int, rules: Rules) -> State:
     """Somebody gives the policies, as they stand, a greater number than that of a lost version."""
     raised = Policies((known[0] + 1, digits if rules.own else 0), s.policies.pauses)
-    return replace(s, policies=raised, before=frozenset(), opened=s.opened if raised.pauses else s.made)
+    return replace(s, policies=raised, before=(), opened=s.opened if raised.pauses else s.made)
 
 
 def certain(s: State, rules: Rules) -> bool:
@@ -202,7 +203,7 @@ def changers(s: State, rules: Rules, world: World) -> Iterator[Step]:
             pauses = tuple(sorted({*s.policies.pauses} ^ {one}))
             digits = world.changes - s.made if world.falling else s.made + 1
             version = s.policies.version[0] + 1, digits if rules.own else 0
-            before = s.before | {s.policies} if world.loses and not s.lost else s.before
+            before = (*s.before, s.policies)[-world.loses :] if world.loses and not s.lost else ()
             after = replace(s, policies=Policies(version, pauses), before=before, made=s.made + 1)
             if not pauses:
                 after = replace(after, opened=after.made, promised=False)
@@ -226,8 +227,8 @@ def changers(s: State, rules: Rules, world: World) -> Iterator[Step]:
             yield "its caller dies at once", replace(s, changes=left)
         else:
             yield f"{change.policies.version} is applied late", applied
-    for kept in s.before - {s.policies}:
-        lost = replace(s, policies=kept, before=frozenset(), lost=True, promised=False, changes=frozenset())
+    for kept in s.before:
+        lost = replace(s, policies=kept, before=(), lost=True, promised=False, changes=frozenset())
         yield f"the policies fall back to {kept.version}", lost if kept.pauses else replace(lost, opened=s.made)
 
 

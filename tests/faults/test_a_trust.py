@@ -93,6 +93,32 @@ async def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(
     assert Counter(target.ids) == dict.fromkeys([*(f"m.t-{n}" for n in range(50)), "new"], 1)
 
 
+async def test_a6_a_pause_asks_a_worker_that_has_started_while_redis_is_full(
+    server: ServerUnderTest, target: MemoryTarget
+) -> None:
+    settings = settings_for(server.url, target)
+    pause = {"json": {"match": "m.*"}, "params": {"wait": "0"}}
+    target.answer("hang", id="hangs")
+    async with in_process(settings) as api:
+        await accept(api, "hangs", "next")
+        server.admin.config_set("maxmemory", 1)
+        with RunningNode(settings):
+            target.wait_for_hanging(1, PATIENCE)
+            asked = (await api.post("/v1/topics:pause", **pause)).json()
+            assert asked["state"] == "pausing", "it is being sent"
+            target.release()
+            while (asked := (await api.post("/v1/topics:pause", **pause)).json())["state"] != "paused":
+                assert asked["inFlight"] in (None, 1)
+            before = sorted(target.ids)
+            await accept_nothing(api)
+    assert sorted(target.ids) == before
+
+
+async def accept_nothing(api: Any) -> None:
+    """A full Redis takes no message."""
+    refused(await post(api, "new"), 507)
+
+
 async def test_f9_a_batch_that_is_too_much_in_part_is_answered_one_by_one(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:

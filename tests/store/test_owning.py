@@ -51,9 +51,8 @@ def test_redis_tells_its_time(q: Queue) -> None:
 
 def test_a_nodes_line_is_written_read_and_removed(q: Queue) -> None:
     assert q.run(commands.nodes()) == {}
-    q.run(commands.publish_node("node-1", b"{}"))
-    q.run(commands.publish_node("node-2", b"\xff\0"))
-    q.run(commands.publish_node("node-1", b"{1}"))
+    lines = (("node-1", b"{}"), ("node-2", b"\xff\0"), ("node-1", b"{1}"))
+    assert [q.run(commands.publish_node(name, line)) for name, line in lines] == [b"", b"", b"{}"]
     assert q.run(commands.nodes()) == {"node-1": b"{1}", "node-2": b"\xff\0"}
     q.run(commands.forget_node("node-1"))
     q.run(commands.forget_node("node-1"))

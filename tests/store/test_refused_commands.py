@@ -223,6 +223,12 @@ def apply_policies(q: Queue) -> Command[Any]:
 
 
 @case
+def publish_node(q: Queue) -> Command[Any]:
+    q.run(commands.publish_node("a", b"before"))
+    return commands.publish_node("a", b"now")
+
+
+@case
 def forget_silent(q: Queue) -> Command[Any]:
     for node in ("a", "b"):
         q.run(commands.publish_node(node, b'{"seen":1}'))

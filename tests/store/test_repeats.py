@@ -272,6 +272,7 @@ CASES: dict[str, dict[str, Case]] = {
         "nothing": Case(after(three, lambda q: commands.park(q.keys, EPOCH, "t:x", []))),
         "fenced": Case(outdated(park)),
     },
+    "publish_node": {"ok": Case(lambda _: commands.publish_node("a", b"line"), answers="it returns the line before")},
     "pull": {
         "for targets": Case(pull),
         "into a stream": Case(

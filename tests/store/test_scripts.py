@@ -162,6 +162,7 @@ def test_a_full_server_takes_nothing_new_until_memory_is_free_again(q: Queue) ->
         with pytest.raises(StoreFull, match="maxmemory"):
             call()
     assert (q.state(), q.fields()) == before
+    q.run(commands.publish_node("worker-1", b"line"))  # or a pause would not know of the worker
     q.admin.config_set("maxmemory", "0")
     assert q.schedule(row("b", at=20_000)).others == {}
 

@@ -295,6 +295,8 @@ LATER = "9999999999.0000000000"
         ([{"policies": LATER}, {"policies": "", "age": LINE_AGE + 1}], None),
         ([{"policies": LATER, "held": {"orders.eu": 2}, "age": LINE_AGE + 1}], 2),
         ([{"policies": "", "age": 2 * LINE_AGE + 31_000}], 0),
+        ([{"policies": "", "age": 2 * LINE_AGE + 31_000, "longest_send": 61_000}], None),
+        ([{"policies": "", "age": 3 * LINE_AGE, "longest_send": 1_000}], 0),
         ([{"policies": LATER}, {"age": LINE_AGE + 60_000}], 0),
     ],
     ids=[
@@ -303,6 +305,8 @@ LATER = "9999999999.0000000000"
         "one is silent",
         "one is silent that knew",
         "one is gone",
+        "one is silent whose sends are long",
+        "one is gone whose sends are short",
         "an old one is gone",
     ],
 )

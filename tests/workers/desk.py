@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from delayq.codec import encode
 from delayq.message import Limits, Message
@@ -38,10 +38,13 @@ class Desk:
         timeout: int = 60_000,
         clock: ManualClock | None = None,
         pulse: StallDetector | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.clock = clock or ManualClock()
         self.target = MemoryTarget(max_batch=max_batch)
-        self.forwarder = Forwarder(ROUTE, self.target, self.clock, threads=threads, timeout=timeout, pulse=pulse)
+        self.forwarder = Forwarder(
+            ROUTE, self.target, self.clock, threads=threads, timeout=timeout, pulse=pulse, may_send=may_send
+        )
         self.forwarder.start()
         self._timeout = timeout
         self.reports: dict[str, list[str | None]] = {}

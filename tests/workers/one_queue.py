@@ -165,6 +165,7 @@ class OneQueue(World):
         pulse: StallDetector | None = None,
         census: bool = False,
         leases: Leases | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> Hand:
         """A new owner on this node. Owners on other nodes do not know of it, unless they share their `leases`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
@@ -184,6 +185,7 @@ class OneQueue(World):
             spans=spans,
             pace=Pace(clock) if census else None,
             leases=leases if leases is not None else Leases(),
+            may_send=may_send,
         )
         hand = Hand(self, node, job, forwarders)
         self.hands.append(hand)

@@ -32,7 +32,15 @@ def serve() -> Iterator[Serve]:
 
     def start(host: str) -> Settings:
         settings = Settings(api_host=host, worker_port=free_port())
-        node = Mock(spec=Node, ready=True, jobs={}, watch=None, skew=Mock(far=False), redis_clock=Mock(answers=True))
+        node = Mock(
+            spec=Node,
+            ready=True,
+            jobs={},
+            watch=None,
+            skew=Mock(far=False),
+            redis_clock=Mock(answers=True),
+            line=Mock(refused=""),
+        )
         ports.append(health.serve(host, settings.worker_port, node, CollectorRegistry()))
         return settings
 
@@ -138,7 +146,15 @@ def test_a_connection_ends_by_its_time_however_it_drips(
 
 def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether() -> None:
     job = Mock(stuck=False, pulls_fail="WRONGTYPE of some key")
-    node = Mock(spec=Node, ready=True, jobs={3: job}, watch=None, skew=Mock(far=False), redis_clock=Mock(answers=True))
+    node = Mock(
+        spec=Node,
+        ready=True,
+        jobs={3: job},
+        watch=None,
+        skew=Mock(far=False),
+        redis_clock=Mock(answers=True),
+        line=Mock(refused=""),
+    )
     assert complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
     node.redis_clock.answers = False
     assert complaints(node) == ["Redis does not answer"]
@@ -161,5 +177,7 @@ def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether(
 )
 def test_a_clock_that_was_corrected_is_not_called_wrong_any_more(ms: int, said: str) -> None:
     skew = Mock(far=True, ms=ms)
-    node = Mock(spec=Node, ready=True, jobs={}, watch=None, skew=skew, redis_clock=Mock(answers=True))
+    node = Mock(
+        spec=Node, ready=True, jobs={}, watch=None, skew=skew, redis_clock=Mock(answers=True), line=Mock(refused="")
+    )
     assert complaints(node) == [f"the clock of this worker {said}"]

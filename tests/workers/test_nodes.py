@@ -15,12 +15,13 @@ from delayq.embedded.processes import free_port
 from delayq.errors import LayoutMismatch
 from delayq.message import Message
 from delayq.store.commands import LAYOUT_VERSION
-from delayq.store.keys import META
+from delayq.store.keys import META, NODES
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
+from workers.node.complaints import own_complaints
 from workers.node.node import Node
 from workers.queue import pull
 
@@ -95,3 +96,32 @@ def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, goo
         assert len(set(threading.enumerate()) - before) > 4
     assert good.closed
     eventually(lambda: not set(threading.enumerate()) - before, "the threads end")
+
+
+def test_a_worker_whose_line_redis_refuses_sends_nothing_until_others_can_know_of_it(
+    valkey: ServerUnderTest, good: MemoryTarget
+) -> None:
+    valkey.admin.set(NODES, "not a hash")
+    settings = settings_for(valkey.url, good)
+    with Client(settings=settings) as client, RunningNode(settings, wait=False) as one:
+        client.schedule(Message(topic="m.t", id="a", delay_time=1))
+        eventually(lambda: one.node.line.refused, "it has asked")
+        assert any("refuses the line of this worker" in text for text in own_complaints(one.node))
+        assert (dict(one.node.jobs), good.attempted) == ({}, []), "it leaves the queues to others"
+        valkey.admin.delete(NODES)
+        good.wait_for_ids(["a"])
+        eventually(lambda: own_complaints(one.node) == [], "all is well")
+
+
+def test_a_worker_that_stops_while_a_send_hangs_leaves_its_line_so_that_a_pause_waits_for_it(
+    valkey: ServerUnderTest, good: MemoryTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryTarget, "close", lambda _: None)  # as a target does that cannot take back what it sends
+    settings = settings_for(valkey.url, good, drain_timeout=1)
+    good.answer("hang", id="hangs")
+    with Client(settings=settings) as client:
+        with RunningNode(settings):
+            client.schedule(Message(topic="m.t", id="hangs", delay_time=1))
+            good.wait_for_hanging(1)
+        assert (client.pause("m.*", wait=0).state, list(client.nodes())) == ("pausing", ["node-under-test"])
+        good.release()

@@ -10,6 +10,7 @@ import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
+from delayq.errors import StoreError
 from delayq.nodes import (
     LATENESS,
     LINE_AGE,
@@ -26,19 +27,22 @@ from delayq.policies import Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.store.keys import NODES
 from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
+from tests.workers.desk import held
 from workers.node import node
 from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import Skew
 from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLISH_EVERY, SILENT, StatusLine
 from workers.node.ownership import Ownership
 from workers.queue.tenure import Book
-from workers.sending.forwarder import Forwarder
+from workers.sending.forwarder import GRACE, Forwarder
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_over=None))
 
@@ -92,6 +96,56 @@ def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: 
     assert complaints() == []
 
 
+def test_a_worker_may_send_while_redis_has_confirmed_its_line_lately_and_says_why_it_does_not(
+    store: Store, clock: ManualClock, valkey: ServerUnderTest
+) -> None:
+    one = line(store, clock, "one")
+    assert not one.is_known()
+    valkey.admin.set(NODES, "not a hash")
+    with pytest.raises(StoreError):
+        one.publish(NOTHING)
+    assert (one.is_known(), one.has_news(NOTHING)) == (False, True)
+    assert one.refused.startswith("WRONGTYPE")
+    valkey.admin.delete(NODES)
+    one.publish(NOTHING)
+    assert (one.is_known(), one.has_news(NOTHING), one.refused) == (True, False, "")
+    clock.advance(LINE_AGE - 1)
+    assert one.is_known()
+    clock.advance(1)
+    assert not one.is_known()
+    valkey.admin.config_set("maxmemory", "1")
+    try:
+        one.publish(NOTHING)  # of a full Redis as well
+        assert one.is_known()
+    finally:
+        valkey.admin.config_set("maxmemory", "0")
+
+
+def test_a_line_tells_the_longest_send_of_all_routes_and_of_sends_that_hang(store: Store, clock: ManualClock) -> None:
+    target = MemoryTarget()
+    slow = Forwarder(Route(name="slow", target="memory:", send_timeout=60_000), target, clock, threads=1, timeout=1_000)
+    usual = Forwarder(Route(name="usual", target="memory:"), target, clock, threads=1, timeout=1_000)
+    one = line(store, clock, "one", slow, usual)
+
+    def longest() -> int | None:
+        one.publish(NOTHING)
+        lines = store.run(commands.nodes())
+        return read_nodes(lines, clock.now())["one"].longest_send
+
+    assert longest() == slow.longest == 60_000 + GRACE
+    slow.start()
+    target.answer("hang", id="hangs")
+    slow.submit(lambda batch, results: None, [held("hangs")])
+    target.wait_for_hanging(1, PATIENCE)
+    clock.advance(slow.longest + 1)
+    slow.give_up_hung()
+    assert longest() == 2 * slow.longest + 1
+    target.release()
+    eventually(lambda: longest() == slow.longest, "its thread has come back")
+    slow.stop()
+    slow.join(int(PATIENCE * 1_000))
+
+
 def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_ago(
     store: Store, clock: ManualClock
 ) -> None:
@@ -135,7 +189,9 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
         job.version, job.sending_paused = "2", {"a": 2, "b": 1}
     assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
     jobs[0].version, jobs[0].sending_paused = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
-    hangs = cast(Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False)))
+    hangs = cast(
+        Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False), longest_send=1)
+    )
     one._forwarders = {"hangs": hangs}
     one._book.current = Policies(pauses={"a": Pause(match="a")})
     version, held = told()
@@ -147,7 +203,7 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
 def test_a_node_has_a_line_before_it_claims_a_queue(valkey: ServerUnderTest) -> None:
     with FaultProxy(valkey.port) as proxy, RunningNode(settings_for(proxy.url, MemoryTarget())):
         said = list(proxy.commands)
-    assert said.index("hset") < said.index("claim")
+    assert said.index("publish_node") < said.index("claim")
 
 
 def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock_of_redis(

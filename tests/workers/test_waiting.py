@@ -9,6 +9,7 @@ from delayq.targets import OK
 from tests.workers.conftest import Desks
 from tests.workers.desk import held
 from tests.workers.one_queue import Hand, OneQueue
+from workers.queue.pull_job import OUTDATED_WAIT
 from workers.sending.forwarder import OLDEST
 from workers.sending.message import LOOK_AGAIN, Grant
 
@@ -173,6 +174,36 @@ def test_one_that_expires_while_it_waits_for_a_thread_is_not_sent_however_short_
     desk.clock.advance(waited)
     desk.target.release()
     assert desk.wait_for_reports(2) == {"busy": ["ok"], "expires": [told]}
+
+
+def test_one_that_waits_for_a_thread_while_others_may_not_know_of_this_worker_is_not_sent(desks: Desks) -> None:
+    known = True
+    desk = desks(may_send=lambda: known)
+    desk.hang("busy")
+    desk.submit("waits")
+    known = False
+    desk.target.release()
+    assert desk.wait_for_reports(2) == {"busy": ["ok"], "waits": [None]}
+    known = True
+    desk.submit("again")
+    assert desk.wait_for_reports(3)["again"] == ["ok"]
+
+
+def test_an_owner_pulls_nothing_while_others_may_not_know_of_its_worker(world: OneQueue) -> None:
+    known = False
+    hand = world.take_over(may_send=lambda: known)
+    world.add("a")
+    for _ in range(3):
+        hand.tick()
+        assert (hand.sending, hand.pause) == ([], OUTDATED_WAIT), "it does not look again and again"
+    known = True
+    hand.settle()
+    assert hand.sending == ["a"]
+    known = False
+    world.add("b")
+    hand.answer("a")
+    hand.settle()
+    assert sorted(world.records()) == ["b"], "what was sent is settled all the same"
 
 
 @pytest.mark.parametrize(("waited", "told"), [(100, OK.outcome), (101, None)])

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from workers.node.duties.alarms import Alarms
 from workers.node.duties.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
+from workers.node.duties.status_line import StatusLine
 from workers.queue.pull_job import PullJob
 
 __all__ = ["Worker", "complaints", "own_complaints"]
@@ -19,6 +20,7 @@ class Worker(Protocol):
     watch: Alarms | None
     redis_clock: RedisClock
     skew: Skew
+    line: StatusLine
 
     @property
     def jobs(self) -> Mapping[int, PullJob]:
@@ -47,6 +49,8 @@ def own_complaints(node: Worker) -> list[str]:
         found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
     if not node.redis_clock.answers:
         found.append("Redis does not answer")
+    elif node.line.refused:
+        found.append(f"Redis refuses the line of this worker, so it sends nothing: {node.line.refused}")
     if node.skew.far:
         found.append(_of_clock(node.skew.ms))
     for queue, job in sorted(node.jobs.items()):

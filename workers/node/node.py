@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -136,7 +135,7 @@ class Node:
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
-        self._line = StatusLine(
+        self.line = StatusLine(
             self.store,
             settings,
             self.skew,
@@ -192,6 +191,7 @@ class Node:
                     on_circuit=self._look_now,  # so that the node's line is published at once
                     pulse=self._pulse,
                     spans=self._spans,
+                    may_send=self.line.is_known,
                 )
         meta: Meta | None = None
         try:
@@ -225,7 +225,7 @@ class Node:
         self, meta: Meta, coordinator: Coordinator, ownership: Ownership, listener: WakeListener
     ) -> Sequence[Every]:
         """What the node does again and again, in this order."""
-        settings, clock, line, queues = self.settings, self._clock, self._line, numbers_of(meta.layouts)
+        settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
         alarms = self.watch = Alarms(self.store, queues, self._streams, fsync=settings.fsync, accept=settings.accept)
         self.policies.queues = queues
@@ -242,12 +242,17 @@ class Node:
                 layouts.take(seen.layouts)
                 self.policies.observe(seen.policies)
 
+        publish = Every(
+            clock, PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership)
+        )
         return [
             Every(clock, 0, self._give_up_hung),
             Every(clock, 0, self._lease_thread.start_if_hurried),
             Every(clock, GLANCE_EVERY, glance),
             Every(clock, LIMITS_EVERY, self.policies.look, sooner=self.policies.has_news),
+            publish,  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
             Every(clock, 0, partial(self._own, coordinator, ownership)),
+            publish,  # what came and went just now; before the duties that wait for servers which may hang
             Every(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
             Every(clock, SERVER_EVERY, alarms.look_at_server),
             Every(clock, QUEUES_EVERY, alarms.look_at_queues),
@@ -255,7 +260,6 @@ class Node:
             Every(clock, 0, janitor.go_on),
             Every(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
             Every(clock, COUNT_EVERY, line.count),
-            Every(clock, PUBLISH_EVERY, partial(line.publish, ownership), sooner=partial(line.has_news, ownership)),
             Every(clock, TIDY_EVERY, line.tidy),
         ]
 
@@ -332,15 +336,26 @@ class Node:
                 log.exception("round_failed")
 
     def _own(self, coordinator: Coordinator, ownership: Ownership) -> None:
-        """Start and stop pull jobs as the coordinator says; raises CoordinatorError and StoreError."""
-        if (
-            not self._line.tried
-        ):  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
-            with suppress(StoreError):  # a full Redis refuses it
-                self._line.publish(ownership)
-        coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
-        ownership.adjust(reachable=self.redis_clock.reachable)
-        self.ready = True
+        """Start and stop pull jobs as the coordinator says; raises CoordinatorError and StoreError.
+
+        A worker that may not send leaves its queues to others, and claims none before it may.
+        """
+        may_send = self._may_send()
+        coordinator.redis_reachable(self.redis_clock.answers and may_send, behind=self.skew.behind)
+        if may_send or self.ready:
+            ownership.adjust(reachable=self.redis_clock.reachable)
+            self.ready = True
+
+    def _may_send(self) -> bool:
+        """Whether a pause would ask this worker. If all its messages go into streams here, Redis itself refuses pulls."""
+        return not self._forwarders or self.line.is_known()
+
+    def _publish(self, ownership: Ownership) -> None:
+        if self.redis_clock.answers:
+            try:
+                self.line.publish(ownership)
+            except StoreError as error:
+                log.warning("redis_trouble", error=str(error))
 
     def _redis_now(self) -> int:
         return self._clock.now() + self.skew.ms
@@ -363,6 +378,7 @@ class Node:
             book=self.book,
             leases=self._leases,
             pace=self._pace,
+            may_send=self._may_send,
         )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
@@ -387,18 +403,26 @@ class Node:
         # 1. Pull no more: every job stops at once.
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
         # 3. Give each queue back as soon as its job has ended, so that its successor can start.
-        ownership.let_go(self._give_up_hung)
+        publish = Every(self._clock, PUBLISH_EVERY, partial(self._publish, ownership))
+
+        def meanwhile() -> None:
+            self._give_up_hung()
+            publish.run()
+
+        ownership.let_go(meanwhile)
         # 4. Close the targets: no thread sends any more, except threads that hang, which end with the process. The pullers
         #    settle the last sends, and end.
         self._close_targets(list(self._forwarders.values()))
         self._pullers.stop()
-        # 5. Leave the coordinator, stop listening, remove the node's line.
+        # 5. Leave the coordinator, stop listening, remove the node's line. While a send hangs the line stays: a pause has to
+        #    wait until no message can arrive any more.
         coordinator.stop()
         listener.stop()
-        try:
-            self._line.take_away()
-        except StoreError as error:
-            log.warning("redis_trouble", error=str(error))
+        if not any(forwarder.busy or forwarder.given_up for forwarder in self._forwarders.values()):
+            try:
+                self.line.take_away()
+            except StoreError as error:
+                log.warning("redis_trouble", error=str(error))
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse.join(2_000)

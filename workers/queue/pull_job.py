@@ -34,7 +34,8 @@ from workers.sending.stall_detector import StallDetector
 
 __all__ = ["Mover", "PullJob"]
 
-#: ms until the next pull from a queue that has later policies than this node, unless they have been read before.
+#: ms until the next pull from a queue that has other policies than this node, or by a worker that may not send, unless that has
+#: changed before.
 OUTDATED_WAIT: Final = 100
 log = structlog.get_logger()
 
@@ -268,7 +269,7 @@ class PullJob:
         if not ending:
             for topic, takes in self._pulling.streams_to_ask(every=self._refused is not None).items():
                 tick.add(takes, partial(self._told_of_stream, topic))
-            if self._refused is None:
+            if self._refused is None and self._tenure.may_send():
                 self._ask_on(tick, now, policies, backlog=backlog)
         return [command for command, _ in tick.work]
 
@@ -347,6 +348,8 @@ class PullJob:
             return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
+        if not self._tenure.may_send():
+            return self._clock.precise() + OUTDATED_WAIT
         # What was settled has made room, perhaps for some that are parked.
         returns = self._parking.returning or (bool(tick.steps) and self.in_flight.parked_for_targets)
         at_once = tick.changed or tick.came_back or tick.outdated or returns

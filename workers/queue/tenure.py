@@ -89,3 +89,4 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     book: Book = msgspec.field(default_factory=Book)
     leases: Leases = msgspec.field(default_factory=Leases)
     pace: Pace | None = None  # of the census; without it none is taken
+    may_send: Callable[[], bool] = lambda: True  # whether this worker may begin a send now

@@ -71,6 +71,7 @@ class Forwarder:
         on_circuit: Callable[[], None] = lambda: None,
         pulse: StallDetector | None = None,
         spans: Spans | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.route = route
         self.target = target
@@ -81,6 +82,7 @@ class Forwarder:
         self._on_circuit = on_circuit  # called when the circuit opens or closes
         self._pulse = pulse
         self._spans = spans
+        self._may_send = may_send  # whether this worker may begin a send now; sending threads ask
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
@@ -114,6 +116,16 @@ class Forwarder:
     def longest(self) -> int:
         """ms after which a send has been given up."""
         return self.timeout + GRACE
+
+    @property
+    def longest_send(self) -> int:
+        """ms for which a message may still arrive whose send begins now or was given up; any thread may ask.
+
+        A send that hangs may do so as long again.
+        """
+        with self._condition:
+            oldest = min((send.since for send in self._abandoned), default=None)
+        return self.longest + (self._clock.monotonic() - oldest if oldest is not None else 0)
 
     @property
     def busy(self) -> bool:
@@ -175,9 +187,9 @@ class Forwarder:
 
         It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
         very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends;
-        or it has waited for longer than its grant is good.
+        or it has waited for longer than its grant is good. Or the worker may not send, as others may not know of it.
         """
-        if self._waited_too_long(send):
+        if self._waited_too_long(send) or not self._may_send():
             return True
         # Looked at last, so that next to nothing lies between this and the target's deadline.
         return self._pulse is not None and any(group.pauses != self._pulse.stalls for group in send.groups)

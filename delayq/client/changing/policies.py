@@ -135,10 +135,10 @@ def check_wait(wait: object) -> int:
     return wait
 
 
-def paused(one: Paused, patience: int) -> Plan[Paused]:
-    """The same pause with what may arrive yet; `patience` (ms) is the longest that a send takes."""
+def paused(one: Paused) -> Plan[Paused]:
+    """The same pause with the number of messages that may still arrive."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
-    told = [here.in_flight for here in nodes_arriving(lines, now, one.match, one.stored, patience)]
+    told = [here.in_flight for here in nodes_arriving(lines, now, one.match, one.stored)]
     return msgspec.structs.replace(one, in_flight=None if None in told else sum(count or 0 for count in told))
 
 

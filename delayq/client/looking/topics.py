@@ -14,7 +14,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled
-from delayq.policies import Bucket, Limit, Pause, Policies, Policy, may_be_lost
+from delayq.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store import commands
 from delayq.store.commands import REST, Census, QueueStats
 from delayq.store.connect.exchange import all_good
@@ -22,8 +22,10 @@ from delayq.store.keys import ParkedSet, queue_keys
 
 __all__ = ["Arriving", "TopicState", "arriving", "held_of", "nodes_arriving", "read_policies", "topic", "topics"]
 
-#: ms after the longest send by which what a silent node had begun to send has been given up.
+#: ms after the longest send by which a silent worker has given up what it sent: it begins no send once its line is old.
 GIVEN_UP: Final = LINE_AGE + 1_000
+#: The longest send (ms) of an older worker that does not publish its own.
+LONGEST_SEND: Final = 30_000
 #: What nodes tell of topics beyond those that they name.
 OTHERS: Final = "*"
 
@@ -57,15 +59,16 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     arriving: tuple[Arriving, ...] = ()
 
 
-def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, patience: int) -> Iterable[Arriving]:
-    """The nodes that may deliver messages of topics yet, which are paused since a version."""
+def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: str) -> Iterable[Arriving]:
+    """The nodes that may still deliver messages of topics that are paused since a version."""
     pattern = compiled(match)
     for line in read_nodes(lines, now).values():
-        # The longest send of a worker is by its own settings.
-        longest = max((route.send_timeout for route in line.routes if route.send_timeout is not None), default=0)
-        if now - line.seen >= GIVEN_UP + max(patience, longest):
+        longest = line.longest_send
+        if longest is None:
+            longest = max((route.send_timeout or 0 for route in line.routes), default=0) or LONGEST_SEND
+        if now - line.seen >= GIVEN_UP + longest:
             continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
-        if line.policies is None or may_be_lost(version, line.policies):
+        if line.policies is None or line.policies < version:
             yield Arriving(line.node, None)
         elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
             yield Arriving(line.node, count)
@@ -77,17 +80,14 @@ def read_policies(_context: Context) -> Plan[Policies]:
     return Policies.read(fields)
 
 
-def arriving(_context: Context, match: str, patience: int) -> Plan[list[Arriving] | None]:
-    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause.
-
-    `patience` (ms) is the longest that a send takes.
-    """
+def arriving(_context: Context, match: str) -> Plan[list[Arriving] | None]:
+    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
     stand = Policies.read(fields)
-    return list(nodes_arriving(lines, now, match, stand.version, patience)) if match in stand.pauses else None
+    return list(nodes_arriving(lines, now, match, stand.version)) if match in stand.pauses else None
 
 
-def topic(context: Context, name: str, patience: int, *, live: bool = True) -> Plan[TopicState]:
+def topic(context: Context, name: str, *, live: bool = True) -> Plan[TopicState]:
     """How a topic is; `live` as in `taken_now_or_before`."""
     check_topic(name)
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
@@ -100,9 +100,7 @@ def topic(context: Context, name: str, patience: int, *, live: bool = True) -> P
         spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
         state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
     if state.pause is not None:
-        state = msgspec.structs.replace(
-            state, arriving=tuple(nodes_arriving(lines, now, name, stand.version, patience))
-        )
+        state = msgspec.structs.replace(state, arriving=tuple(nodes_arriving(lines, now, name, stand.version)))
     return state
 
 

@@ -24,7 +24,6 @@ __all__ = [
     "layout",
     "layouts",
     "meta",
-    "node_line",
     "nodes",
     "publish_node",
     "redis_now",
@@ -131,14 +130,9 @@ def redis_now() -> Command[int]:
     return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
 
 
-def node_line(name: str) -> Command[bytes | None]:
-    """A node's line as it is in Redis."""
-    return plain("HGET", NODES, name, read=lambda reply: reply)
-
-
-def publish_node(name: str, line: bytes) -> Command[None]:
-    """Write a node's line, which API and CLI read."""
-    return plain("HSET", NODES, name, line, read=lambda _: None)
+def publish_node(name: str, line: bytes) -> Command[bytes]:
+    """Write a node's line, which API and CLI read, also when Redis is full. Returns the line before, or b''."""
+    return Command("publish_node", (NODES,), (name, line), read=lambda reply: reply)
 
 
 def forget_node(name: str) -> Command[None]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from delayq.clock import Clock
 from delayq.config import Settings
+from delayq.errors import StoreError
 from delayq.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, FailedSend, OpenCircuit, RouteLine
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import Command
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here
 from workers.node.duties.lately import LatelyCounts
@@ -53,6 +53,7 @@ class StatusLine:
     """Published every 5 s, and at once when a queue comes or goes, a circuit opens or closes, or the policies change. Belongs to
     the node's thread.
 
+    A pause waits for the workers that have a line, so a worker sends only while Redis has confirmed its line in the last 15 s.
     A node that was killed leaves its line behind. The other nodes remove it an hour later.
     """
 
@@ -80,7 +81,10 @@ class StatusLine:
         self._complaints = complaints
         self._book = book
         self._published: _News | None = None
-        self.tried = False  # whether it was published, or Redis refused it
+        self.refused = ""  # why Redis did not confirm the line
+        self._known_since: int | None = (
+            None  # monotonic ms before Redis was asked to write the line that it confirmed last
+        )
         self._version = metadata.version("delayq")
         self._recent = recent
         self._lately = lately
@@ -113,9 +117,8 @@ class StatusLine:
 
     def publish(self, ownership: Ownership) -> None:
         """Write the line; raises StoreError."""
-        self.tried = True
-        news = self._news(ownership)
-        settings = self._settings
+        news, self._published = self._news(ownership), None  # until it is confirmed
+        settings, asked_at = self._settings, self._clock.monotonic()
         line = msgspec.json.encode(
             {
                 "node": settings.node,
@@ -140,18 +143,28 @@ class StatusLine:
                 "lately": self._lately.sum() if self._lately is not None else None,
                 "skew": self._skew.ms,
                 "connected": self._connected(),
+                "longest_send": max((one.longest_send for one in self._forwarders.values()), default=0),
             }
         )
-        wanted: list[Command[Any]] = [commands.node_line(settings.node), commands.publish_node(settings.node, line)]
-        before, _ = self._store.run_all(wanted)
+        try:
+            before = self._store.run(commands.publish_node(settings.node, line))
+        except StoreError as error:
+            self.refused = str(error)
+            raise
+        self.refused, self._known_since = "", asked_at
         self._look_for_twin(before, self._clock.monotonic())
         self._published = news
+
+    def is_known(self) -> bool:
+        """Whether Redis has confirmed the line lately, so that a pause asks this worker what may arrive; any thread may ask."""
+        since = self._known_since
+        return since is not None and self._clock.monotonic() - since < LINE_AGE
 
     def tidy(self) -> None:
         """Remove lines of nodes that were killed long ago, of one page of lines; raises StoreError."""
         self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
 
-    def _look_for_twin(self, before: bytes | None, now: int) -> None:
+    def _look_for_twin(self, before: bytes, now: int) -> None:
         """Notice that another worker with the same name has written the line since this one did."""
         try:
             since = msgspec.json.decode(before or b"{}", type=_Since).since
