@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import redis
 
@@ -23,6 +23,7 @@ from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.policies import Policy
+from delayq.store.commands import Command
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.amounts import amount
@@ -269,10 +270,8 @@ def _take_census(url: str, client: Client) -> None:
     for queue in client.context().layouts.queues:
         keys, clock = queue_keys(queue), ManualClock()
         taker = CensusTaker(keys, connection.hget(keys.state, "epoch"), clock, Pace(clock, 1_000_000))
-        asked: list[Any] = [None]
-        while asked:  # until it rests
+        clock.advance(1_000)
+        while (command := taker.ask()) is not None:  # until it rests
+            taker.take(client.store.run(cast("Command[Any]", command)))
             clock.advance(1_000)
-            asked = list(taker.ask())
-            for command in asked:
-                taker.take(client.store.run(command))
     connection.close()

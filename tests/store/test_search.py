@@ -309,7 +309,7 @@ def take_census(client: Client, queue: int) -> bool:
     taker = CensusTaker(keys, EPOCH, clock, Pace(clock))
     for _ in range(10):
         clock.advance(1_000)
-        for command in taker.ask():
+        if (command := taker.ask()) is not None:
             taker.take(cast(Slice | bool, client.store.run(cast(Command[Any], command))))
     found = client.store.run(commands.census(keys))
     return found is not None and REST in found.topics
