@@ -136,7 +136,7 @@ def check_wait(wait: object) -> int:
 
 
 def paused(one: Paused) -> Plan[Paused]:
-    """The same pause with the number of messages that may still arrive."""
+    """Update the number of messages of a pause that may still arrive."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     told = [here.in_flight for here in nodes_arriving(lines, now, one.match, one.stored)]
     return msgspec.structs.replace(one, in_flight=None if None in told else sum(count or 0 for count in told))
@@ -235,7 +235,7 @@ def _revise(
         made = yield from _set(context, changes(stand, *told), action, by)
         if made is not None:
             return made, (yield from _bring_change(context))
-    raise StoreUnavailable("others change the policies all the time")
+    raise StoreUnavailable("other callers keep changing the policies")
 
 
 def _change(
@@ -263,7 +263,7 @@ def _set(
 
 
 def _bring_change(context: Context) -> Plan[str]:
-    """As `bring`, for a change that has just been made: workers go on with it, so no error may say that nothing was done."""
+    """Call `bring` after a change. Workers complete the change, so an error may not say that nothing was done."""
     try:
         version = yield from bring(context.layouts)
     except StoreError as error:
@@ -283,7 +283,7 @@ def bring(layouts: Layouts) -> Plan[str]:
         beyond = [one.version for one in brought if may_be_lost(one.version, stand.version)]
         if not beyond:
             return stand.version
-        # Somebody has changed them since. Or they have lost their last changes, and a queue has not: its owner goes by
-        # what was lost until they get beyond that.
+        # Another caller has changed them. Or Redis lost their last changes while a queue kept them: its owner applies the lost
+        # ones until the policies get a later version.
         all_good((yield [commands.set_policies((), beyond=max(beyond))]))
-    raise StoreUnavailable("others change the policies all the time")
+    raise StoreUnavailable("other callers keep changing the policies")

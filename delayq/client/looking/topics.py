@@ -22,11 +22,11 @@ from delayq.store.keys import ParkedSet, queue_keys
 
 __all__ = ["Arriving", "TopicState", "arriving", "held_of", "nodes_arriving", "read_policies", "topic", "topics"]
 
-#: ms after the longest send by which a silent worker has given up what it sent: it begins no send once its line is old.
+#: ms after its longest send from which a silent worker has given up all sends: it starts none once its record is old.
 GIVEN_UP: Final = LINE_AGE + 1_000
 #: The longest send (ms) of an older worker that does not publish its own.
 LONGEST_SEND: Final = 30_000
-#: What nodes tell of topics beyond those that they name.
+#: The name under which nodes report topics that they do not name.
 OTHERS: Final = "*"
 
 
@@ -60,14 +60,14 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: str) -> Iterable[Arriving]:
-    """The nodes that may still deliver messages of topics that are paused since a version."""
+    """The nodes that may still deliver messages of topics that have been paused since this version."""
     pattern = compiled(match)
     for line in read_nodes(lines, now).values():
         longest = line.longest_send
         if longest is None:
             longest = max((route.send_timeout or 0 for route in line.routes), default=0) or LONGEST_SEND
         if now - line.seen >= GIVEN_UP + longest:
-            continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
+            continue  # if it only stands still, it gives up all sends when it continues, and pulls again
         if line.policies is None or line.policies < version:
             yield Arriving(line.node, None)
         elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
@@ -81,14 +81,14 @@ def read_policies(_context: Context) -> Plan[Policies]:
 
 
 def arriving(_context: Context, match: str) -> Plan[list[Arriving] | None]:
-    """The nodes from which messages may come yet of what this very pattern pauses; None: there is no such pause."""
+    """Read the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
     stand = Policies.read(fields)
     return list(nodes_arriving(lines, now, match, stand.version)) if match in stand.pauses else None
 
 
 def topic(context: Context, name: str, *, live: bool = True) -> Plan[TopicState]:
-    """How a topic is; `live` as in `taken_now_or_before`."""
+    """Read a topic; `live` as in `taken_now_or_before`."""
     check_topic(name)
     fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
     stand = Policies.read(fields)
