@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from delayq.client.by_policy import PolicyBook
+from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import Limits
@@ -37,7 +37,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     retention: Retention = Retention()
     routes: KnownRoutes
-    policies: PolicyBook = msgspec.field(default_factory=PolicyBook)
+    policies: KnownPolicies = msgspec.field(default_factory=KnownPolicies)
 
 
 #: Messages in one script call.

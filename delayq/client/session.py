@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from delayq.client.by_policy import PolicyBook
+from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.scheduling.encoding import Encoded
@@ -85,7 +85,7 @@ class Agreement:
             limits=self.limits,
             retention=retention_of(self.settings),
             routes=self.routes,
-            policies=PolicyBook(self.clock),
+            policies=KnownPolicies(self.clock),
         )
 
     def unused(self) -> Context:

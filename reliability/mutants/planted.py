@@ -125,9 +125,9 @@ _SOURCE = (
     ),
     Planted(
         "a client that ignores the version of policies that a queue told it",
-        "delayq/client/by_policy.py",
-        "self.version = max(self.version, found.version, told)",
-        "self.version = max(self.version, found.version)",
+        "delayq/client/known_policies.py",
+        "for version in (found.version, told):",
+        "for version in (found.version,):",
         ("tests/store/test_policies_of_clients.py",),
         ("tests/store/test_policies_of_clients.py::test_a_policy_that_was_lost_while_a_queue_has_it_stops_nobody",),
     ),

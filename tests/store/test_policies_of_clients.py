@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Scheduled, StoreUnavailable, TooManyPending
-from delayq.client.by_policy import COUNT_EVERY
+from delayq.client.known_policies import COUNT_EVERY
 from delayq.client.looking.messages import count
 from delayq.config import load_settings
 from delayq.message import tag_key, topic_key

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayq.client.by_policy import indexes_topic
+from delayq.client.known_policies import indexes_topic
 from delayq.client.looking.messages import count
 from delayq.client.looking.search import check_filter, has_topic
 from delayq.client.looking.traffic import delivered, was_busy

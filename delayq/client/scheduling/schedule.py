@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from delayq.client.by_policy import Level, fitted, level_of
+from delayq.client.known_policies import Level, fitted, level_of
 from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
 from delayq.client.scheduling.encoding import AGAIN, Encoded
 from delayq.codec import topic_of

@@ -16,7 +16,7 @@ from delayq.message import tag_key, topic_key
 from delayq.policies import NO_POLICIES, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
-__all__ = ["COUNT_EVERY", "Level", "PolicyBook", "fitted", "indexes_topic", "level_of"]
+__all__ = ["COUNT_EVERY", "KnownPolicies", "Level", "fitted", "indexes_topic", "level_of"]
 
 #: ms between two counts of a topic that has a bound.
 COUNT_EVERY = 1_000
@@ -29,7 +29,7 @@ class _Count(msgspec.Struct):
     at: int
 
 
-class PolicyBook:
+class KnownPolicies:
     """The policies that a client knows, and the numbers of messages of topics that have a bound.
 
     The policies may be old, because a queue with later ones refuses messages. Threads may share the object.
