@@ -32,7 +32,6 @@ from benchmarks.results import NOTES, Figure, Pair, paired, single
 from benchmarks.running.processes import connect, server, server_for
 from delayq import Client, Message, Scheduled
 from delayq.client.audit import By
-from delayq.policies import MAKER
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.keys import queue_keys
@@ -141,7 +140,7 @@ def _rate(scale: Scale, messages: list[Message], policy: Mapping[str, Any], cost
     with server_for(scale) as running, Client(running.url) as client:
         if policy:
             change = Change("policy:bench", msgspec.json.encode(policy).decode())
-            client.store.run(commands.set_policies([change], maker=MAKER))
+            client.store.run(commands.set_policies([change]))
         schedule_all(client, messages[:1])
         meter = CpuMeter(client=os.getpid(), server=running.pid)
         began = time.perf_counter()
