@@ -97,7 +97,7 @@ async def test_a6_a_pause_asks_a_worker_that_has_started_while_redis_is_full(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
     settings = settings_for(server.url, target)
-    pause = {"json": {"match": "m.*"}, "params": {"wait": "0"}}
+    pause: dict[str, Any] = {"json": {"match": "m.*"}, "params": {"wait": "0"}}
     target.answer("hang", id="hangs")
     async with in_process(settings) as api:
         await accept(api, "hangs", "next")
