@@ -18,7 +18,7 @@ PAGE: Final = DOCS / "faults.md"
 README: Final = ROOT / "README.md"
 FOLDER: Final = ROOT / "tests" / "faults"
 #: The rows of each section.
-ROWS: Final = {"A": 23, "B": 16, "C": 19, "D": 13, "E": 17, "F": 17, "G": 8, "H": 18, "I": 8}
+ROWS: Final = {"A": 23, "B": 16, "C": 19, "D": 13, "E": 17, "F": 17, "G": 8, "H": 18, "I": 11}
 #: The layers behind the default one, the one that runs least often first.
 LAYERS: Final = ("release", "long")
 NOT_INJECTED: Final = "not injected: "

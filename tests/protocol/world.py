@@ -22,12 +22,14 @@ from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.support.timeouts import PATIENCE
+from workers.limits.asking import NodeLimits
+from workers.limits.limit import Limit
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
-from workers.queue.tenure import Bounds, Incarnation, Tenure
+from workers.queue.tenure import Book, Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder, Report
+from workers.sending.forwarder import Forwarder, Report, _Send
 from workers.sending.message import InFlightMessage
 from workers.sending.stall_detector import StallDetector
 
@@ -75,36 +77,57 @@ class NoTarget:
 
 
 class ManualForwarder(Forwarder):
-    """Keeps what it is given until the test says what became of it."""
+    """Begins each send as its threads would, and keeps it until the test says what became of it."""
 
     def __init__(self, route: Route, clock: NodeClock) -> None:
         super().__init__(route, NoTarget(), clock, threads=20, timeout=1_000)
         self.outbox: list[tuple[Report, list[InFlightMessage]]] = []
         self.on_submit: list[InFlightMessage] = []
+        self._begun: list[_Send] = []  # of what is in the outbox
 
     @property
     def stalled(self) -> bool:
         return False
 
-    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
-        for held in batch:
-            self._pending += 1
-            self.outbox.append((report, [held]))
-            self.on_submit.append(held)
+    def submit(
+        self,
+        report: Report,
+        batch: Sequence[InFlightMessage],
+        pauses: int = 0,
+        limits: tuple[Limit, ...] = (),
+        until: int = 0,
+    ) -> None:
+        super().submit(report, batch, pauses, limits, until)
+        self.begin_all()
+
+    def limit_has_more(self, limit: Limit, count: int) -> None:
+        super().limit_has_more(limit, count)
+        self.begin_all()
+
+    def begin_all(self) -> None:
+        """As idle threads do."""
+        while (send := self._begin(self._clock.monotonic())) is not None:
+            if self._outdated(send):
+                self._finish(send, None)
+                continue
+            for group in send.groups:
+                for place, message in enumerate(group.batch):
+                    self._begun.append(_Send([group.part(place, place + 1)], send.since))
+                    self.outbox.append((group.report, [message]))
+                    self.on_submit.append(message)
 
     def answer(self, index: int, result: Result) -> InFlightMessage:
-        report, batch = self.outbox.pop(index)
-        self._pending -= 1
-        self.circuit.sent(result.outcome in ("ok", "rejected"), result.after, [batch[0].id], result.outcome == "full")
-        report(batch, [result])
+        _, batch = self.outbox.pop(index)
+        self._finish(self._begun.pop(index), [result])
+        self.begin_all()
         return batch[0]
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch has waited for too long, and is to be pulled anew."""
-        report = next(report for report, held in self.outbox if held[0] in batch)
-        self.outbox = [one for one in self.outbox if one[1][0] not in batch]
-        self._pending -= len(batch)
-        report(batch, None)
+        index = next(place for place, (_, held) in enumerate(self.outbox) if held[0] in batch)
+        self.outbox.pop(index)
+        self._finish(self._begun.pop(index), None)
+        self.begin_all()
 
 
 @dataclass
@@ -243,6 +266,7 @@ class World:
         *,
         pulse: StallDetector | None = None,
         history: History | None = None,
+        limits: NodeLimits | None = None,
         **options: Any,
     ) -> PullJob:
         """A pull job under the next epoch, whose tenure has these options."""
@@ -250,8 +274,16 @@ class World:
         claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
         assert claimed.ok
         incarnation = Incarnation(claimed.epoch)
+        book = options.pop("book", None) or Book()
         tenure = Tenure(
-            keys=self.keys, incarnation=incarnation, store=self.store, clock=clock, retention=RETENTION, **options
+            keys=self.keys,
+            incarnation=incarnation,
+            store=self.store,
+            clock=clock,
+            retention=RETENTION,
+            book=book,
+            limits=limits or NodeLimits(self.store, clock, book.tell, test_now=lambda: self.now),
+            **options,
         )
         job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)

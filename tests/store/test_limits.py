@@ -111,3 +111,17 @@ def test_a_clock_that_was_set_back_keeps_no_slot_for_longer_than_it_was_taken_fo
     assert [take(900_000, 1_000, "a"), take(900_000, 500, "b"), take(10_000, 1_000, "c")] == [1, 1, 0]
     assert [take(10_500, 1_000, "d"), take(10_999, 1_000, "e"), take(11_000, 1_000, "f")] == [1, 0, 1]
     assert 0 < q.admin.pttl("delayq:slots:x") <= 1_000
+
+
+def test_a_request_by_former_policies_is_granted_nothing_and_changes_nothing(q: Queue) -> None:
+    def spend(rate: float, version: str, now: int) -> commands.Granted:
+        return q.run(commands.spend("v", rate, 10, 5, version=version, now=now))
+
+    old, new = "0000000001-0", "0000000002-0"
+    assert spend(10, old, 10_000).count == 5
+    assert spend(1, new, 10_000).count == 5
+    before = q.admin.hgetall("delayq:rate:v")
+    assert spend(1_000, old, 11_000) == commands.Granted(0, 0, 11_000, new)
+    assert q.admin.hgetall("delayq:rate:v") == before
+    assert spend(1, new, 11_000).count == 5
+    assert spend(1, "", 12_000).count == 1, "a job goes by no policies"

@@ -28,7 +28,6 @@ from tests.protocol.world import tick
 from tests.support.timeouts import PATIENCE
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.offers import Offer
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
@@ -75,6 +74,9 @@ class FaultyStore:
 
     def run(self, command: Command[Any]) -> Any:
         return self._store.run(command)
+
+    def server_of(self, key: str) -> None:
+        return None
 
     def run_many(self, wanted: Iterable[Command[Any]]) -> list[Any]:
         given, fault = list(wanted), self.fault
@@ -192,6 +194,8 @@ class Life:
         self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
         self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # only its `stalls` are read
         self.world.store = self.store
+        for one in self.hand.forwarders.values():
+            one._pulse = self.pulse  # type: ignore[assignment]  # as above
         self.targets = dict.fromkeys(("general", "other"), "well")
         self.arrived: list[str] = []
         self.given: dict[str, int] = {}  # how much was given to each forwarder, up to the last look
@@ -311,10 +315,8 @@ class Life:
     def the_process_stands_still(self) -> None:
         self.pulse.stalls += 1
         for one in self.hand.forwarders.values():  # what was not sent before is not sent any more
-            for report, batch in one.outbox:
-                one._pending -= len(batch)
-                report(batch, None)
-            one.outbox.clear()
+            while one.outbox:
+                one.not_sent(one.outbox[0][1])
 
     # -- Redis that goes back in time --------------------------------------------------------------------------------
 
@@ -359,22 +361,21 @@ class Life:
                 while one.outbox and self.dice.random() < 0.7:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
-    def ask_for_leases(self) -> None:
+    def ask_for_permits(self) -> None:
         with suppress(Broken):  # as the thread does that asks
-            self.hand.leases.tick()
+            self.hand.limits.tick()
         self.check_sent()
         if self.slots:
             self.check_slots()
 
     def check_slots(self) -> None:
-        out = [batch[0].slot for _, batch in self.hand.forwarders["general"].outbox]
-        assert all(slot is not None for slot in out), "sent without a slot"
-        in_time = [slot for slot in out if slot is not None and slot.expires > self.world.elapsed]
+        one = self.hand.forwarders["general"]
+        in_time = [send for send in one._begun if self.world.elapsed - send.since < one.longest]
         assert len(in_time) <= 2, f"{len(in_time)} are sent at a time"
 
     def tick(self) -> float:
         if self.slots or self.limits:
-            self.ask_for_leases()
+            self.ask_for_permits()
         before = {id(held) for held in self.hand.job.in_flight.messages.values()}
         turn = not self.hand.job.in_backlog or self.turns.random() < 0.6
         try:
@@ -479,12 +480,6 @@ class Life:
             sent.arrived = True
         self.appended = len(appended)
 
-    def offers(self) -> list[Offer]:
-        """What goes as soon as there is a slot."""
-        grants = self.hand.job._grants
-        pools = (grants.slots._pool.known, grants._leases.known)
-        return [offer for pool in pools for known in pool.values() for offer in known.offers]
-
     def check_books(self) -> None:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
         job, work = self.hand.job, self.hand.job.in_flight
@@ -495,8 +490,7 @@ class Life:
             taken = sum(message.size for message in own if message.stage is not Stage.PARKING)
             assert share.bytes == taken, f"bytes are left counted for {name}"
             unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
-            offered = sum(one.forwarder is share.forwarder for one in self.offers())
-            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard + offered
+            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard + share.limited
             waiting = [message for message in own if message.stage is Stage.WAITING]
             assert sorted(map(id, share.waiting)) == sorted(map(id, waiting)), (
                 "what waits for room is not all that waits"

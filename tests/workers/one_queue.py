@@ -16,15 +16,14 @@ from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import START, ManualForwarder, NodeClock, World, tick
-from workers.node.leases import LeaseThread
+from workers.limits.asking import NodeLimits
 from workers.queue.census import Pace
-from workers.queue.grants import Leases
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
 from workers.queue.tenure import Bounds
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import STALL, Report
+from workers.sending.forwarder import STALL
 from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
 from workers.sending.spans import Spans
@@ -46,11 +45,6 @@ class ByHand(ManualForwarder):
     def stalled(self) -> bool:
         return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
 
-    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
-        if not self._pending:
-            self._progress = self._clock.monotonic()
-        super().submit(report, batch, pauses)
-
     def answer(self, index: int, result: Result) -> InFlightMessage:
         self._progress = self._clock.monotonic()
         return super().answer(index, result)
@@ -70,7 +64,7 @@ class Hand:
         self.node = node
         self.job = job
         self.book = job._tenure.book
-        self.leases = LeaseThread(world.store, job._tenure.leases, job._tenure.clock, test_now=lambda: world.now)
+        self.limits = job._tenure.limits
         self.forwarders = forwarders
         self.woken = True  # the world sets it; a test ticks when it likes
         self.pause = 0.0
@@ -115,10 +109,10 @@ class Hand:
         raise AssertionError("it never comes to rest")
 
     def run_until(self, end: int, answer: Callable[[InFlightMessage], Result]) -> None:
-        """The same until this time, with leases that are asked for each 100 ms."""
+        """The same until this time, with limits that are asked for each 100 ms."""
         while self.world.elapsed < end:
             for _ in range(3):
-                self.leases.tick()
+                self.limits.tick()
                 self.run(0, answer)
             self.world.advance(100)
 
@@ -164,10 +158,10 @@ class OneQueue(World):
         history: History | None = None,
         pulse: StallDetector | None = None,
         census: bool = False,
-        leases: Leases | None = None,
+        limits: NodeLimits | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> Hand:
-        """A new owner on this node. Owners on other nodes do not know of it, unless they share their `leases`."""
+        """A new owner on this node. Owners on other nodes do not know of it, unless they share their `limits`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url)
@@ -184,7 +178,7 @@ class OneQueue(World):
             observer=observer,
             spans=spans,
             pace=Pace(clock) if census else None,
-            leases=leases if leases is not None else Leases(),
+            limits=limits,
             may_send=may_send,
         )
         hand = Hand(self, node, job, forwarders)

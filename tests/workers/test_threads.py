@@ -126,8 +126,8 @@ def test_an_exception_in_a_tick_loses_nothing(
             raise RuntimeError("broken on purpose")
         return real(*args, **options)
 
-    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int) -> None:
-        real_submit(report, batch)
+    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int, *limits: Any) -> None:
+        real_submit(report, batch, pauses, *limits)
         while forwarder.outbox:
             answered.append(forwarder.ids[0])
             forwarder.answer(0, OK)

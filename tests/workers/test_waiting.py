@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.policies import Bucket
 from delayq.targets import OK
 from tests.workers.conftest import Desks
 from tests.workers.desk import held
 from tests.workers.one_queue import Hand, OneQueue
 from workers.queue.pull_job import OUTDATED_WAIT
 from workers.sending.forwarder import OLDEST
-from workers.sending.message import LOOK_AGAIN, Grant
+from workers.sending.message import LOOK_AGAIN
 
 #: How far a clock is set back, in ms.
 SET_BACK = 60_000
@@ -204,19 +203,3 @@ def test_an_owner_pulls_nothing_while_others_may_not_know_of_its_worker(world: O
     hand.answer("a")
     hand.settle()
     assert sorted(world.records()) == ["b"], "what was sent is settled all the same"
-
-
-@pytest.mark.parametrize(("waited", "told"), [(100, OK.outcome), (101, None)])
-def test_one_that_has_waited_for_a_thread_for_longer_than_its_grant_is_good_is_not_sent(
-    desks: Desks, waited: int, told: str | None
-) -> None:
-    desk = desks()
-    desk.hang("busy")
-    limited = held("limited")
-    limited.grant = Grant(Bucket("t:g.t", 1, 1), desk.clock.monotonic() + 100)
-    desk.submit(limited)
-    desk.submit("plain")
-    desk.clock.advance(waited)
-    desk.target.release()
-    assert desk.wait_for_reports(3) == {"busy": ["ok"], "limited": [told], "plain": ["ok"]}
-    assert ("limited" in desk.target.ids) is (told is not None)

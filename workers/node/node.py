@@ -24,6 +24,7 @@ from delayq.store.rights import WORKER
 from delayq.targets import open_target
 from delayq.targets.webhook.egress import Egress
 from delayq.telemetry.histogram import Histogram
+from workers.limits.asking import NodeLimits
 from workers.node.complaints import own_complaints
 from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
 from workers.node.duties.every import Every
@@ -34,11 +35,9 @@ from workers.node.duties.policies import LIMITS_EVERY, PolicyWatch
 from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import RedisClock, Skew
 from workers.node.duties.status_line import COUNT_EVERY, PUBLISH_EVERY, TIDY_EVERY, StatusLine
-from workers.node.leases import LeaseThread
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
-from workers.queue.grants import Leases
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
 from workers.queue.symptoms import History
@@ -124,8 +123,7 @@ class Node:
         self.redis_clock = RedisClock(self.store, self.skew, self._clock)
         self.book = Book(self._look_now)
         self._pace = Pace(self._clock)
-        self._leases = Leases(self._hurry_leases)
-        self._lease_thread = LeaseThread(self.store, self._leases, self._clock)
+        self._limits = NodeLimits(self.store, self._clock, self.book.tell)
         self.history = History()
         self.policies = PolicyWatch(
             self.store, self.book, self.history, self._redis_now, self.routes, self._look_at_all
@@ -247,7 +245,7 @@ class Node:
         )
         return [
             Every(clock, 0, self._give_up_hung),
-            Every(clock, 0, self._lease_thread.start_if_hurried),
+            Every(clock, 0, self._limits.start_again),
             Every(clock, GLANCE_EVERY, glance),
             Every(clock, LIMITS_EVERY, self.policies.look, sooner=self.policies.has_news),
             publish,  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
@@ -376,16 +374,12 @@ class Node:
             observer=self._observer,
             spans=self._spans,
             book=self.book,
-            leases=self._leases,
+            limits=self._limits,
             pace=self._pace,
             may_send=self._may_send,
         )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
-
-    def _hurry_leases(self) -> None:
-        self._lease_thread.hurry()
-        self._lease_thread.start()  # where nothing is limited there is none
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():
@@ -426,8 +420,7 @@ class Node:
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse.join(2_000)
-        self._lease_thread.stop()
-        self._lease_thread.join(2_000)
+        self._limits.stop(2_000)
         listener.join(2_000)
         self._pullers.join(2_000)
         self.store.close()

@@ -15,9 +15,10 @@
 Everything before the offset, a place in the queue, is in flight or gone. So a message that is dropped moves it back.
 A reset drops all but what is being sent or acked.
 
-All that changes here is changed by the methods of `InFlight`, in the thread of the queue's pull job; a slot in the thread that
-passes it on. What decides is elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one that was sent,
-a `Share` how many may go.
+Only `InFlight` changes what is here, in the thread of the queue's pull job. What decides is elsewhere: `sort` says where a
+pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go. A message of a limited topic waits
+for its permit at its forwarder (SENDING). If a pull appends it to a stream in this Redis, it waits here (PULLED) until there is
+a permit, and is pulled anew then.
 """
 
 from __future__ import annotations
@@ -26,28 +27,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from delayq.codec import CorruptRecord
-from delayq.policies import NO_POLICIES, Bucket, Policies, Slots
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
+from workers.limits.limit import Limit, Listener, admit
 from workers.queue.cursor import Cursor
-from workers.queue.grants import Grants, Want, count_of
-from workers.queue.offers import Leave, Offer
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Stream, stream_of
-from workers.sending.forwarder import Forwarder, Report
-from workers.sending.message import Grant, InFlightMessage, Slot, Stage
+from workers.sending.forwarder import Report
+from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["InFlight"]
-
-T = TypeVar("T")
 
 
 class InFlight:
@@ -56,11 +54,13 @@ class InFlight:
     What is sent comes back by `report`, from another thread.
     """
 
-    def __init__(self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, grants: Grants, report: Report) -> None:
+    def __init__(
+        self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, listener: Listener, report: Report
+    ) -> None:
         self._tenure = tenure
         self._parked = parked
         self._refusals = refusals
-        self._grants = grants
+        self._listener = listener  # the pull job: limits tell it of permits
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
@@ -68,11 +68,15 @@ class InFlight:
         self._lanes = Lanes()
         self._settlement = Settlement()
         self._policies = NO_POLICIES
+        #: By topic, messages for a stream in this Redis that wait for permits of its limit.
+        self._for_streams: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
         self._pauses = 0  # of the process, when this tick began
         bounds, shares = tenure.bounds, len(tenure.forwarders) + 1
         self._shares = {
-            name: Share(forwarder, max(1, bounds.window // shares), bounds.window_bytes // shares, parked, self._lanes)
+            name: Share(
+                forwarder, max(1, bounds.window // shares), bounds.window_bytes // shares, parked, self._lanes, report
+            )
             for name, forwarder in tenure.forwarders.items()
         }
 
@@ -143,7 +147,7 @@ class InFlight:
         Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
         """
         return self._settlement.but_parkings or any(
-            share.sending or share.waiting or share.aside in self._parked or self._settlement.to_park(share.aside)
+            share.active or share.waiting or share.aside in self._parked or self._settlement.to_park(share.aside)
             for share in self._shares.values()
             if not share.broken
         )
@@ -232,9 +236,12 @@ class InFlight:
             parked=self._parked,
             lanes=self._lanes,
             policies=self._policies,
-            spare=self._has_spare,
-            awaits=self._awaits_grant,
+            short=self._is_short,
         )
+        if way is Way.AWAIT_PERMIT and self._awaits_permit(message):
+            return None
+        if way is Way.AWAIT_PERMIT:
+            way = Park(ParkedSet.of_topic(message.topic))
         if way is Way.PULL_ANEW:
             self._drop(message)
             return None
@@ -251,17 +258,44 @@ class InFlight:
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
 
-    def _awaits_grant(self, message: InFlightMessage) -> bool:
-        """Whether one that goes to a stream here is pulled anew as soon as its bucket has answered."""
-        bucket, now = self._policies.bucket(message.topic), self._tenure.clock.monotonic()
-        return bucket is not None and self._grants.awaits(Want(bucket, 1, message.place), now)
+    def _limits(self, message: InFlightMessage, longest: int = 0) -> tuple[Limit, ...]:
+        if message.by_force:
+            return ()
+        return self._tenure.limits.of(message.topic, self._policies, longest)
 
-    def _has_spare(self, topic: str) -> bool:
-        """Whether what limits a topic has something besides what is for messages that stand aside."""
-        bucket, slots, now = self._policies.bucket(topic), self._policies.slots(topic), self._tenure.clock.monotonic()
-        if slots is not None and not self._grants.slots.spare(slots, now):
+    def _is_short(self, message: InFlightMessage) -> bool:
+        """Whether permits of the message's topic are for what stands aside."""
+        now = self._tenure.clock.monotonic()
+        return any(limit.is_short(now) for limit in self._limits(message))
+
+    def _awaits_permit(self, message: InFlightMessage) -> bool:
+        """Whether a message for a stream here waits in memory for a permit, by which it is pulled anew and appended."""
+        now, topic = self._tenure.clock.monotonic(), message.topic
+        limit = self._tenure.limits.rate(topic, self._policies)
+        if limit is None or not self.room_for_limited(None) or not limit.admit(self._listener, 1, message.place, now):
             return False
-        return bucket is None or self._grants.spare(bucket, now)
+        self._for_streams.setdefault(topic, (limit, {}))[1][message.ticket] = message
+        limit.listen(self._listener, now)
+        return True
+
+    def room_for_limited(self, share: Share | None) -> int:
+        """How many messages more may wait in memory for permits, of a share or (None) for streams here: others find room in the
+        window."""
+        if share is not None:
+            return share.room_for_limited
+        return max(0, self._tenure.bounds.window // 4 - sum(len(some) for _, some in self._for_streams.values()))
+
+    def waits_for(self, limit: Limit) -> int:
+        """How many messages wait here for permits of a limit; from any thread."""
+        return sum([len(some) for one, some in list(self._for_streams.values()) if one is limit])
+
+    def pull_anew_with_permits(self) -> None:
+        """Pull messages anew that wait for a stream here, if there are permits by now: the pull takes them."""
+        now = self._tenure.clock.monotonic()
+        for limit, some in list(self._for_streams.values()):
+            if limit.has_stock(now):
+                for message in list(some.values()):
+                    self._drop(message)
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""
@@ -278,158 +312,51 @@ class InFlight:
         for message in batch:
             message.stage = Stage.WAITING
         going = admitted = share.admit(batch)
-        waits: list[InFlightMessage] = []
-        offered = set[InFlightMessage]()
-        if going and self._policies.slotted:
-            going, lacking = self._with_slots(share, going)
-            if lacking:
-                waits += self._wait_for_slots(share, lacking, now, offered)
         if going and self._policies.limited:
-            going, lacking_grants = self._with_grants(going)
-            if lacking_grants:
-                waits += self._wait_for_grants(share, lacking_grants, now, offered)
-        if len(going) + len(offered) < len(admitted):
+            going = self._send_limited(share, going, now)
+        if len(going) < len(admitted):
             share.returned(0)  # what found room leaves it again
         if going:
-            for message in going:
-                message.stage, message.permitted = Stage.SENDING, False
-            share.sends(len(going))
-            share.forwarder.submit(self._report, going, self._pauses)
+            self._submit(share, going)
         if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
-            share.wait(waits)
-            stay = {*going, *waits, *offered}
             for message in admitted:
-                if message not in stay:
+                if message.stage is Stage.WAITING:
                     self._settle(message, Park(ParkedSet.of_topic(message.topic)))
 
-    def _with_slots(
-        self, share: Share, batch: list[InFlightMessage]
-    ) -> tuple[list[InFlightMessage], dict[Slots, list[InFlightMessage]]]:
-        """Those of a batch, which found room, that have a slot, or need none, and those that lack one."""
-        limits, wanted = _limits(batch, self._policies.slots)
-        pool, now, longest = self._grants.slots, self._tenure.clock.monotonic(), share.forwarder.longest
-        taken = {slots.name: pool.take(slots, count, longest, now) for slots, count in wanted.items()}
-        going: list[InFlightMessage] = []
-        lacking: dict[Slots, list[InFlightMessage]] = {}
-        for message, slots in zip(batch, limits, strict=True):
-            if slots is not None and not taken[slots.name]:
-                lacking.setdefault(slots, []).append(message)
-                continue
-            if slots is not None:
-                message.slot = taken[slots.name].pop()
-            going.append(message)
-        return going, lacking
-
-    def _wait_for_slots(
-        self, share: Share, lacking: Mapping[Slots, list[InFlightMessage]], now: int, offered: set[InFlightMessage]
-    ) -> list[InFlightMessage]:
-        """Note which are `offered`; those that wait until others were asked for."""
-        pool, forwarder, monotonic = self._grants.slots, share.forwarder, self._tenure.clock.monotonic()
-        waits: list[InFlightMessage] = []
-        for slots, some in lacking.items():
-            alone = [one for one in some if self._policies.bucket(one.topic) is None]  # a grant is taken when it goes
-            self._offer(share, alone, now, partial(pool.offer, slots), offered)
-            left = [message for message in some if message not in offered]
-            if left and pool.awaits(slots, len(left), min(one.place for one in left), forwarder.longest, monotonic):
-                waits += left
-        return waits
-
-    def _wait_for_grants(
-        self, share: Share, lacking: Mapping[Bucket, list[InFlightMessage]], now: int, offered: set[InFlightMessage]
-    ) -> list[InFlightMessage]:
-        """As for slots. Those that have one give it back: it would stand idle."""
-        waits: list[InFlightMessage] = []
-        for bucket, some in lacking.items():
-            self._give_back(some)
-            self._offer(share, some, now, partial(self._grants.offer, bucket), offered)
-            left = [message for message in some if message not in offered]
-            if left:
-                want = Want(bucket, len(left), min(message.place for message in left))
-                waits += left if self._grants.awaits(want, self._tenure.clock.monotonic()) else []
-        return waits
-
-    def _offer(
-        self,
-        share: Share,
-        batch: Sequence[InFlightMessage],
-        now: int,
-        offer: Callable[[Sequence[Offer], int], int],
-        offered: set[InFlightMessage],
+    def _submit(
+        self, share: Share, batch: list[InFlightMessage], limits: tuple[Limit, ...] = (), until: int = 0
     ) -> None:
-        """The first of them go as soon as there is leave for them, in whichever thread, so they count as sent from now on."""
-        if share.broken or not batch:
-            return
-        monotonic = self._tenure.clock.monotonic()
-        offers = [
-            Offer(
-                one,
-                share.forwarder,
-                self._pauses,
-                monotonic + one.good_for(now),
-                self._policies.slots(one.topic),
-                self._go,
-            )
-            for one in batch
-        ]
-        for one in offers[: offer(offers, monotonic)]:
-            one.message.stage = Stage.SENDING
-            offered.add(one.message)
-            share.sends(1)
+        for message in batch:
+            message.stage = Stage.SENDING
+        share.sends(len(batch))
+        share.forwarder.submit(self._report, batch, self._pauses, limits, until)
 
-    def _not_offered(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> Iterable[InFlightMessage]:
-        """Such messages that wait for leave to be sent do so no more."""
-        taken_back = [*self._grants.slots.take_back(which), *self._grants.take_back(which)]
-        for message in taken_back:
-            self._share_of(message).returned(int(message.stage is Stage.SENDING))
-            message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
-        return taken_back
-
-    def _go(self, forwarder: Forwarder, batch: Sequence[tuple[InFlightMessage, Leave]], pauses: int) -> None:
-        """There is leave for messages that were offered, in whichever thread."""
-        for message, (grant, slot) in batch:
-            message.grant, message.slot = grant, slot
-        forwarder.submit(self._report, [message for message, _ in batch], pauses)
-
-    def ended(self, batch: Iterable[InFlightMessage]) -> None:
-        """The sends of these messages have ended: others go by their slots. In the thread that tells so, and before it does."""
-        if slots := _slots_of(batch):
-            self._grants.slots.pass_on(slots, self._tenure.clock.monotonic())
-
-    def _give_back(self, batch: Iterable[InFlightMessage]) -> None:
-        """The slots of messages that are not sent after all."""
-        if slots := _slots_of(batch):
-            self._grants.slots.give_back(slots, self._tenure.clock.monotonic())
-
-    def _with_grants(
-        self, batch: list[InFlightMessage]
-    ) -> tuple[list[InFlightMessage], dict[Bucket, list[InFlightMessage]]]:
-        """Those of a batch, which found room, that may go by the rates of their topics, and those that lack a grant."""
-        limits, wanted = _limits(batch, self._policies.bucket)
-        now = self._tenure.clock.monotonic()
-        taken = {bucket.name: self._grants.take(bucket, count, now) for bucket, count in wanted.items()}
-        left = {name: count_of(leases) for name, leases in taken.items()}
-        grants = {
-            bucket.name: Grant(bucket, min(until for until, _ in taken[bucket.name]))
-            for bucket in wanted
-            if taken[bucket.name]
-        }
-        going: list[InFlightMessage] = []
-        lacking: dict[Bucket, list[InFlightMessage]] = {}
-        for message, bucket in zip(batch, limits, strict=True):
-            if bucket is not None:
-                if not left[bucket.name]:
-                    lacking.setdefault(bucket, []).append(message)
-                    continue
-                left[bucket.name] -= 1
-                message.grant = grants[bucket.name]
-            going.append(message)
-        return going, lacking
+    def _send_limited(self, share: Share, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
+        """Send those of a batch whose limits let them wait for permits; those without limits are returned."""
+        free: list[InFlightMessage] = []
+        limited: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
+        longest, monotonic = share.forwarder.longest, self._tenure.clock.monotonic()
+        found: dict[str, tuple[Limit, ...]] = {}
+        for message in batch:
+            topic = "" if message.by_force else message.topic
+            if (limits := found.get(topic)) is None:
+                limits = found[topic] = self._limits(message, longest)
+            (limited.setdefault(limits, []) if limits else free).append(message)
+        for limits, some in limited.items():
+            count = len(some)
+            if not all(limit.has_stock(monotonic) for limit in limits):
+                count = min(count, self.room_for_limited(share))
+            if count := admit(limits, self._listener, count, some[0].place, monotonic):
+                until = monotonic + min(message.good_for(now) for message in some[:count])
+                self._submit(share, some[:count], limits, until)
+        return free
 
     def send_waiting(self, now: int) -> None:
         """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing, or for a target
         that is held for broken, but for probes of it; drop what has grown stale."""
         if self._policies.limited:
-            self._try_limited_again(now)
+            self._withdraw_limited(now)
+            self.pull_anew_with_permits()
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -454,14 +381,25 @@ class InFlight:
             if not share.waiting:
                 share.waiting_since = None
 
-    def _try_limited_again(self, now: int) -> None:
-        self._grants.lacks_nothing()
-        for message in self._not_offered(lambda one: one.stale(now) or one.expired(now) or self._share_of(one).broken):
-            share = self._share_of(message)
-            if message.stale(now):
-                self._drop(message)
-            else:
-                self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
+    def _withdraw_limited(self, now: int) -> None:
+        """What waits for a limit is not sent if it has grown stale or has expired, or if its target is held for broken."""
+        for share in self._shares.values():
+            for message in self._withdrawn(share, partial(_goes_no_more, now, share.broken), limited=True):
+                if message.stale(now):
+                    self._drop(message)
+                else:
+                    self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
+
+    def _withdrawn(
+        self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
+    ) -> list[InFlightMessage]:
+        """Take such messages back that no sending thread has taken, or only those that wait for a limit."""
+        taken = share.forwarder.withdraw(self._report, which, limited=limited)
+        if taken:
+            share.returned(len(taken))
+        for message in taken:
+            message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
+        return taken
 
     # -- back: from the targets --------------------------------------------------------------------------------------
 
@@ -473,6 +411,7 @@ class InFlight:
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
+            message.permitted = False  # it was sent by the circuit's permit
             if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
                 share.probe_failed()
             fate = judge(message, route, result, now, bounds=bounds, policies=policies, broken=broken, certain=certain)
@@ -590,19 +529,11 @@ class InFlight:
         """What is not being sent stays in the queue for the next owner; what was confirmed is acked."""
         if fenced:
             self._settlement.keep_acks_only()
-        self._wants_nothing()
-        self._not_offered()
         for share in self._shares.values():
+            self._withdrawn(share, lambda _: True)
             for message in share.waiting:
                 message.stage = Stage.PULLED
             share.waiting, share.waiting_since = [], None
-
-    def _wants_nothing(self) -> None:
-        """What was said to be wanted is for others: nobody here would send it. A job that goes on says it anew."""
-        now = self._tenure.clock.monotonic()
-        self._grants.lacks_nothing()
-        self._grants.want((), now)
-        self._grants.slots.want({}, 0, now)
 
     def reset(self) -> None:
         """After an unexpected error: forget all that is not being sent or acked; it is pulled anew.
@@ -619,11 +550,18 @@ class InFlight:
         self.rewind(0)
 
     def observe_policies(self, policies: Policies) -> None:
-        """What these pause is pulled anew, and set aside then, unless it is being sent or was."""
+        """What these pause is pulled anew, and set aside then, unless a thread sends it or has sent it. What waits for a limit is
+        pulled anew, too: it may be another one."""
         self._policies = policies
-        self._wants_nothing()  # what limits it may be another
-        for message in self._not_offered():
-            self._drop(message)
+        for share in self._shares.values():
+            for message in self._withdrawn(share, lambda _: True, limited=True):
+                self._drop(message)
+            if policies.pauses:
+                for message in self._withdrawn(share, lambda one: policies.pause(one.topic) is not None):
+                    self._drop(message)
+        for _, some in list(self._for_streams.values()):
+            for message in list(some.values()):
+                self._drop(message)
         self._leaving = {}
         if not policies.pauses:
             return
@@ -688,10 +626,18 @@ class InFlight:
             if message.permitted:
                 message.permitted = False
                 self._share_of(message).returns_permit()
-            if message.slot is not None and message.stage is not Stage.SENDING:
-                self._give_back([message])  # something failed just before it was sent
+            if self._for_streams:
+                self._await_no_permit(message)
             if message.stage is not Stage.PARKING:
                 self._weigh(message, -message.size)
+
+    def _await_no_permit(self, message: InFlightMessage) -> None:
+        topic = message.topic
+        limit, some = self._for_streams.get(topic, (None, {}))
+        if limit is not None and some.pop(message.ticket, None) is not None:
+            limit.withdraw(1)
+            if not some:
+                del self._for_streams[topic]
 
     def _weigh(self, message: InFlightMessage, size: int) -> None:
         if message.route is not None and (share := self._shares.get(message.route.name)) is not None:
@@ -703,23 +649,5 @@ class InFlight:
         return self._shares[message.route.name]
 
 
-def _slots_of(batch: Iterable[InFlightMessage]) -> list[Slot]:
-    """The slots that these messages have, and have no more."""
-    slots = []
-    for message in batch:
-        if message.slot is not None:
-            slots.append(message.slot)
-            message.slot = None
-    return slots
-
-
-def _limits(batch: Sequence[InFlightMessage], find: Callable[[str], T | None]) -> tuple[list[T | None], Counter[T]]:
-    """What limits each message of a batch, and how many each limits."""
-    topics = ["" if message.by_force else message.record.topic for message in batch]
-    counts = Counter(topics)
-    found = {topic: find(topic) if topic else None for topic in counts}
-    wanted = Counter[T]()
-    for topic, limit in found.items():
-        if limit is not None:
-            wanted[limit] += counts[topic]
-    return [found[topic] for topic in topics], wanted
+def _goes_no_more(now: int, broken: bool, message: InFlightMessage) -> bool:
+    return message.stale(now) or message.expired(now) or (broken and not message.probe)

@@ -6,13 +6,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from delayq.policies import Policies, Slots
+from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Parked
 from delayq.store.keys import ParkedSet
-from workers.queue.grants import Grants, Want
+from workers.limits.limit import Limit, Listener
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
+from workers.queue.share import Share
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals
 
@@ -35,17 +36,17 @@ class Parking:
         parked: ParkedSets,
         refusals: Refusals,
         in_flight: InFlight,
-        grants: Grants,
+        listener: Listener,
     ) -> None:
         self._tenure = tenure
         self._parked = parked
         self._refusals = refusals
         self._in_flight = in_flight
-        self._grants = grants
+        self._listener = listener  # the pull job: limits tell it of room and permits
+        self._wanted: dict[Limit, tuple[int, Head]] = {}  # what limits were told of
         self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
-        self._coming: list[Want] = []  # of what came back in the last tick: it is pulled in this one
         self._unrouted = ParkedSet.NO_ROUTE in names
         self.before_pulls = False  # pulls have to wait in this tick
         self.returning = False  # held messages may come back as long as there are any
@@ -72,7 +73,7 @@ class Parking:
         parked = self._parked
         self._refusals.forget_returned(parked)
         self.before_pulls = self.returning = self.in_backlog = False
-        if not (parked or self._grants.wants_any):
+        if not (parked or self._wanted):
             return []
         now = self._tenure.clock.monotonic()
         wanted: dict[_Name, tuple[int, float]] = {}
@@ -105,18 +106,11 @@ class Parking:
             self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
 
     def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]], now: int) -> None:
-        """What is not paused any more comes back, for its target as much as that has room for, and as much as is granted of
-        what is limited."""
-        wants: dict[str, Want] = {}
-        for want in self._coming:  # it goes first still: other queues may have something lower by now
-            name = want.bucket.name
-            wants[name] = want.and_also(wants[name]) if name in wants else want
-        self._coming = []
-        granted: dict[str, int] = {}
-        slots_wanted: dict[Slots, tuple[int, Head]] = {}
-        slots_free: dict[str, int] = {}
-        longest = 0
+        """What is not paused any more comes back, as much as its target has room for, and of limited topics as much as may wait
+        in memory."""
+        wants: dict[Limit, tuple[int, Head]] = {}
         going = [name for name in self._parked.held if policies.pause(name[2:]) is None]
+        room: dict[Limit, int] = {}
         limited = (
             {name for name in going if policies.bucket(name[2:]) or policies.slots(name[2:])}
             if policies.limited
@@ -128,32 +122,25 @@ class Parking:
                 continue
             route = self._tenure.routes.find(name[2:])
             share = self._shares.get(ParkedSet.of_route(route.name)) if route is not None else None
-            bucket = policies.bucket(name[2:])
-            slots = policies.slots(name[2:]) if share is not None else None
-            ramp = RAMP_TO if bucket is not None or slots is not None else self._ramp.get(name, RAMP_FROM)
+            limits: tuple[Limit, ...] = ()
+            if name in limited:
+                limits = self._limits(name[2:], policies, share)
+            ramp = RAMP_TO if limits else self._ramp.get(name, RAMP_FROM)
             # Of a broken target what is limited stays until it may be a probe, and the rest moves on to what is parked for it.
-            limit = ramp if share is None or (share.broken and not bucket and not slots) else share.may_come_back(ramp)
-            if limit and bucket is not None:
-                most = min(limit, self._parked.count(name), slots.most if slots is not None else limit)
-                want = Want(bucket, most, head)
-                wants[bucket.name] = want.and_also(wants[bucket.name]) if bucket.name in wants else want
-                if bucket.name not in granted:
-                    offered = share is not None and not share.broken  # else it would come back in vain, again and again
-                    granted[bucket.name] = self._grants.may_bring_back(bucket, now, offered=offered)
-                limit = min(limit, granted[bucket.name])
-            # Last: a slot that waited for a grant would stand idle, and be missed by others.
-            if limit and slots is not None and share is not None:
-                count, lowest = slots_wanted.get(slots, (0, head))
-                slots_wanted[slots] = count + min(limit, self._parked.count(name)), min(lowest, head)
-                longest = max(longest, share.forwarder.longest)
-                if slots.name not in slots_free:
-                    offered = bucket is None and not share.broken  # else it would come back in vain, again and again
-                    slots_free[slots.name] = self._grants.slots.may_bring_back(slots, now, offered=offered)
-                limit = min(limit, slots_free[slots.name])
+            limit = ramp if share is None or (share.broken and not limits) else share.may_come_back(ramp)
+            if limits and limit:
+                limit = min(limit, self._parked.count(name))
+                for one in limits:  # of the next one only as many permits are wanted as this one lets come back
+                    count, earliest = wants.get(one, (0, head))
+                    wants[one] = count + limit, min(earliest, head)
+                    room.setdefault(one, one.room_for(self._listener, head, now))
+                    limit = min(limit, room[one])
+                if limit and not all(one.has_stock(now) for one in limits):
+                    limit = min(limit, self._in_flight.room_for_limited(share))
             if not limit:
                 continue
             self.returning = not self._in_flight.waiting
-            self.in_backlog = self.in_backlog or (self.returning and bucket is None and slots is None)
+            self.in_backlog = self.in_backlog or (self.returning and not limits)
             if self._in_flight.unread or len(wanted) == AT_ONCE:
                 if not limited:
                     break
@@ -161,15 +148,28 @@ class Parking:
             # A pull that runs along would not append what has an ordering key: it comes behind what the set began with.
             self.before_pulls = self.before_pulls or (share is None and route is not None)
             wanted[name] = limit, 0.0
-            if slots is not None:
-                slots_free[slots.name] -= limit
-            if bucket is not None:
-                granted[bucket.name] -= limit
-                self._coming.append(Want(bucket, limit, head))
-            elif slots is None:
+            for one in limits:
+                room[one] -= limit
+            if not limits:
                 self._ramp[name] = min(RAMP_TO, 2 * ramp)
-        self._grants.want(wants.values(), now)
-        self._grants.slots.want(slots_wanted, longest, now)
+        self._want(wants, now)
+
+    def _limits(self, topic: str, policies: Policies, share: Share | None) -> tuple[Limit, ...]:
+        if share is not None:
+            return self._tenure.limits.of(topic, policies, share.forwarder.longest)
+        rate = self._tenure.limits.rate(topic, policies)
+        return (rate,) if rate is not None else ()
+
+    def _want(self, wants: dict[Limit, tuple[int, Head]], now: int) -> None:
+        for limit in self._wanted.keys() - wants.keys():
+            limit.want(self._listener, 0, (0, b""), now)
+        for limit, (count, earliest) in wants.items():
+            limit.want(self._listener, count, earliest, now)
+        self._wanted = wants
+
+    def want_nothing(self) -> None:
+        """Nothing comes back any more: permits are for others."""
+        self._want({}, self._tenure.clock.monotonic())
 
     def _begin(self, name: _Name) -> float:
         """Where to take probes from: the lowest, but after some that failed every other time from anywhere.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 import msgspec
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
-from delayq.policies import Bucket
+from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Pulled
-from delayq.store.keys import ParkedSet
+from delayq.store.commands import Command, Head, Most, Now, Outdated, Pulled
+from workers.limits.rate import Permits, RateLimit
 from workers.queue.cursor import Cursor, Flood
-from workers.queue.grants import Grants, Lease, Reserved, count_of
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.tenure import Tenure
@@ -35,24 +34,14 @@ ROOM_WAIT: Final = 20
 TRIP: Final = 2
 
 
-class _Allowed(msgspec.Struct, frozen=True):
-    """What a pull may append: of the topics that have a limit what is reserved, which is told it as `bounds`. As long as it
-    has appended none of it, the next one may go by it `until` then (monotonic ms)."""
-
-    limited: Mapping[str, Bucket]
-    reserved: Sequence[Reserved]
-    bounds: Sequence[Bound]
-    until: int
-
-
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and what it may
-    append."""
+    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and the permits by
+    which it appends."""
 
     start: Head
     fresh: Cursor | None
     command: Command[Pulled | Outdated | None]
-    allowed: _Allowed
+    permits: Sequence[tuple[RateLimit, Permits]]
 
 
 class Pulling:
@@ -65,22 +54,20 @@ class Pulling:
         parked: ParkedSets,
         refusals: Refusals,
         topics: Topics,
-        grants: Grants,
     ) -> None:
         self._tenure = tenure
         self._in_flight = in_flight
         self._parked = parked
         self._refusals = refusals
         self._topics = topics
-        self._grants = grants
         self._clock = tenure.clock
         self._flood = Flood()
         self._look = min(tenure.bounds.look, APPEND_LOOK) if topics.local else tenure.bounds.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._most_bytes = MOST_BYTES
-        self._kept: _Allowed | None = None  # what no pull has used
-        self._now_offset: int | None = None  # Redis's now minus the monotonic clock
+        self._now_offset: int | None = None  # the now that pulls go by minus the monotonic clock
+        self._redis_offset: int | None = None  # Redis's own: permits end by it
         # By the precise monotonic clock:
         self._set_off = 0.0  # when the last pulls did
         self._unix_0 = 0.0  # when the clock that pulls go by stood at 0
@@ -124,6 +111,12 @@ class Pulling:
         self._in_flight.rewind(due)
         self._flood.fresh.rewind(due)
 
+    def observe_policies(self, policies: Policies) -> None:
+        """Append by these from now on."""
+        self._topics.observe_policies(policies)
+        for topic in self._topics.limited:  # permits of a former rate are not used any more
+            self._tenure.limits.rate(topic, policies)
+
     def look(self) -> None:
         """Pull now, whatever is due: wakes may have been lost."""
         self._look_by = 0.0
@@ -164,7 +157,8 @@ class Pulling:
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
-        allowed = self._allow(lowest=fresh is None)
+        permits = self._take_permits() if self._topics.limited else []
+        most = {limit.name: self._most(some) for limit, some in permits if some}
         return Pull(
             start,
             fresh,
@@ -179,7 +173,7 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(tenure.keys),
-                bounds=allowed.bounds,
+                bounds=self._topics.bounds(self._parked, most),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,
@@ -188,40 +182,19 @@ class Pulling:
                 listed=listed,
                 version=version,
             ),
-            allowed,
+            permits,
         )
 
-    def _allow(self, *, lowest: bool) -> _Allowed:
-        """What a pull may append; of what is granted of topics of which some stand aside, only the lowest."""
-        topics, grants, parked = self._topics, self._grants, self._parked
-        kept, self._kept = self._kept, None
-        if kept is None and not topics.limited:
-            return _Allowed({}, (), topics.bounds(parked, {}, {}), 0)
-        now = self._clock.monotonic()
-        if kept is not None:
-            if kept.limited is topics.limited and not self._parked and now < kept.until:
-                return kept
-            grants.give_back((one, count_of(one.leases)) for one in kept.reserved)
-        limited: Mapping[str, Bucket] = topics.limited
-        if not lowest:
-            limited = {
-                topic: bucket
-                for topic, bucket in limited.items()
-                if ParkedSet.of_topic(topic) not in self._parked or grants.spare(bucket, now)
-            }
-        buckets = {bucket.name: bucket for bucket in limited.values()}
-        reserved = grants.reserve(buckets.values(), self._look, now) if buckets else ()
-        most = {one.bucket.name: self._most(one.leases) for one in reserved}
-        bounds = topics.bounds(parked, limited, most)
-        until = now
-        if reserved and all(count_of(one.leases) == self._look for one in reserved):
-            until += (min(one.leases[0][0] for one in reserved) - now) // 2
-        return _Allowed(topics.limited, reserved, bounds, until)
+    def _take_permits(self) -> list[tuple[RateLimit, Permits]]:
+        """Permits for what the next pull may append of limited topics, of each limit once."""
+        now, names = self._clock.monotonic(), dict.fromkeys(self._topics.limited.values())
+        limits = self._tenure.limits.with_permits(names, now)
+        return [(limit, limit.take(self._in_flight.waits_for(limit), self._look, now)) for limit in limits]
 
-    def _most(self, leases: Sequence[Lease]) -> Most:
-        if (offset := self._now_offset) is None:
-            return count_of(leases)
-        return [(until + offset, count) for until, count in leases]
+    def _most(self, permits: Permits) -> Most:
+        if (offset := self._redis_offset) is None:
+            return sum([count for _, count in permits])
+        return [(until + offset, count) for until, count in permits]
 
     # -- after a pull ------------------------------------------------------------------------------------------------
 
@@ -233,6 +206,7 @@ class Pulling:
         for answer in answers:
             if isinstance(answer, Pulled):
                 self._now_offset = answer.now - int(self._set_off)
+                self._redis_offset = self._now_offset + answer.ahead
                 self._unix_0 = min(self._clock.precise(), self._set_off + TRIP) - answer.now - answer.micro / 1000
 
     def failed(self, pull: Pull) -> None:
@@ -248,8 +222,9 @@ class Pulling:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
-        if pull.allowed.reserved:
-            self._give_back(pull.allowed, pulled)
+        for limit, permits in pull.permits:
+            taken = sum([count for _, count in permits])
+            limit.put_back(permits, taken - pulled.left.get(limit.name, taken), self._clock.monotonic())
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():
@@ -271,16 +246,6 @@ class Pulling:
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
         self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
 
-    def _give_back(self, allowed: _Allowed, pulled: Pulled) -> None:
-        """What a pull did not append. One that had nothing to look at names none of it: the next one may have all of that, if
-        none of it ends soon, and there is so much of each that nobody lacks any."""
-        if not pulled.left and self._kept is None and self._clock.monotonic() < allowed.until:
-            self._kept = allowed
-        else:
-            self._grants.give_back(
-                (one, pulled.left.get(one.bucket.name, count_of(one.leases))) for one in allowed.reserved
-            )
-
     def room_made(self) -> None:
         """Something has left the window: what is due finds room again."""
         self.in_backlog = self.in_backlog or self._more_due
@@ -298,13 +263,12 @@ class Pulling:
     def looks_at(self, *, at_once: bool) -> float:
         """When to look again, by the precise monotonic clock; 0 = at once.
 
-        While something waits for room nothing but fresh messages is pulled, and a report ends the wait. While something waits
-        for a grant, the answer does.
+        While something waits for room nothing but fresh messages is pulled, and a report ends the wait.
         """
         in_flight, now = self._in_flight, self._clock.precise()
-        waits = in_flight.waiting or bool(self._grants.lacks)
+        waits = in_flight.waiting
         soonest = now + 1 if waits else 0.0
-        worth = (self.in_backlog or in_flight.unread) and not self._grants.lacks and not (waits and self._flood.on)
+        worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
             return soonest
         at = now + ROOM_WAIT if waits else self._pull_at(self._tenure.routes.slack)

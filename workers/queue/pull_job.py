@@ -20,6 +20,7 @@ from delayq.policies import NO_POLICIES, Policies, number_of
 from delayq.store import commands
 from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
+from workers.limits.limit import Limit
 from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
@@ -104,8 +105,7 @@ class PullJob:
         self.looks_at = 0.0  # by the precise monotonic clock
         self.parked = ParkedSets()
         self.refusals = Refusals(tenure.routes, tenure.clock)
-        self._grants = grants = tenure.leases.join(self.go_on)
-        self.in_flight = InFlight(tenure, self.parked, self.refusals, grants, self.report)
+        self.in_flight = InFlight(tenure, self.parked, self.refusals, self, self.report)
         self._tenure = tenure
         self._topics = topics
         self._clock = tenure.clock
@@ -113,8 +113,8 @@ class PullJob:
         self._pulse = pulse
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight, grants)
-        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics, grants)
+        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight, self)
+        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)]
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
@@ -156,7 +156,6 @@ class PullJob:
 
     def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         """A forwarder says what became of a batch."""
-        self.in_flight.ended(batch)  # first: what waits for a slot need not wait for this job
         with self._lock:
             self._inbox.append((batch, results))
             self._woken = True
@@ -172,11 +171,15 @@ class PullJob:
             self._woken = True
         self._tell_mover()
 
-    def go_on(self) -> None:
-        """It may hand out more of what is limited."""
+    def limit_has_more(self, limit: Limit, count: int) -> None:
+        """There are permits of a limit, or room for what waits for it."""
         with self._lock:
             self._woken = True
         self._tell_mover()
+
+    def waits_for(self, limit: Limit) -> int:
+        """How many messages for streams in this Redis wait for permits of a limit."""
+        return self.in_flight.waits_for(limit)
 
     def _tell_mover(self) -> None:
         mover = self._mover
@@ -194,7 +197,7 @@ class PullJob:
 
     def end(self) -> None:
         """Nobody moves it any more."""
-        self._grants.close()
+        self._parking.want_nothing()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:
@@ -255,10 +258,11 @@ class PullJob:
         policies = self._tenure.book.current
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)
-            self._topics.observe_policies(policies)
+            self._pulling.observe_policies(policies)
             self._policies = policies  # last: from now on its node says that it acts on them
         if ending:
             self.in_flight.stop_sending(fenced=self.fenced)
+            self._parking.want_nothing()
         else:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))

@@ -61,6 +61,7 @@ class Way(Enum):
 
     TO_TARGET = "to its target"
     PULL_ANEW = "pull it anew"
+    AWAIT_PERMIT = "wait for a permit, by which a pull appends it"
 
 
 def sort(
@@ -72,8 +73,7 @@ def sort(
     parked: ParkedSets,
     lanes: Lanes,
     policies: Policies,
-    spare: Callable[[str], bool],
-    awaits: Callable[[InFlightMessage], bool],
+    short: Callable[[InFlightMessage], bool],
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
@@ -90,15 +90,17 @@ def sort(
         if message.record.keyed and is_behind:
             return Park(held)
         error = refused.get((route.name, route.stream_of(message.topic)))
-        if error is None and policies.bucket(message.topic) is not None and not awaits(message):
-            return Park(held)
+        if error is None and policies.limited and policies.bucket(message.topic) is not None:
+            if message.by_force or (is_behind and short(message)):
+                return Park(held)
+            return Way.AWAIT_PERMIT
         if error is None:
-            return Way.PULL_ANEW  # the pull did not know of the stream, or had no grant; the next one is told, or has
+            return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(ParkedSet.of_route(route.name))
-    if policies.limited and is_behind and not spare(message.topic):
-        return Park(held)  # what is granted is for the lowest
+    if policies.limited and is_behind and short(message):
+        return Park(held)  # permits are for the earliest
     if message.record.keyed:
         lane = lanes.name(message)
         for name in (ParkedSet.of_route(route.name), lane):

@@ -11,7 +11,7 @@ from delayq.store.keys import ParkedSet
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.sending.circuit import PROBES
-from workers.sending.forwarder import STALL, Forwarder
+from workers.sending.forwarder import STALL, Forwarder, Report
 from workers.sending.message import InFlightMessage
 
 __all__ = ["Share"]
@@ -20,13 +20,16 @@ __all__ = ["Share"]
 class Share:
     """At most so many messages on their way, of at most so many bytes. `InFlight` moves what is counted here."""
 
-    def __init__(self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets, lanes: Lanes) -> None:
+    def __init__(
+        self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets, lanes: Lanes, report: Report
+    ) -> None:
         self.name = forwarder.route.name
         self.aside = ParkedSet.of_route(self.name)  # the set in which its messages are parked
         self.forwarder = forwarder
         self.waiting: list[InFlightMessage] = []  # for room, in order
         self.sending = 0
         self.bytes = 0  # of what is in flight, but for what is about to be parked
+        self._report = report  # by which the forwarder knows its messages
         self._most = most
         self._most_bytes = most_bytes
         self._parked = parked
@@ -41,7 +44,22 @@ class Share:
     @property
     def room(self) -> int:
         """How many messages more may be on their way, however large they are."""
-        return min(self.forwarder.room, self._most - self.sending)
+        return min(self.forwarder.room, self._most - self.active)
+
+    @property
+    def limited(self) -> int:
+        """How many messages wait at the forwarder for limits of their topics. They take no room."""
+        return self.forwarder.limited_of(self._report)
+
+    @property
+    def active(self) -> int:
+        """How many messages are being sent, or will be as soon as a thread is free."""
+        return self.sending - self.limited
+
+    @property
+    def room_for_limited(self) -> int:
+        """How many messages more may wait for limits: so many that others find room in the window."""
+        return max(0, self._most // 2 - self.limited)
 
     @property
     def room_bytes(self) -> int:
@@ -51,7 +69,7 @@ class Share:
     @property
     def stuck(self) -> bool:
         """Whether more would be in the others' way: there is no room, and that does not change quickly."""
-        if self.room > 0 and (self.room_bytes >= 0 or not self.sending):
+        if self.room > 0 and (self.room_bytes >= 0 or not self.active):
             return False
         waited = self.forwarder.waited(self.waiting_since)
         return self.forwarder.stalled or self.aside in self._parked or waited > STALL
@@ -68,7 +86,7 @@ class Share:
         while count and beyond > 0:
             count -= 1
             beyond -= batch[count].size
-        return count if count or self.sending else 1
+        return count if count or self.active else 1
 
     def may_come_back(self, most: int) -> int:
         """How many parked messages may come back now, at most so many."""
@@ -81,7 +99,7 @@ class Share:
         if 0 < self._crowd <= self.bytes or self.forwarder.stalled:
             return 0
         heavy = self.room_bytes // self._typical
-        if not self.sending:
+        if not self.active:
             heavy = max(1, heavy)
         return max(0, min(most, self.room, self._most - self._lanes.count(self.name), heavy))
 
@@ -141,12 +159,6 @@ class Share:
     def sends(self, count: int) -> None:
         """So many are being sent from now on."""
         self.sending += count
-
-    def wait(self, batch: Sequence[InFlightMessage]) -> None:
-        """They found room, and lack something else for a moment: they wait in front of the others."""
-        self.waiting[:0] = batch
-        if batch and self.waiting_since is None:
-            self.waiting_since = self.forwarder.now()
 
     def crowded(self, batch: Sequence[InFlightMessage]) -> None:
         """These are in flight and too large for what is left: nothing parked need come back before a send has ended.

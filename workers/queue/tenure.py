@@ -13,8 +13,8 @@ from delayq.routes import Routes
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys
+from workers.limits.asking import NodeLimits
 from workers.queue.census import Pace
-from workers.queue.grants import Leases
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
@@ -87,6 +87,6 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     spans: Spans | None = None
     book: Book = msgspec.field(default_factory=Book)
-    leases: Leases = msgspec.field(default_factory=Leases)
+    limits: NodeLimits
     pace: Pace | None = None  # of the census; without it none is taken
     may_send: Callable[[], bool] = lambda: True  # whether this worker may begin a send now

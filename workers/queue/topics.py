@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import structlog
 
 from delayq.clock import Clock
-from delayq.policies import NO_POLICIES, Bucket, Policies
+from delayq.policies import NO_POLICIES, Policies
 from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, Known, KnownTopics, Most
 from delayq.store.keys import ParkedSet, QueueKeys
@@ -48,7 +48,7 @@ class Topics:
         self._told: KnownTopics | None = None  # of these
         self._appended: dict[str, str] = {}  # to these streams
         self._paused: set[str] = set()
-        self.limited: dict[str, Bucket] = {}  # of what is appended
+        self.limited: dict[str, str] = {}  # of what is appended, by topic the name of its bucket
 
     @property
     def unlisted_general(self) -> bool:
@@ -75,18 +75,18 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, parked: ParkedSets, limited: Mapping[str, Bucket], most: Mapping[str, Most]) -> list[Bound]:
-        """What is not to be appended: what is paused; of what is `limited` what is beyond `most` of its bucket, by its name, for
-        all topics of that together, and of what else has a limit all; and what has an ordering key and stands behind the first
-        message of its topic that is held."""
+    def bounds(self, parked: ParkedSets, most: Mapping[str, Most]) -> list[Bound]:
+        """What is not to be appended: what is paused; of what is limited what is beyond `most`, by the name of its limit, for all
+        topics of that together; and what has an ordering key and stands behind the first message of its topic that is held."""
         if not (parked or self._paused or self.limited):
             return []
         bounds = []
         for topic in self._appended:
             head = parked.head(ParkedSet.of_topic(topic))
-            if (bucket := limited.get(topic)) is not None:
-                bounds.append(Bound(topic, most[bucket.name], head, bucket.name))
-            elif topic in self._paused or topic in self.limited:
+            name = self.limited.get(topic)
+            if name is not None and name in most:
+                bounds.append(Bound(topic, most[name], head, name))
+            elif topic in self._paused or name is not None:
                 bounds.append(Bound(topic, 0, head))
             elif head is not None:
                 bounds.append(Bound(topic, None, head))
@@ -111,7 +111,7 @@ class Topics:
             self._list()
 
     def observe_policies(self, policies: Policies) -> None:
-        """Tell pulls to append nothing of what is paused, and of what is limited what is granted."""
+        """Tell pulls to append nothing of what is paused, and of what is limited only what has permits."""
         self._policies = policies
         self._list()
 
@@ -141,7 +141,7 @@ class Topics:
         }
         self._paused = {topic for topic in self._appended if self._policies.pause(topic) is not None}
         self.limited = {
-            topic: bucket
+            topic: bucket.name
             for topic in self._appended
             if topic not in self._paused and (bucket := self._policies.bucket(topic)) is not None
         }

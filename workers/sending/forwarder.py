@@ -6,6 +6,7 @@ A send that hangs beyond its time-out is given up as 'unknown' and its thread re
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import structlog
 from delayq.clock import Clock
 from delayq.routes import Route
 from delayq.targets import OK, Result, Target
+from workers.limits.limit import Limit, begin
 from workers.sending.circuit import Circuit
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import Observer
@@ -38,12 +40,19 @@ log = structlog.get_logger()
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """A batch of one queue, taken at `since` (monotonic ms); `pauses` were counted when it was pulled."""
+    """A batch of one queue, taken at `since` (monotonic ms); `pauses` were counted when it was pulled. Each of its messages needs
+    a permit of all `limits`, and does not wait for one after `until`."""
 
     report: Report
     batch: Sequence[InFlightMessage]
     pauses: int
     since: int
+    limits: tuple[Limit, ...] = ()
+    until: int = 0
+
+    def part(self, start: int, stop: int | None) -> _Group:
+        """Some of its messages."""
+        return msgspec.structs.replace(self, batch=self.batch[start:stop])
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +61,7 @@ class _Send:
 
     groups: list[_Group]
     since: int
+    late: bool = False  # it has waited for a limit for too long, and has no permits
     abandoned: bool = False
     replaced: bool = False
 
@@ -87,6 +97,12 @@ class Forwarder:
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
         self._groups: deque[_Group] = deque()
+        self._limited: dict[
+            Limit, deque[_Group]
+        ] = {}  # what waits for permits, the earliest first: a thread has found none
+        self._has_more: dict[Limit, None] = {}  # those of these limits that may have permits by now
+        self._limited_of: Counter[Report] = Counter()  # how many messages of each queue these are
+        self._waiting = 0  # how many these are together
         self._pending = 0  # accepted and not reported
         self._progress = clock.monotonic()
         self._sends: set[_Send] = set()
@@ -96,13 +112,13 @@ class Forwarder:
 
     @property
     def room(self) -> int:
-        """How many messages it takes now."""
-        return max(0, self._capacity - self._pending)
+        """How many messages it takes now. What waits for a limit takes no room from other topics."""
+        return max(0, self._capacity - self._pending + self._waiting)
 
     @property
     def stalled(self) -> bool:
         """Whether it has something to do and has finished nothing for a while."""
-        return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
+        return self._pending > self._waiting and self._clock.monotonic() - self._progress > STALL
 
     def now(self) -> int:
         """Monotonic ms."""
@@ -143,36 +159,132 @@ class Forwarder:
         self._workers.append(worker)
         worker.start()
 
-    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
+    def submit(
+        self,
+        report: Report,
+        batch: Sequence[InFlightMessage],
+        pauses: int = 0,
+        limits: tuple[Limit, ...] = (),
+        until: int = 0,
+    ) -> None:
         """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same).
 
-        If the process has stood still since so many `pauses` were counted, it is not sent any more.
+        If the process has stood still since so many `pauses` were counted, it is not sent any more. Messages that the `limits`
+        have admitted wait for permits no longer than `until` (monotonic ms).
         """
         with self._condition:
-            if not self._pending:
-                self._progress = self._clock.monotonic()
+            now = self._clock.monotonic()
+            if self._pending == self._waiting:
+                self._progress = now
             self._pending += len(batch)
             # No group is more than one send, so that a slow target is not taken for a hung one, and all threads help.
-            limit, now = self.target.max_batch, self._clock.monotonic()
-            for start in range(0, len(batch), limit):
-                part = batch[start : start + limit] if len(batch) > limit else batch
-                self._groups.append(_Group(report, part, pauses, now))
+            most = self.target.max_batch
+            for start in range(0, len(batch), most):
+                part = batch[start : start + most] if len(batch) > most else batch
+                self._groups.append(_Group(report, part, pauses, now, limits, until))
                 self._condition.notify()
 
     def _next(self) -> _Send | None:
         with self._condition:
-            while not self._groups:
+            while (send := self._begin(self._clock.monotonic())) is None:
                 if self._stopping:
                     return None
                 self._clock.wait(self._condition, 60_000)
-            groups = [self._groups.popleft()]
-            size = len(groups[0].batch)
-            while self._groups and size + len(self._groups[0].batch) <= self.target.max_batch:
-                groups.append(self._groups.popleft())
-                size += len(groups[-1].batch)
-            send = _Send(groups, self._clock.monotonic())
             self._sends.add(send)
             return send
+
+    def _begin(self, now: int) -> _Send | None:
+        """The next send, with permits of all limits for each of its messages. What lacks some waits behind others that do."""
+        groups: list[_Group] = []
+        for limit in list(self._has_more):
+            line = self._limited[limit]
+            while line and self._fits(groups, line[0]):
+                if now > line[0].until and groups:
+                    return _Send(groups, now)
+                if now > line[0].until:
+                    return _Send([self._leave_line(limit)], now, late=True)
+                lacking, rest = self._take_permits(line[0], groups, now)
+                self._leave_line(limit)
+                if lacking is not None:
+                    self._wait_for(lacking, rest)
+                if lacking is limit:
+                    self._has_more.pop(limit, None)
+                    break
+        while self._groups and self._fits(groups, self._groups[0]):
+            group = self._groups[0]
+            lacking = next((limit for limit in group.limits if limit in self._limited), None)
+            if lacking is None and group.limits:
+                lacking, group = self._take_permits(group, groups, now)
+            elif lacking is None:
+                groups.append(group)
+            self._groups.popleft()
+            if lacking is not None:
+                self._wait_for(lacking, group)
+        return _Send(groups, now) if groups else None
+
+    def _fits(self, groups: Sequence[_Group], group: _Group) -> bool:
+        return not groups or sum([len(one.batch) for one in groups]) + len(group.batch) <= self.target.max_batch
+
+    def _take_permits(self, group: _Group, groups: list[_Group], now: int) -> tuple[Limit | None, _Group]:
+        """Add what has permits to `groups`; a limit that has too few, and what lacks some."""
+        count, lacking = begin(group.limits, self, len(group.batch), self.longest, now)
+        if count:
+            groups.append(group.part(0, count))
+        return lacking, group.part(count, None)
+
+    def _wait_for(self, limit: Limit, group: _Group) -> None:
+        insort(self._limited.setdefault(limit, deque()), group, key=_place)
+        self._limited_of[group.report] += len(group.batch)
+        self._waiting += len(group.batch)
+
+    def _leave_line(self, limit: Limit) -> _Group:
+        group = self._limited[limit].popleft()
+        self._wait_no_more(limit, group)
+        return group
+
+    def _wait_no_more(self, limit: Limit, group: _Group) -> None:
+        if not self._limited[limit]:
+            del self._limited[limit]
+            self._has_more.pop(limit, None)
+        self._limited_of[group.report] -= len(group.batch)
+        if self._pending == self._waiting:
+            self._progress = self._clock.monotonic()
+        self._waiting -= len(group.batch)
+
+    def limit_has_more(self, limit: Limit, count: int) -> None:
+        """What has waited for a limit begins before all others; from any thread."""
+        with self._condition:
+            if limit in self._limited:
+                self._has_more[limit] = None
+                self._condition.notify(count)
+
+    def waits_for(self, limit: Limit) -> int:
+        """How many messages lack a permit; from any thread."""
+        return sum([len(group.batch) for group in list(self._limited.get(limit, ()))])
+
+    def limited_of(self, report: Report) -> int:
+        """How many messages of a queue wait for limits."""
+        return self._limited_of[report]
+
+    def withdraw(
+        self, report: Report, which: Callable[[InFlightMessage], bool], *, limited: bool = False
+    ) -> list[InFlightMessage]:
+        """Take such messages of a queue back that no thread has taken; `limited`: only those that wait for a limit."""
+        found: list[InFlightMessage] = []
+        if limited and not self._limited_of[report]:
+            return found
+        with self._condition:
+            for limit, line in list(self._limited.items()):
+                self._limited[limit] = _without(line, report, which, found)
+                if not self._limited[limit]:
+                    del self._limited[limit]
+                    self._has_more.pop(limit, None)
+            self._waiting -= len(found)
+            self._limited_of[report] -= len(found)
+            if not limited:
+                self._groups = _without(self._groups, report, which, found)
+            self._pending -= len(found)
+        return found
 
     def _work(self) -> None:
         while (send := self._next()) is not None:
@@ -186,35 +298,24 @@ class Forwarder:
         """Whether any of it is to be pulled anew first.
 
         It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
-        very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends;
-        or it has waited for longer than its grant is good. Or the worker may not send, as others may not know of it.
+        very long, is expired by now, or not due any more as the clock was set back. Or the worker may not send, as others may
+        not know of it.
         """
-        if self._waited_too_long(send) or not self._may_send():
+        if send.late or self._waited_too_long(send) or not self._may_send():
             return True
         # Looked at last, so that next to nothing lies between this and the target's deadline.
         return self._pulse is not None and any(group.pauses != self._pulse.stalls for group in send.groups)
 
     def _waited_too_long(self, send: _Send) -> bool:
-        since = send.since
-        if any(
-            message.grant is not None and since > message.grant.until
-            for group in send.groups
-            for message in group.batch
-        ):
-            return True
-        waited = since - min(group.since for group in send.groups)
+        waited = send.since - min(group.since for group in send.groups)
         if waited <= 0:
             return False
-        now, ends = self._clock.now(), since + self.longest
+        now = self._clock.now()
         if waited <= LOOK_AGAIN:  # a message may expire within less
             return any(message.expired(now) for group in send.groups for message in group.batch)
         if waited > OLDEST:
             return True
-        return any(
-            message.score > now or message.expired(now) or (message.slot is not None and ends > message.slot.expires)
-            for group in send.groups
-            for message in group.batch
-        )
+        return any(message.score > now or message.expired(now) for group in send.groups for message in group.batch)
 
     def send(self, batch: Sequence[InFlightMessage]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""
@@ -241,6 +342,7 @@ class Forwarder:
                 return not send.replaced
             self._sends.discard(send)
             self._done(send)
+        self._end(send)  # first: what waits for a limit need not wait for a pull job
         if results is not None:
             self._count(send, results, self._clock.monotonic() - send.since)
         start = 0
@@ -249,6 +351,13 @@ class Forwarder:
             group.report(group.batch, results if results is None or len(send.groups) == 1 else results[start:end])
             start = end
         return True
+
+    def _end(self, send: _Send) -> None:
+        """Its permits are free again; what is late had none, and waits no more."""
+        now = self._clock.monotonic()
+        for group in send.groups:
+            for limit in group.limits:
+                limit.withdraw(len(group.batch)) if send.late else limit.end(len(group.batch), now)
 
     def _done(self, send: _Send) -> None:
         self._pending -= sum(len(group.batch) for group in send.groups)
@@ -297,6 +406,7 @@ class Forwarder:
                     self._spawn()
             self._workers = [worker for worker in self._workers if worker.is_alive()]
         for send in hung:
+            self._end(send)
             log.error("send_hung", route=self.route.name, messages=sum(len(group.batch) for group in send.groups))
             unknown = Result.unknown(f"no answer within {self.timeout} ms")
             self._count(send, [unknown], now - send.since)
@@ -318,3 +428,24 @@ class Forwarder:
 
 def _reason(results: Sequence[Result]) -> str:
     return next((result.reason for result in results if result.reason), "")
+
+
+def _place(group: _Group) -> tuple[int, bytes]:
+    return group.batch[0].place
+
+
+def _without(
+    line: deque[_Group], report: Report, which: Callable[[InFlightMessage], bool], taken: list[InFlightMessage]
+) -> deque[_Group]:
+    """A line of groups without such messages of a queue, which are `taken`."""
+    kept = deque[_Group]()
+    for group in line:
+        gone = {message for message in group.batch if which(message)} if group.report == report else set()
+        if gone:
+            taken += [message for message in group.batch if message in gone]
+            for limit in group.limits:
+                limit.withdraw(len(gone))
+            group = msgspec.structs.replace(group, batch=[message for message in group.batch if message not in gone])
+        if group.batch:
+            kept.append(group)
+    return kept

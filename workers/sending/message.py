@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-import msgspec
-
 from delayq.codec import Record
-from delayq.policies import Bucket, Slots
 from delayq.routes import Route
 
-__all__ = ["LOOK_AGAIN", "Grant", "InFlightMessage", "Slot", "Stage"]
+__all__ = ["LOOK_AGAIN", "InFlightMessage", "Stage"]
 
 #: ms after its pull for which a message may be sent without another look at what Redis has of it.
 LOOK_AGAIN = 500
@@ -29,22 +26,6 @@ class Stage(Enum):
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
-class Slot(msgspec.Struct, frozen=True):
-    """One of the slots of this name. It can be handed out `until` then, and is taken until it `expires` (monotonic ms)."""
-
-    slots: Slots
-    name: str
-    until: int
-    expires: int
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """Leave to send a message, of this bucket: its send may begin `until` then (monotonic ms)."""
-
-    bucket: Bucket
-    until: int
-
-
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
@@ -56,7 +37,6 @@ class InFlightMessage:
         "attempts",
         "by_force",
         "by_hand",
-        "grant",
         "pause",
         "permitted",
         "probe",
@@ -65,7 +45,6 @@ class InFlightMessage:
         "route",
         "score",
         "size",
-        "slot",
         "stage",
         "ticket",
     )
@@ -85,8 +64,6 @@ class InFlightMessage:
         self.probe = False  # sent through an open circuit, to see whether it can be closed
         self.permitted = False  # as one of the probes that the circuit permits, and not sent yet
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
-        self.slot: Slot | None = None  # while it is sent, if only so many of its topic are at a time
-        self.grant: Grant | None = None  # by which it is sent, if its topic's rate is limited
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
     @property

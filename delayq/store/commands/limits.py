@@ -19,11 +19,13 @@ MOST_SLOTS: Final = 1_000
 
 class Granted(msgspec.Struct, frozen=True):
     """How many messages may go now, and in how many ms one more may, or all that were wanted; 0 if all may, or who asked came too
-    late to be told. `now` is the time of its server (Unix ms)."""
+    late to be told. `now` is the time of its server (Unix ms). `version` is that of newer policies than the caller's: then nothing was
+    granted."""
 
     count: int
     wait: int
     now: int = 0
+    version: str = ""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -46,14 +48,21 @@ def spend(
     *,
     whole: bool = False,
     until: int | None = None,
+    version: str = "",
     now: Now = "",
 ) -> Command[Granted]:
     """Take what the bucket of this name has of the `wanted` messages: `burst` at most, and `rate` a second after that.
 
-    `whole`: all of them or none. Nothing is granted after `until`, by the clock of the server (Unix ms).
+    `whole`: all of them or none. Nothing is granted after `until`, by the clock of the server (Unix ms),
+    nor after a request under a newer `version` of the policies.
     """
-    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", "" if until is None else until)
-    return Command("spend", (rate_key(name),), args, lambda reply: Granted(*reply))
+    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", "" if until is None else until, version)
+    return Command("spend", (rate_key(name),), args, _read_granted)
+
+
+def _read_granted(reply: list[Any]) -> Granted:
+    count, wait, now, version = reply
+    return Granted(count, wait, now, version.decode())
 
 
 def spent(name: str) -> Command[Spent]:

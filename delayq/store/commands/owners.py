@@ -77,7 +77,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
     many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by share how many more might have
-    been appended, where it looked at any message.
+    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`.
     """
 
     now: int
@@ -98,6 +98,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     counted: tuple[int, ...] = ()
     let_past: Mapping[bytes, bool] = {}
     left: Mapping[str, int] = {}
+    ahead: int = 0
 
 
 class Outdated(msgspec.Struct, frozen=True):
@@ -131,6 +132,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         parked,
         counted,
         left,
+        ahead,
     ) = reply
     return Pulled(
         int(now),
@@ -154,6 +156,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         tuple(map(number, counted)),
         _let_past(tickets, attempts) if any(attempts) else {},
         {topic.decode(): int(count) for topic, count in zip(left[::2], left[1::2], strict=True)} if left else {},
+        ahead,
     )
 
 

@@ -14,7 +14,7 @@
 --          topic and error of each stream that takes nothing, whose messages are returned,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull;
---          name and how many more might have been appended of each share}
+--          name and how many more might have been appended of each share; by how much Redis's clock is ahead of now (ms)}
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HMGET TIME ZRANGE
@@ -445,5 +445,5 @@ return {
   'ok', now_text, micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, refused, traces, parked,
-  { known[4] or '0', known[5] or '0', known[6] or '0' }, left,
+  { known[4] or '0', known[5] or '0', known[6] or '0' }, left, ahead,
 }

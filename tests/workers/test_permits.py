@@ -1,0 +1,574 @@
+"""What nodes get of limits that they share: never too much, each its share, and nothing from former policies."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Collection
+from itertools import count
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from delayq import Client, Message
+from delayq.errors import StoreUnavailable
+from delayq.policies import Bucket, Policies, Policy, Slots
+from delayq.store import commands
+from delayq.store.commands import Granted
+from delayq.testing import MemoryTarget
+from tests.protocol.world import NodeClock
+from tests.support.nodes import RunningNode, settings_for
+from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
+from tests.workers.one_queue import OneQueue
+from tests.workers.test_limits import Worlds, bounded, limit, live
+from workers.limits.asking import NodeLimits, _Asker
+from workers.limits.limit import Limit
+from workers.limits.rate import SHORTEST_LIFE, VALID, RateLimit
+from workers.limits.slots import BESIDES, SlotLimit
+from workers.queue.in_flight import InFlight
+
+LOST = StoreUnavailable("the reply was lost")
+
+
+class Backlog:
+    """A queue of a node that always has messages parked, and some in memory."""
+
+    def __init__(self, world: OneQueue, policies: Policies, topic: str = "g.t", count: int = 500) -> None:
+        clock = NodeClock(world)
+        self.limits = NodeLimits(world.store, clock, test_now=lambda: world.now)
+        self.policies, self.topic, self.count = policies, topic, count
+        self.limit = self.limits.of(topic, policies, 1_000)[0]
+        self.world = world
+        self.sent: list[int] = []
+
+    def limit_has_more(self, limit: Limit, count: int) -> None:
+        """It looks at each step."""
+
+    def waits_for(self, limit: Limit) -> int:
+        return 5
+
+    def begin(self) -> int:
+        """As many sends as may; when they began is noted."""
+        now = self.world.elapsed
+        (self.limit,) = self.limits.of(self.topic, self.policies, 1_000)
+        self.limit.want(self, self.count, (len(self.sent), b""), now)
+        count = self.limit.begin(self, self.count, 1_000, now)
+        self.limit._waiting = 5
+        self.sent += [now] * count
+        return count
+
+
+def policies_of(version: int = 1, **fields: Any) -> Policies:
+    return Policies(f"{version:010}-0", policies={"p": Policy(name="p", match="g.*", **fields)})
+
+
+def together(world: OneQueue, queues: list[Backlog], ms: int, step: int = 5) -> None:
+    """Let so much time pass."""
+    end = world.elapsed + ms
+    while world.elapsed < end:
+        for queue in queues:  # always in this order
+            queue.limits.tick()
+            queue.begin()
+        world.advance(step)
+
+
+# -- shares ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(2, 2), (10, 10), (20, 20), (50, 1), (200, 200)])
+def test_each_node_with_a_backlog_gets_its_share_of_a_rate(worlds: Worlds, rate: int, burst: int) -> None:
+    random.seed(rate)
+    world = worlds()
+    queues = [Backlog(world, policies_of(rate=rate, burst=burst)) for _ in range(3)]
+    together(world, queues, 25_000, 2)
+    times = sorted(at for queue in queues for at in queue.sent)
+    assert len(times) >= 0.93 * rate * 25
+    assert bounded(times, rate, max(burst, 1 + rate * 15 // 100))
+    for begin in range(4_000, 15_000, 1_000):
+        shares = [len([at for at in queue.sent if begin <= at < begin + 10_000]) for queue in queues]
+        assert min(shares) >= 0.5 * sum(shares) / 3, f"from {begin} on: {shares}"
+
+
+def test_a_node_that_asks_exactly_when_it_is_told_to_would_take_all(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(self: RateLimit, granted: Granted, asked_at: int) -> float:
+        self._short_until = asked_at + 2_000
+        return max(100, granted.wait)
+
+    monkeypatch.setattr(RateLimit, "_pause", at_once)
+    with pytest.raises(AssertionError):
+        test_each_node_with_a_backlog_gets_its_share_of_a_rate(worlds, 10, 10)
+
+
+def use_of_slots(world: OneQueue, most: int, lasts: int) -> tuple[float, list[int]]:
+    """What part of the slots three nodes use that always have more to send, in 15 s, and how much each has sent."""
+    queues = [Backlog(world, policies_of(max_in_flight=most)) for _ in range(3)]
+    sends: list[tuple[int, Backlog]] = []
+    used = 0
+    began = world.elapsed
+    while (now := world.elapsed) < began + 15_000:
+        for queue in random.sample(queues, 3):
+            queue.limits.tick()
+            for one in [one for one in sends if one[1] is queue and one[0] <= now]:
+                sends.remove(one)
+                queue.limit.end(1, now)
+            sends += [(now + random.randint(lasts // 2, lasts * 3 // 2), queue) for _ in range(queue.begin())]
+        assert len(sends) <= most
+        used += len(sends)
+        world.advance(5)
+    return used * 5 / 15_000 / most, [len(queue.sent) for queue in queues]
+
+
+@pytest.mark.parametrize(("most", "lasts"), [(3, 30), (1, 30), (20, 50), (3, 400)])
+def test_no_node_starves_while_others_have_slots_and_few_are_unused(worlds: Worlds, most: int, lasts: int) -> None:
+    random.seed(7)
+    used, sent = use_of_slots(worlds(), most, lasts)
+    assert min(sent) >= sum(sent) / 3 * 0.5
+    assert used >= 0.75
+
+
+def test_a_node_that_gave_back_and_took_slots_in_one_request_would_let_the_others_starve(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlotLimit, "_contended", property(lambda self: False, lambda self, value: None), raising=False)
+    random.seed(7)
+    _, sent = use_of_slots(worlds(), 3, 30)
+    assert min(sent) < sum(sent) / 3 * 0.5
+
+
+@pytest.mark.parametrize(("most", "lasts"), [(20, 50), (20, 400), (9, 30)])
+def test_a_node_that_is_alone_leaves_few_slots_unused(worlds: Worlds, most: int, lasts: int) -> None:
+    random.seed(7)
+    world = worlds()
+    queue = Backlog(world, policies_of(max_in_flight=most))
+    sends: list[int] = []
+    used = 0
+    for now in range(0, 5_000, 4):
+        queue.limits.tick()
+        ended = [at for at in sends if at <= now]
+        sends = [at for at in sends if at > now]
+        queue.limit.end(len(ended), now)
+        sends += [now + random.randint(lasts // 2, lasts * 3 // 2) for _ in range(queue.begin())]
+        used += len(sends)
+        world.advance(4)
+    assert used * 4 / 5_000 / most >= 0.9
+
+
+# -- never too much --------------------------------------------------------------------------------------------------
+
+
+class Lossy:
+    """Some replies to who asks for permits are lost, after or before Redis had the question."""
+
+    def __init__(self, store: Any, lost: Collection[int] = range(2, 400, 7), away: Collection[int] = ()) -> None:
+        self.store, self.count, self.lost, self.away = store, 0, lost, away
+
+    def server_of(self, key: str) -> None:
+        return None
+
+    def run_many(self, wanted: list[Any]) -> list[Any]:
+        self.count += 1
+        if self.count in self.away:
+            return [LOST] * len(wanted)
+        answers: list[Any] = self.store.run_many(wanted)
+        return [LOST] * len(wanted) if self.count in self.lost else answers
+
+
+def keep_to_a_limit(worlds: Worlds, kind: str, *, wrong_clock: bool = False) -> bool:
+    """Whether one owner, and another after it, keep to a limit together, though replies are lost and the first one is reset."""
+    world = worlds()
+    hands = [world.take_over()]
+    policy: dict[str, Any] = {"rate": 40, "burst": 40} if kind == "rate" else {"maxInFlight": 3}
+    limit(world, **policy)
+    world.add_many([f"g{n:03}" for n in range(160)], at=0)
+    if wrong_clock:
+        hands[0].limits._test_now = lambda: world.now + world.elapsed * 7 // 10
+    else:
+        hands[0].limits._store = Lossy(world.store, away=range(5, 400, 7))  # type: ignore[assignment]
+    most = 3 if kind == "slots" else 10**9
+    try:
+        times = [at for at, _ in live(hands[0], 1_500, lasts=30, most=most)]
+        hands[0].job.failed()
+        hands.append(world.take_over(node=2))
+        hands[1].book.current = hands[0].book.current
+        times += [at for at, _ in live(hands[1], 1_500, lasts=30, most=most)]
+    except AssertionError:  # more at a time
+        return False
+    assert len(times) >= 60
+    return kind == "slots" or bounded(times, 40, 40)
+
+
+@pytest.mark.parametrize("kind", ["rate", "slots"])
+def test_two_nodes_together_keep_to_a_limit_with_lost_replies_and_resets(worlds: Worlds, kind: str) -> None:
+    assert keep_to_a_limit(worlds, kind)
+
+
+@pytest.mark.parametrize("mistake", ["the node's clock", "a limit of each request", "sent without a permit"])
+@pytest.mark.parametrize("kind", ["rate", "slots"])
+def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPatch, kind: str, mistake: str) -> None:
+    if kind == "slots" and mistake == "the node's clock":
+        pytest.skip("slots are taken for so long that it does not matter")
+    if mistake == "a limit of each request":
+        spend, take, numbers = commands.spend, commands.take_slots, count(1)
+        monkeypatch.setattr(commands, "spend", lambda name, *a, **more: spend(f"{name}{next(numbers)}", *a, **more))
+        monkeypatch.setattr(commands, "take_slots", lambda name, *a: take(f"{name}{next(numbers)}", *a))
+    if mistake == "sent without a permit":
+        monkeypatch.setattr(InFlight, "_send_limited", lambda self, share, batch, now: batch)
+    assert not keep_to_a_limit(worlds, kind, wrong_clock=mistake == "the node's clock")
+
+
+@pytest.mark.parametrize("mistake", [False, True])
+@pytest.mark.parametrize(("rate", "burst"), [(5_000, 5_000), (100, 10), (50, 1), (0.5, 3)])
+def test_never_more_than_the_burst_is_granted_and_valid(
+    monkeypatch: pytest.MonkeyPatch, rate: float, burst: int, mistake: bool
+) -> None:
+    random.seed(3)
+    limit = RateLimit(Bucket("t:x", rate, burst), lambda limit, at: None, lambda version: None)
+    if mistake:  # the whole burst at once, and what comes while it is valid
+        limit._burst = max(burst, 1 + rate * SHORTEST_LIFE / VALID / 1_000)
+    free, most, total, at = 0.0, 0, 0, 0
+    valid: list[tuple[int, int]] = []
+    waits: Any = Waits()
+    each = 1_000 / rate
+    for now in range(0, 60_000, 10):
+        limit.want(waits, 100_000, (0, b""), now)
+        limit._pace, limit._pace_at = 100_000, now  # it would ask for no more than it uses
+        if now < at:
+            continue
+        for _ in limit.asks(now)[0]:
+            used = min(max(free - now, 0), limit._burst * each)
+            count = min(limit._asked, int((limit._burst * each - used) / each + 1e-6))
+            free = now + used + count * each
+            at = limit.answered([Granted(count, 1)], now)
+            valid.append((now + limit._life, count))
+            total += count
+        valid = [(until, count) for until, count in valid if until > now]
+        most = max(most, sum(count for _, count in valid))
+    assert (most <= max(burst, 1 + rate * SHORTEST_LIFE / VALID / 1_000)) is not (mistake and rate > 1)
+    assert total >= 0.93 * 60 * rate
+
+
+class Waits:
+    """A listener that no test looks at."""
+
+    def limit_has_more(self, limit: Limit, count: int) -> None: ...
+
+    def waits_for(self, limit: Limit) -> int:
+        return 0
+
+
+def test_what_a_pull_puts_back_grows_no_younger_and_no_older() -> None:
+    limit = RateLimit(Bucket("t:x", 100, 100), lambda limit, at: None, lambda version: None)
+    limit._permits = {315: 3, 400: 40, 750: 8}
+    taken = limit.take(0, 48, 300)
+    assert taken == [(400, 13)], "a quarter of what nobody waits for, and none that ends on the way"
+    limit.put_back(taken, 3, 300)
+    assert limit._permits == {315: 3, 400: 37, 750: 8}
+    limit._waiting = 39
+    taken = limit.take(39, 48, 300)
+    assert taken == [(400, 37), (750, 5)], "what it waits for itself it may have"
+    limit.put_back(taken, 39, 300)
+    assert limit._stock(401) == 6
+
+
+def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_free_again_in_time(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, maxInFlight=2)
+    for n in range(4):
+        world.add(f"g{n}", at=0)
+    hand.limits._store = Lossy(world.store, lost={1})  # type: ignore[assignment]
+    taken = commands.plain("ZCARD", "delayq:slots:g.t", read=int)
+    live(hand, 500, lasts=10_000)
+    assert (hand.sending, world.store.run(taken)) == ([], 2)
+    live(hand, 1_500, lasts=10_000, most=2)
+    assert (hand.sending, world.store.run(taken)) == (["g0", "g1"], 2)
+    other = world.take_over(node=2)  # the first one is gone, with what it was sending
+    other.book.current = hand.book.current
+    life = other.forwarders["general"].longest + BESIDES
+    live(other, life - 2_000, most=0)
+    assert len(live(other, 2_500, lasts=10, most=2)) == 4
+    assert world.stats().counters["forwarded"] == 4
+
+
+def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
+    limit = SlotLimit(Slots("x", 2), lambda limit, at: None)
+    limit.update(Slots("x", 2), "", 1_000)
+    waits: Any = Waits()
+    limit.want(waits, 2, (0, b""), 0)
+    limit.asks(0)
+    limit.answered([2], 0)
+    assert limit.begin(waits, 1, 1_000 + BESIDES + 1, 0) == 0
+    assert limit.begin(waits, 1, 1_000, 0) == 1
+
+
+# -- trips -----------------------------------------------------------------------------------------------------------
+
+
+class Far:
+    """A Redis to which a trip takes so many ms."""
+
+    def __init__(self, world: OneQueue, trip: int) -> None:
+        self._world, self._store, self._trip = world, world.store, trip
+
+    def server_of(self, key: str) -> None:
+        return None
+
+    def run_many(self, wanted: Any) -> Any:
+        self._world.advance(self._trip // 2)
+        answers = self._store.run_many(wanted)
+        self._world.advance(self._trip - self._trip // 2)
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "trip"), [(50, 1, 0), (50, 1, 10), (50, 5, 10), (400, 10, 10), (100, 100, 120), (100, 100, 200)]
+)
+def test_a_small_burst_and_a_long_trip_leave_about_the_rate(worlds: Worlds, rate: int, burst: int, trip: int) -> None:
+    random.seed(1)
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=rate, burst=burst)
+    for n in range(240):
+        world.add(f"{n:03}", at=0)
+    far: Any = Far(world, trip)
+    hand.store = hand.limits._store = far
+    times: list[int] = []
+    while world.elapsed < 3_000 and len(times) < 240:
+        for move in (hand.limits.tick, hand.tick):
+            before = len(hand.forwarders["general"].on_submit)
+            move()
+            times += [world.elapsed] * (len(hand.forwarders["general"].on_submit) - before)
+            hand.answer_all()
+        world.advance(5)
+    part = 0.8 if trip < 200 else 0.1
+    assert len(times) >= min(240, part * rate * 2)
+    assert bounded(times, rate, max(burst, 1 + rate * 15 // 100)), "a burst that is smaller counts as that"
+
+
+def test_a_pull_that_stood_in_a_redis_that_stood_still_appends_by_no_permit_that_has_ended(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def appended(behind: int = 0) -> int:
+        world = worlds()
+        hand = world.take_over()
+        hand.job._clock.error = -behind  # type: ignore[attr-defined]  # the world's clock has one
+        limit(world, match="s.t", rate=100, burst=100)
+        world.add("first", topic="s.t", at=0)
+        world.advance(behind)
+        live(hand, 100)
+        before = len(world.stream("s.t"))
+        world.add_many([f"{n:02}" for n in range(20)], topic="s.t", at=0)
+        far: Any = Far(world, 4_000)
+        hand.store = far
+        hand.tick()
+        return len(world.stream("s.t")) - before
+
+    def by_the_clock_of_redis(self: Far, wanted: Any) -> Any:
+        self._world.advance(self._trip)
+        then = [structs.replace(one, args=(one.args[0], self._world.now, *one.args[2:])) for one in wanted]
+        return self._store.run_many(then)
+
+    monkeypatch.setattr(Far, "run_many", by_the_clock_of_redis)
+    assert appended() == 0
+    assert appended(behind=450) == 0
+    until_ever = property(lambda self: self.most if isinstance(self.most, int) else sum(n for _, n in self.most))
+    monkeypatch.setattr(commands.Bound, "written", until_ever)
+    assert appended() > 0, "it would be seen"
+
+
+def test_what_a_bucket_saved_while_its_server_stood_still_is_not_spent_on_requests_that_are_too_old(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stands_still(self: Far, wanted: Any) -> Any:
+        self._world.advance(self._trip)
+        return self._store.run_many([structs.replace(one, args=(self._world.now, *one.args[1:])) for one in wanted])
+
+    def sent_after_it() -> int:
+        world = worlds()
+        hand = world.take_over()
+        limit(world, rate=50, burst=50)
+        world.add_many([f"{n:03}" for n in range(200)], at=0)
+        live(hand, 2_000)
+        (asker,) = hand.limits._askers.values()
+        asker._store = Far(world, 1_000)  # type: ignore[assignment]
+        while world.elapsed < 3_000:
+            hand.limits.tick()
+            world.advance(10)
+        asker._store = world.store
+        return len(live(hand, 60))
+
+    monkeypatch.setattr(Far, "run_many", stands_still)
+    assert sent_after_it() >= 25
+    monkeypatch.setattr(RateLimit, "_server", property(lambda self: None, lambda self, told: None), raising=False)
+    assert sent_after_it() < 12, "it would be seen"
+
+
+# -- former policies -------------------------------------------------------------------------------------------------
+
+
+def test_a_lowered_rate_counts_at_once(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent() -> int:
+        world = worlds()
+        hand = world.take_over()
+        limit(world, rate=1_000, burst=1_000)
+        world.add_many([f"a{n:02}" for n in range(60)], at=0, every=5)
+        live(hand, 300)
+        world.add_many([f"b{n:02}" for n in range(60)], at=310)
+        limit(world, rate=1, burst=1)
+        world.advance(10)
+        return len(live(hand, 1_000))
+
+    assert sent() <= 2
+    real = RateLimit._use
+
+    def keeping(self: RateLimit, bucket: Bucket) -> None:
+        if hasattr(self, "_bucket"):
+            self._bucket = bucket
+        else:
+            real(self, bucket)
+
+    monkeypatch.setattr(RateLimit, "_use", keeping)
+    assert sent() > 20, "it would be seen"
+
+
+@pytest.mark.parametrize("mistake", [False, True])
+def test_a_node_that_goes_by_a_former_rate_gets_nothing_and_changes_nothing(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, mistake: bool
+) -> None:
+    if mistake:
+        real = commands.spend
+        monkeypatch.setattr(commands, "spend", lambda *given, version="", **more: real(*given, **more))
+    random.seed(2)
+    world = worlds()
+    told: list[str] = []
+    still = Backlog(world, policies_of(1, rate=200, burst=200))
+    still.limits._outdated = told.append
+    still.limits.rate("g.t", still.policies)._outdated = told.append  # type: ignore[union-attr]
+    other = Backlog(world, policies_of(1, rate=200, burst=200))
+    together(world, [still, other], 1_000)
+    other.policies = policies_of(2, rate=10, burst=10)  # the first one stands still meanwhile
+    together(world, [other], 3_000)
+    before, began = len(still.sent), world.elapsed
+    together(world, [still, other], 3_000)
+    times = sorted(at for at in still.sent[before:] + other.sent if at >= began)
+    assert (bounded(times, 10, 10) and len(still.sent) == before) is not mistake
+    if not mistake:
+        assert set(told) == {"0000000002-0"}
+        still.policies = other.policies  # it has read them
+        together(world, [still, other], 12_000)
+        assert len(still.sent) - before >= 0.5 * 10 * 12 / 2
+
+
+# -- who asks --------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_comes_alone_does_not_use_up_what_was_saved(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=0.1, burst=50)
+    world.add("first", at=0)
+    world.add_many([f"{n:02}" for n in range(40)], at=2_000)
+    world.advance(1)
+    assert len(live(hand, 2_500)) - 1 == 40
+
+
+class TwoServers:
+    """Keys lie on either of two servers; one of them hangs until it is released."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.hangs, self.released = store, threading.Event(), threading.Event()
+
+    def server_of(self, key: str) -> Any:
+        return "ill" if key.endswith("ill") else "well"
+
+    def run_many(self, wanted: Any) -> Any:
+        if any(key.endswith("ill") for one in wanted for key in one.keys):
+            self.hangs.set()
+            self.released.wait(PATIENCE)
+            return [LOST] * len(wanted)
+        return self.store.run_many(wanted)
+
+
+def test_a_server_that_hangs_stops_only_the_limits_that_lie_there(valkey: ServerUnderTest, worlds: Worlds) -> None:
+    from delayq.clock import SystemClock
+
+    store: Any = TwoServers(worlds().store)
+    limits = NodeLimits(store, SystemClock())
+    begun = Counter[str]()
+
+    class Sender(Waits):
+        def __init__(self, topic: str) -> None:
+            self.topic = topic
+
+        def limit_has_more(self, limit: Limit, count: int) -> None:
+            begun[self.topic] += limit.begin(self, 1, 1_000, SystemClock().monotonic())
+
+        def waits_for(self, limit: Limit) -> int:
+            return 1
+
+    policies = policies_of(rate=1_000)
+    try:
+        for topic in ("g.ill", "g.well"):
+            (one,) = limits.of(topic, policies, 1_000)
+            one.listen(Sender(topic), SystemClock().monotonic())
+            if topic == "g.ill":
+                assert store.hangs.wait(PATIENCE)
+        eventually(lambda: begun["g.well"] > 0, "the other server was asked")
+        assert begun["g.ill"] == 0
+    finally:
+        store.released.set()
+        limits.stop(60_000)
+
+
+def test_a_thread_that_could_not_be_started_is_started_later(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    world = worlds()
+    limits = NodeLimits(world.store, NodeClock(world))
+    with monkeypatch.context() as planted:
+        planted.setattr(threading.Thread, "start", fails)
+        (one,) = limits.of("g.t", policies_of(rate=10), 1_000)
+        one.listen(Waits(), 0)
+    (asker,) = limits._askers.values()
+    before = asker.thread
+    monkeypatch.setattr(_Asker, "_run", lambda self: None)
+    limits.start_again()
+    assert (before, asker.thread is None) == (None, False)
+
+
+def test_a_node_with_a_slow_target_sends_no_more_at_a_time_and_all_go(valkey: ServerUnderTest) -> None:
+    class Counting(MemoryTarget):
+        def __init__(self) -> None:
+            super().__init__(max_batch=1, latency=20)
+            self.lock, self.now, self.most = threading.Lock(), 0, 0
+
+        def send(self, batch: Any, timeout: float) -> Any:
+            with self.lock:
+                self.now += len(batch)
+                self.most = max(self.most, self.now)
+            try:
+                return super().send(batch, timeout)
+            finally:
+                with self.lock:
+                    self.now -= len(batch)
+
+    target = Counting()
+    settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
+    with Client(settings=settings) as client:
+        client.put_policy(Policy(name="p", match="m.*", max_in_flight=3, per="policy"))
+        with RunningNode(settings) as running:
+            for n in range(60):
+                client.schedule(Message(topic=f"m.{n % 3}", body=n, delay_time=0))
+            eventually(lambda: len(target.deliveries) == 60, "all went")
+            assert running.node._limits._askers
+    assert target.most == 3
+    assert valkey.admin.zcard("delayq:slots:policy/p") == 0, "who stops gives back what it has"

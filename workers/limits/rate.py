@@ -1,0 +1,193 @@
+"""A limit on the rate: permits of a bucket in Redis, each valid for a short while.
+
+A permit that is not used in time is lost: nothing is given back to the bucket, as a lost reply would give it back twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from delayq.policies import Bucket
+from delayq.store import commands
+from delayq.store.commands import Command, Granted
+from delayq.store.keys import rate_key
+from workers.limits.limit import IDLE, Limit, Listener
+
+__all__ = ["Permits", "RateLimit"]
+
+#: Permits that are valid until such a time (monotonic ms), and how many.
+Permits = Sequence[tuple[int, int]]
+#: ms for which a permit is valid at most, and at least. What may be used so late is taken off the burst.
+LIFE: Final = 400
+SHORTEST_LIFE: Final = 100
+STEPS: Final = 8  # permits end at so many moments of a life, so that there are few different ones
+#: At most this part of the burst is valid at a time, and may be used at once. A burst counts as at least so much that this is
+#: what the rate makes in the shortest life: the bucket would run over between two requests.
+VALID: Final = 2 / 3
+#: ms between two requests, about; between those to a bucket that would run over; and the longest to one that is short.
+EVERY: Final = 75
+QUICKEST: Final = 10
+LONGEST_WAIT: Final = 1_000
+#: Part of the time that a permit takes to come, for which a node that had one just now asks later than one that had none.
+YIELD: Final = 0.1
+#: ms for which a bucket that had less than was wanted is asked only for what is needed. Else so many more permits are kept ready,
+#: but no more than the rate makes while they are valid: a lone message would cost a burst that was saved up.
+SHORT: Final = 2_000
+AHEAD: Final = 1_000
+#: A node asks for no more than it can use while it is valid, by what it used lately, and so many.
+MORE: Final = 500
+#: A pull takes permits that last so many ms, as it has a trip to make; and no more than this part of what nobody waits for, as
+#: all queues pull at the same moment.
+TRIP: Final = 20
+PART: Final = 4
+
+
+class RateLimit(Limit):
+    """The bucket of a rate. `outdated` is called with the version of the policies if the bucket knows newer ones."""
+
+    def __init__(self, bucket: Bucket, soon: Callable[[Limit, int], None], outdated: Callable[[str], None]) -> None:
+        super().__init__(bucket.name, rate_key(bucket.name), soon)
+        self._outdated = outdated
+        self._taken_until = 0  # when the first one ends of the permits that a sender took last
+        self._asked = 0  # how many permits the last request wanted
+        self._brought = (0, 0)  # by the last two answers: where trips take long, sends begin rarely and many at a time
+        self._got_at = 0  # when a request got some last, of a bucket that is short
+        self.valid_until = 0  # no permit lasts longer; read without the lock
+        self._server: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
+        self._use(bucket)
+
+    def _use(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / VALID / 1_000)
+        self._life = int(min(LIFE, 1_000 * VALID * burst / bucket.rate))
+        #: The bucket holds less by what is valid: no more than the burst is there at any time.
+        self._burst = max(1.0, burst - bucket.rate * self._life / 1_000)
+        self._made = int(bucket.rate * self._life / 1_000)  # in a life
+        self._permits: dict[int, int] = {}  # those of the former rate may be more than this one has
+        self._short_until = 0
+
+    def update(self, bucket: Bucket, version: str, now: int) -> None:
+        """Go by the bucket of newer policies."""
+        with self.lock:
+            if version <= self.version:
+                return
+            self.version, self._not_before = version, now
+            if bucket == self._bucket:
+                return
+            self._use(bucket)
+        self._ask(now)
+
+    def is_short(self, now: int) -> bool:
+        """See `Limit`."""
+        return now < self._short_until
+
+    def _most_waiting(self, now: int) -> int:
+        return max(1, min(max(super()._most_waiting(now), *self._brought), self._made))
+
+    # -- permits -----------------------------------------------------------------------------------------------------
+
+    def _stock(self, now: int) -> int:
+        self._permits = {until: count for until, count in self._permits.items() if until > now and count}
+        return sum(self._permits.values())
+
+    def _pop(self, count: int, until: int) -> list[tuple[int, int]]:
+        """Take permits that are valid so long, those first that end first."""
+        taken = []
+        for end in sorted(self._permits):
+            if end > until and (some := min(count, self._permits[end])):
+                self._permits[end] -= some
+                count -= some
+                taken.append((end, some))
+        return taken
+
+    def _take(self, count: int, longest: int, now: int) -> int:
+        taken = self._pop(count, now)
+        self._taken_until = taken[0][0] if taken else now
+        return sum([some for _, some in taken])
+
+    def cancel(self, count: int, now: int) -> None:
+        """See `Limit`."""
+        super().cancel(count, now)
+        self.put_back([(self._taken_until, count)], 0, now)
+
+    def take(self, waiting: int, most: int, now: int) -> Permits:
+        """Permits for what a pull appends, of a queue that has so many messages waiting."""
+        with self.lock:
+            free = -(-(self._stock(now) - self._waiting) // PART)
+            taken = self._pop(min(most, waiting + max(0, free)), now + TRIP)
+            self._count(sum([count for _, count in taken]), now)
+            return taken
+
+    def put_back(self, permits: Permits, used: int, now: int) -> None:
+        """A pull used so many of these, those that end first."""
+        with self.lock:
+            for until, count in permits:
+                left = max(0, count - used)
+                used -= count - left
+                self._permits[until] = self._permits.get(until, 0) + left
+                self._count(-left, now)
+
+    # -- for its asker -----------------------------------------------------------------------------------------------
+
+    def asks(self, now: int) -> tuple[Sequence[Command[Any]], int | None]:
+        """See `Limit`."""
+        with self.lock:
+            wanted, pace, short = self._wanted(now), int(self._count(0, now)), self.is_short(now)
+            if not wanted and not pace:
+                again = self._used_at + IDLE
+                return (), again if again > now else now + IDLE if self._waiting or self._parked else None
+            # From a bucket that had enough some may be lost; and what is used lately is there before it is asked for.
+            ahead = pace if short else min(8 * pace + AHEAD, self._made)
+            later = now if short else now + EVERY
+            stock = sum([count for until, count in self._permits.items() if until > later])
+            self._asked = min(wanted, 4 * pace + MORE) + ahead - stock
+            if self._asked <= 0:
+                return (), now + EVERY
+            until = None if self._server is None else min(self._server) + now + self._life // 2
+            rate, self._not_before = self._bucket.rate, now + QUICKEST
+            ask = commands.spend(self.name, rate, self._burst, self._asked, until=until, version=self.version)
+            return [ask], None
+
+    def answered(self, answers: Sequence[Any], asked_at: int) -> int:
+        """See `Limit`."""
+        (granted,) = answers
+        told: tuple[list[Listener], int] = [], 0
+        with self.lock:
+            if isinstance(granted, Granted) and not granted.version:
+                self._grant(granted, asked_at)
+                told = self._told(asked_at)
+            else:  # nobody knows what was granted, or nothing was
+                self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
+        if isinstance(granted, Granted) and granted.version:
+            self._outdated(granted.version)
+        self._tell(*told)
+        return self._not_before
+
+    def _grant(self, granted: Granted, asked_at: int) -> None:
+        ahead = granted.now - asked_at
+        self._server = ahead if self._server is None else self._server[1], ahead
+        self._brought = self._brought[1], granted.count
+        until = asked_at + self._life
+        until -= until % (self._life // STEPS)
+        self._permits[until] = self._permits.get(until, 0) + granted.count
+        self.valid_until = max(self.valid_until, until)
+        self._not_before = asked_at + round(self._pause(granted, asked_at))
+
+    def _pause(self, granted: Granted, asked_at: int) -> float:
+        """ms until the next request. While the bucket is short, the node that got something lets the others ask first, and of
+        these the one that has waited longest asks first: else the same node would be the first one each time."""
+        each = 1_000 / self._bucket.rate
+        pause = max(QUICKEST, min(EVERY, self._burst * each / 2))
+        if granted.count >= self._asked or not granted.wait:
+            return pause * random.uniform(0.5, 1.5)
+        self._short_until = asked_at + SHORT
+        if granted.count:
+            self._got_at = asked_at
+            full = 0.8 * self._burst * each  # by then the bucket must have been asked, or it would run over
+            return max(pause, min(2.5 * granted.wait, full, LONGEST_WAIT)) * random.uniform(0.8, 1.2)
+        if granted.wait > LONGEST_WAIT:
+            return LONGEST_WAIT
+        waited = asked_at + granted.wait - self._got_at
+        return granted.wait + YIELD * each * each / (waited + each) + random.uniform(0, 2)

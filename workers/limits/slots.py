@@ -1,0 +1,170 @@
+"""A limit on how many messages are sent at a time: slots in Redis, of which each send has one.
+
+A slot that came free is used again for a while, and goes back to Redis then, so that other nodes get some.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Final, NamedTuple
+
+from delayq.policies import Slots
+from delayq.store import commands
+from delayq.store.commands import MOST_SLOTS, Command, taken_slots
+from delayq.store.keys import slots_key
+from workers.limits.limit import IDLE, Limit
+
+__all__ = ["SlotLimit"]
+
+#: ms for which a slot is used again and again; and for which it is taken besides the longest send: until the send begins, and
+#: until a hung one is given up.
+USED_AGAIN: Final = 800
+BESIDES: Final = 1_500
+#: ms between two requests, about; until a slot is given back; and at most between that and taking others, if there are too few.
+EVERY: Final = 50
+GIVEN_BACK: Final = 5
+APART: Final = 40
+AFTER_ERROR: Final = 1_000
+#: By this the names of all slots of this process differ from those of others.
+_MAKER: Final = secrets.token_hex(8)
+
+
+class _Slot(NamedTuple):
+    """A send may begin with it `until` then; Redis keeps it until it `expires` (monotonic ms)."""
+
+    expires: int
+    until: int
+    name: str
+
+
+class SlotLimit(Limit):
+    """The slots of one name."""
+
+    def __init__(self, slots: Slots, soon: Callable[[Limit, int], None]) -> None:
+        super().__init__(slots.name, slots_key(slots.name), soon)
+        self._slots = slots
+        self._life = 0  # ms for which slots are taken
+        self._free: list[_Slot] = []
+        self._in_use: list[_Slot] = []  # a heap
+        self._given: list[_Slot] = []  # to give back
+        self._used = 0  # since the last request
+        self._useful = 0  # how many the last request could have used
+        self._short = False  # there were fewer
+        self._contended = False  # fewer than the last request asked for: other nodes have some
+        self._gave = False  # the last request only gave some back
+        self._request: tuple[int, int, str, Sequence[_Slot]] = (
+            0,
+            0,
+            "",
+            (),
+        )  # how many it wanted, their life, its name, what it gave
+        self._calls = 0
+        self._closed = False
+
+    def update(self, slots: Slots, version: str, longest: int) -> None:
+        """Go by newer policies, for sends of at most `longest` ms."""
+        with self.lock:
+            self._life = max(self._life, longest + BESIDES)
+            if version > self.version:
+                self._short = self._short and slots == self._slots
+                self.version, self._slots = version, slots
+
+    def is_short(self, now: int) -> bool:
+        """See `Limit`."""
+        return self._short
+
+    # -- slots -------------------------------------------------------------------------------------------------------
+
+    def _stock(self, now: int) -> int:
+        """Those that are not used in time are given back."""
+        self._given += [slot for slot in self._free if slot.until <= now]
+        self._free = [slot for slot in self._free if slot.until > now]
+        return len(self._free)
+
+    def _take(self, count: int, longest: int, now: int) -> int:
+        self._stock(now)
+        taken = [slot for slot in self._free if slot.until + longest <= slot.expires][:count]
+        for slot in taken:
+            self._free.remove(slot)
+            heappush(self._in_use, slot)
+        self._used += len(taken)
+        return len(taken)
+
+    def cancel(self, count: int, now: int) -> None:
+        """See `Limit`."""
+        super().cancel(count, now)
+        with self.lock:
+            self._put_back(count, now)
+
+    def end(self, count: int, now: int) -> None:
+        """So many sends have ended: others begin with their slots."""
+        with self.lock:
+            self._put_back(count, now)
+            told = self._told(now)
+            again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
+        self._ask(again)
+        self._tell(*told)
+
+    def _put_back(self, count: int, now: int) -> None:
+        """Slots are all alike: the one that expires first goes first, and the sends that go on have those that last longer."""
+        for _ in range(min(count, len(self._in_use))):
+            slot = heappop(self._in_use)
+            (self._free if slot.until > now and not self._closed else self._given).append(slot)
+
+    def close(self) -> None:
+        """See `Limit`."""
+        with self.lock:
+            self._closed, self._not_before = True, 0
+            self._given, self._free = self._given + self._free, []
+
+    # -- for its asker -----------------------------------------------------------------------------------------------
+
+    def asks(self, now: int) -> tuple[Sequence[Command[Any]], int | None]:
+        """See `Limit`. If there are too few, a request gives slots back or takes others, in turns and a random moment apart: else
+        the node would have the same ones again each time."""
+        with self.lock:
+            free = self._stock(now)
+            given = [slot for slot in self._given if slot.expires > now][
+                :MOST_SLOTS
+            ]  # the others are free by themselves
+            useful = 0 if self._closed else self._wanted(now) + (0 if self._contended else self._used)
+            wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
+            if not wanted and not given:
+                again = min([slot.until for slot in self._free], default=self._used_at + IDLE)
+                busy = self._in_use or self._waiting or self._parked
+                return (), again if again > now else now + IDLE if busy else None
+            if now < self._not_before:
+                return (), self._not_before
+            self._not_before = now + EVERY
+            if self._contended and given and not self._gave:
+                wanted, self._not_before, self._gave = 0, now + random.randint(1, APART), True
+            elif self._contended and wanted:
+                given, self._gave = [], False
+            self._calls += 1
+            self._request = wanted, self._life, f"{_MAKER}:{id(self)}:{self._calls}", given
+            self._given = [slot for slot in self._given if slot not in given]
+            self._used, self._useful = 0, useful - free
+            names = [slot.name for slot in given]
+            return [commands.take_slots(self.name, self._slots.most, self._life, wanted, self._request[2], names)], None
+
+    def answered(self, answers: Sequence[Any], asked_at: int) -> int:
+        """See `Limit`. What an unheard request may have taken is given back, as what it gave back is again."""
+        (taken,) = answers
+        wanted, life, call, given = self._request
+        with self.lock:
+            heard = isinstance(taken, int)
+            names = taken_slots(life, call, taken if heard else wanted)
+            slots = [_Slot(asked_at + life, asked_at + USED_AGAIN, name) for name in names]
+            if not heard:
+                self._given += [*given, *slots]
+                self._not_before, self._short, self._contended = asked_at + AFTER_ERROR, True, True
+            else:
+                (self._given if self._closed else self._free).extend(slots)
+                if wanted:
+                    self._contended, self._short = taken < wanted, taken < self._useful
+            told = self._told(asked_at)
+        self._tell(*told)
+        return self._not_before
