@@ -13,7 +13,9 @@ __all__ = ["complaints"]
 README: Final = ROOT / "README.md"
 README_LINES: Final = 150
 GLOSSARY: Final = DOCS / "glossary.md"
+#: Lines of a decision, and characters that count as one line.
 DECISION_LINES: Final = 45
+DECISION_WIDTH: Final = 100
 PICTURES: Final = 2  # one for light screens, one for dark ones
 PICTURE_WIDTH: Final = 1440
 PICTURE_BYTES: Final = 150_000
@@ -56,9 +58,13 @@ def _decisions() -> Iterator[str]:
             yield at(page, 1, "its name should begin with a number of four digits, and its heading with that number")
         elif other := numbers.setdefault(number, page.name).removeprefix(page.name):
             yield at(page, 1, f"{other} has the number {int(number)}, too: use the next free one")
-        if (lines := len(text.splitlines())) > DECISION_LINES:
+        if (lines := sum(max(1, -(-len(line) // DECISION_WIDTH)) for line in text.splitlines())) > DECISION_LINES:
             most = f"{DECISION_LINES} at most: shorten it, or move figures to docs/benchmarks/{page.name}"
-            yield at(page, DECISION_LINES, f"it has {lines} lines, {most}")
+            yield at(page, DECISION_LINES, f"it has {lines} lines of {DECISION_WIDTH} characters, {most}")
+        if not re.match(r"# .+\n\n[^\n*#|-](?:(?!\. [A-Z])[^*])+\.\n\n\*\*Decided", text):
+            yield at(
+                page, 3, "after its title should come one plain sentence for readers of the README, then **Decided**"
+            )
         if re.findall(r"^\*\*(\w+)[^*]*\*\*", text, re.MULTILINE)[:3] != ["Decided", "Why", "Costs"]:
             yield at(page, 1, "its paragraphs should begin with **Decided**, **Why** and **Costs**")
 
