@@ -117,7 +117,8 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "audit", "census", "dead", "ended", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "audit", "calls", "census", "dead", "ended", "final", "index", "pool", "queue", "reasons", "state", "tag",
+        "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -133,6 +134,7 @@ class QueueKeys:
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
         self.ended = prefix + "ended"
+        self.calls = prefix + "calls"
         self.wake = prefix + "wake"
         self.census = prefix + "census"
 

@@ -230,7 +230,7 @@ PAUSE = Model(
         pause_model.check,
         pause_model.Rules,
         {
-            name: {"world": world, "limit": 800_000}
+            name: {"world": world, "limit": 1_100_000}
             for name, world in zip(
                 ("truth", "again", "both", "lost", "falling", "twice", "versions"), pause_model.WORLDS, strict=True
             )

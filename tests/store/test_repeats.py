@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Census, Change, Command, Known, KnownTopics, Tally
+from delayq.store.commands import Census, Change, Command, Known, KnownTopics, Retention, Tally
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
@@ -387,6 +387,92 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "write_off": {"ok": Case(missing, answers="nothing is missing any more")},
 }
+
+
+# -- the same call again, when something has become of the message --------------------------------------------------------
+
+LATER = NOW + 10
+
+
+def deliver_all(q: Queue) -> object:
+    return q.ack(*q.take(now=LATER))
+
+
+def bury_all(q: Queue) -> object:
+    return q.bury(*q.take(now=LATER))
+
+
+def forget_all(q: Queue) -> None:
+    deliver_all(q)
+    q.admin.delete(q.keys.final)
+
+
+MEANWHILE: dict[str, Callable[[Queue], object]] = {
+    "in flight": lambda q: q.take(now=LATER),
+    "tried": lambda q: q.retry(*((one, NOW + 99_000) for one in q.take(now=LATER))),
+    "parked": lambda q: q.park("t:x", *q.take(now=LATER)),
+    "delivered": deliver_all,
+    "delivered, and the queue is closed": lambda q: (deliver_all(q), closed(q)),
+    "cancelled": lambda q: q.cancel("a", now=NOW - 1),
+    "removed in flight": lambda q: (q.take(now=LATER), q.cancel("a", now=LATER)),
+    "dead": bury_all,
+    "discarded": lambda q: (bury_all(q), q.discard("a", now=LATER)),
+    "forgotten": forget_all,
+}
+CALLS: dict[str, Callable[[Queue, int], object]] = {
+    "to a date": lambda q, now: q.reschedule("a", f"a{NOW}", now=now),
+    "by a delay": lambda q, now: q.reschedule("a", "r5000", now=now),
+    "to the past": lambda q, now: q.reschedule("a", "a1", now=now),
+    "now": lambda q, now: q.run(commands.deliver_now(q.keys, ["a"], now=now)),
+    "now by force": lambda q, now: q.run(commands.deliver_now(q.keys, ["a"], force=True, now=now)),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_repeated_call_gets_the_answer_of_the_first_whatever_became_of_its_message(
+    q: Queue, call: str, meanwhile: str
+) -> None:
+    q.given(row("a", at=NOW + 60_000, given=True))
+    first = CALLS[call](q, NOW - 5_000)
+    assert first in (("scheduled", NOW), ("scheduled", NOW - 5_000), [("scheduled", NOW - 5_000)])
+    MEANWHILE[meanwhile](q)
+    left = everything(q.admin)
+    tried_again = meanwhile == "tried" and call.startswith("now")  # it is tried now, in place of later
+    parked = meanwhile == "parked" and call.startswith("now")  # it goes back into the queue
+    again = CALLS[call](q, LATER)
+    if tried_again or parked:
+        assert again == [("scheduled", LATER)]
+    else:
+        assert again == first
+        assert everything(q.admin) == left
+    other = q.reschedule("a", "r5001", now=LATER) if "now" not in call else q.reschedule("a", "r5000", now=LATER)
+    assert other[0] != "scheduled" or tried_again or parked, "another call is told what has become of it"
+
+
+@pytest.mark.parametrize("meanwhile", ["in flight", "tried", "parked", "delivered", "cancelled", "removed in flight"])
+def test_a_repeated_redrive_gets_the_answer_of_the_first_unless_the_message_is_dead_again(
+    q: Queue, meanwhile: str
+) -> None:
+    q.given(row("a", at=NOW, given=True))
+    q.bury(*q.take(now=NOW))
+    assert q.redrive("a", now=NOW) == ["scheduled"]
+    MEANWHILE[meanwhile](q)
+    left = everything(q.admin)
+    assert q.redrive("a", "nobody", now=LATER) == ["scheduled", "not_dead"]
+    assert everything(q.admin) == left
+
+
+def test_calls_are_remembered_for_the_window_after_the_due_that_they_gave_and_no_more_than_that(q: Queue) -> None:
+    q.retention = Retention(window=1_000)
+    q.given(*(row(id, at=NOW + 60_000, given=True) for id in "ab"))
+    assert q.reschedule("a", f"a{NOW}", now=NOW - 5_000) == ("scheduled", NOW)
+    q.ack(*q.take(now=NOW))
+    assert q.reschedule("a", f"a{NOW}", now=NOW + 1_000) == ("scheduled", NOW)
+    assert q.reschedule("a", f"a{NOW}", now=NOW + 1_001)[0] != "scheduled"
+    assert 1_000 < q.admin.pttl(q.keys.calls) <= 5_000 + 1_000 + 60_000
+    q.reschedule("b", f"a{NOW + 2_000}", now=NOW + 1_001)
+    assert q.admin.zrange(q.keys.calls, 0, -1, withscores=True) == [(f"b\0a{NOW + 2_000}".encode(), NOW + 2_000)]
 
 
 def everything(admin: Any) -> dict[bytes, Any]:

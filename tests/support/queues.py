@@ -377,7 +377,7 @@ class Queue:
         return self.run(commands.unpark(self.keys, epoch or self.epoch, name, limit))
 
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
-        return self.run(commands.redrive(self.keys, ids, now=self._at(now)))
+        return self.run(commands.redrive(self.keys, ids, now=self._at(now), retention=self.retention))
 
     def discard(self, *ids: str, now: int | None = None) -> list[bool | None]:
         return self.run(commands.discard(self.keys, ids, now=self._at(now), retention=self.retention))

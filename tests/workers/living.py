@@ -390,6 +390,9 @@ class Life:
         self.check_sent()
         self.check_stream()
         self.check_books()
+        if self.hand.book.ahead:  # as a node does at once
+            self.hand.book.ahead = ""
+            self.the_node_reads_the_policies()
         return pause
 
     def answer(self, route: str, index: int) -> None:

@@ -35,7 +35,14 @@ def redrive(
         refused = yield from _without_route(context, ids, topics)
 
     def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.redrive(keys, chunk, topics=seen_topics(topics, given), entry=entry, changed=changed_by(by))
+        return commands.redrive(
+            keys,
+            chunk,
+            topics=seen_topics(topics, given),
+            entry=entry,
+            changed=changed_by(by),
+            retention=context.retention,
+        )
 
     wanted = [id for id in ids if id not in refused]
     results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "not_dead")

@@ -143,7 +143,7 @@ def reschedule(
 
     return Command(
         "reschedule",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.calls),
         (
             now,
             keys.wake,
@@ -171,7 +171,7 @@ def deliver_now(
 ) -> Command[list[tuple[str, int | None]]]:
     """Have messages delivered now: of each ('scheduled', due), or why not and None. `held` are the topics that they may be
     held for; with `force` what is held goes, too. `entry` is for the audit."""
-    names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit)
+    names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.calls)
     return Command(
         "deliver_now",
         (*names, *(keys.held(topic) for topic in held)),
@@ -265,12 +265,13 @@ def redrive(
     entry: str = "",
     changed: list[str] | None = None,
     now: Now = "",
+    retention: Retention = RETENTION,
 ) -> Command[list[str]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit),
-        (now, keys.wake, entry, *allowed(ids, topics)),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls),
+        (now, keys.wake, retention.window, entry, *allowed(ids, topics)),
         _noting(entry, changed, texts),
     )
 

@@ -2,35 +2,42 @@
 -- now; one that is parked goes back into the queue and is let past its target's circuit, as a probe. What is held goes only
 -- by force, in spite of pauses and limits. One that is let past anything is exposed, and is so until its next attempt is counted.
 -- With an ordering key, what was due before keeps its due, and so its place: behind what goes before it, before what follows.
--- KEYS: state queue pool attempts final dead audit, then the held sets of the messages' topics
+-- KEYS: state queue pool attempts final dead audit calls, then the held sets of the messages' topics
 -- ARGV: now, wake channel, window of final, '1' by force, entry (see include/audit) or '', then the ids (see include/rights);
 --       the deadline (see include/deadline)
--- Returns: of each {'scheduled', due}, the same again until it is pulled (or tried, if it was let past anything), or {'held' |
+-- Returns: of each {'scheduled', due}, also to the same call again (see include/repeated) unless it is held by then, or {'held' |
 --          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
 --          is not here and the queue is closed; with an entry, behind these, what of it is written down (see include/note)
 -- @promise
--- @include clock deadline record rights generation wake final life closed moved describe_set
+-- @include clock deadline record rights generation wake final life closed moved describe_set repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local now, by_force, audit, entry = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5]
+local now, by_force, audit, entry, calls = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5], KEYS[8]
 local noted = entry ~= '' and {}
 local floor, paused, watermark, by_both = floor_of_certainty(state, now)
 local window = tonumber(ARGV[3])
 local sets = {}
-for i = 8, #KEYS do
+for i = 9, #KEYS do
   local topic = string.match(KEYS[i], ':parked:h:(.*)$')
   sets[topic] = KEYS[i]
 end
 local generation, earliest
+local call, made = by_force and 'now by force' or 'now', {}
+
+-- The answer of the same call before, if there was one: else this one.
+local function otherwise(id, answer)
+  local before = due_of_call(calls, id, call, by_both, window)
+  return before and { 'scheduled', before } or { answer }
+end
 
 local function deliver(id)
   local record = redis.call('HGET', pool, id)
   if not record then
-    return { ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state) }
+    return otherwise(id, ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state))
   end
   local ticket = ticket_of(id, record)
   local place, due = place_of(queue, dead, id, ticket)
   if place == 'dead' then
-    return { place }
+    return otherwise(id, place)
   end
   local topic = topic_of(record)
   mark_of = mark_of or paused and marks_of(paused)
@@ -41,7 +48,7 @@ local function deliver(id)
   if due and tried and string.find(tried, held and '^%+0%d' or '^%+') then
     return { 'scheduled', digits(due) } -- the same call again
   elseif due and due <= watermark and (tried or not untouched(record, due, floor, paused)) then
-    return { 'in_flight' }
+    return otherwise(id, 'in_flight')
   elseif held and not by_force then
     return { 'held' }
   elseif due and due <= now and not held then
@@ -69,6 +76,7 @@ local function deliver(id)
   end
   redis.call('ZADD', queue, digits(at), ticket)
   earliest = math.min(earliest or at, at)
+  made[#made + 1], made[#made + 2] = digits(at), id .. '\0' .. call
   if noted then
     -- @include note
   end
@@ -83,6 +91,7 @@ for i, id in ipairs(allowed_ids(pool, 6)) do
   answer[i] = deliver(id)
 end
 if earliest then
+  remember_calls(calls, made, by_both, window)
   wake(state, ARGV[2], earliest, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 end
 if noted and #noted > 0 then

@@ -1,16 +1,17 @@
 -- Give a message another due, only where cancelling it would be certain: a new generation, so that nothing which
 -- still holds the old one can settle it.
--- KEYS: state queue pool attempts final dead audit
+-- KEYS: state queue pool attempts final dead audit calls
 -- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), entry (see
 --       include/audit) or '', then the id (see include/rights); the deadline (see include/deadline)
--- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
+-- Returns: {'scheduled', due}, also to the same call again (see include/repeated), or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
 --          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout;
 --          with an entry and a change, behind the due, what of it is written down (see include/note)
 -- @promise
--- @include clock deadline record rights generation wake final life closed moved
+-- @include clock deadline record rights generation wake final life closed moved repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
-local spec, audit, entry = ARGV[5], KEYS[7], ARGV[6]
+local spec, audit, entry, calls = ARGV[5], KEYS[7], ARGV[6], KEYS[8]
+local window, by_both = tonumber(ARGV[3]), earlier(state, now)
 local id = allowed_ids(pool, 7)[1]
 local due = tonumber(string.sub(spec, 2))
 if due and string.byte(spec) == 114 then
@@ -20,18 +21,24 @@ if not due or due ~= due or due < 0 or due >= 1e13 or due % 1 ~= 0 then
   return { 'invalid' }
 end
 due = math.max(due, now)
+
+-- The answer of the same call before, if there was one: else this one.
+local function otherwise(answer)
+  local before = due_of_call(calls, id, spec, by_both, window)
+  return before and { 'scheduled', before } or { answer }
+end
+
 local record = redis.call('HGET', pool, id)
 if not record then
-  local how = ending(redis.call('ZSCORE', final, id), earlier(state, now), tonumber(ARGV[3]))
-  return { ENDS[how] or unknown(state) }
+  return otherwise(ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state))
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)
 if place == 'dead' then
-  return { place }
+  return otherwise(place)
 end
 if redis.call('HEXISTS', attempts, id) == 1 or not untouched(record, score, floor_of_certainty(state, now)) then
-  return { place == 'parked' and place or 'in_flight' }
+  return otherwise(place == 'parked' and place or 'in_flight')
 end
 local mark = (byte(record, MARK) or 48) - 48
 if mark % 2 == 1 and (score or due) == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
@@ -43,6 +50,7 @@ redis.call('ZREM', queue, ticket)
 redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))
 redis.call('HINCRBY', state, 'rescheduled', 1)
+remember_calls(calls, { digits(due), id .. '\0' .. spec }, by_both, window)
 wake(state, ARGV[2], due, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 local answer = { 'scheduled', digits(due) }
 if entry ~= '' then
