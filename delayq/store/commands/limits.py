@@ -18,9 +18,11 @@ MOST_SLOTS: Final = 1_000
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """How many messages may go now, and in how many ms one more may, or all that were wanted; 0 if all may, or who asked came too
-    late to be told. `now` is the time of its server (Unix ms). `version` is that of newer policies than the caller's: then nothing was
-    granted."""
+    """How many messages may go now, and in how many ms one more may, or all that were wanted; 0 if all may, or if the request
+    came too late. `now` is the time of its server (Unix ms).
+
+    `version` is that of newer policies than the caller's: then nothing was granted.
+    """
 
     count: int
     wait: int
