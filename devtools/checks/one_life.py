@@ -23,10 +23,10 @@ CURSOR: Final = Path(inspect.getfile(cursor))
 OWNERS: Final = [Path(inspect.getfile(module)) for module in (message, ordering, settlement, share)]
 #: Calling one of these methods moves a message, and so does assigning one of the fields.
 METHODS: Final = {
-    "enter", "leave", "clear_from", "keep_acks_only", "admit", "crowded", "gate", "takes_permit", "returns_permit",
+    "enter", "leave", "clear_from", "keep_acks_only", "admit", "gate", "takes_permit", "returns_permit",
     "probe_failed",
 }  # fmt: skip
-FIELDS: Final = {*InFlightMessage.__slots__, "waiting", "waiting_since", "sending", "bytes"}
+FIELDS: Final = {*InFlightMessage.__slots__, "waiting", "waiting_since", "sending"}
 
 
 def complaints() -> Iterator[str]:

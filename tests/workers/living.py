@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from structlog.testing import capture_logs
+from workers.queue.offers import Offer
 
 from delayq.errors import StoreUnavailable
 from delayq.policies import NO_POLICIES, Pause, Policies
@@ -487,11 +488,11 @@ class Life:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
         job, work = self.hand.job, self.hand.job.in_flight
         messages = work.messages.values()
-        assert work._size == sum(message.size for message in messages)
+        assert work._weight == sum(message.weight for message in messages)
         for name, share in work.shares.items():
             own = [message for message in messages if message.route is share.forwarder.route]
-            taken = sum(message.size for message in own if message.stage is not Stage.PARKING)
-            assert share.bytes == taken, f"bytes are left counted for {name}"
+            sending = sum(message.weight for message in own if message.stage is Stage.SENDING)
+            assert share.sending >= sending, f"weight is missing for {name}"
             unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
             assert share.sending == len(self.hand.forwarders[name].outbox) + unheard + share.limited
             waiting = [message for message in own if message.stage is Stage.WAITING]

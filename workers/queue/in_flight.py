@@ -64,7 +64,7 @@ class InFlight:
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
-        self._size = 0  # bytes of all of them
+        self._weight = 0  # of all of them
         self._lanes = Lanes()
         self._settlement = Settlement()
         self._policies = NO_POLICIES
@@ -73,10 +73,9 @@ class InFlight:
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
         self._pauses = 0  # of the process, when this tick began
         bounds, shares = tenure.bounds, len(tenure.forwarders) + 1
+        self._unit = max(1, bounds.window_bytes // bounds.window)
         self._shares = {
-            name: Share(
-                forwarder, max(1, bounds.window // shares), bounds.window_bytes // shares, parked, self._lanes, report
-            )
+            name: Share(forwarder, max(1, bounds.window // shares), parked, self._lanes, report)
             for name, forwarder in tenure.forwarders.items()
         }
 
@@ -92,9 +91,8 @@ class InFlight:
 
     @property
     def room(self) -> int:
-        """How many messages more the window has room for."""
-        bounds = self._tenure.bounds
-        return max(0, bounds.window - len(self._messages)) if self._size < bounds.window_bytes else 0
+        """How many messages more the window has room for, if they are light."""
+        return max(0, self._tenure.bounds.window - self._weight)
 
     @property
     def shares(self) -> Mapping[str, Share]:
@@ -252,8 +250,6 @@ class InFlight:
         if share not in gates:
             gates[share] = share.gate()
         if not self._passes(message, share, gates[share]):
-            if share.room_bytes < 0:
-                share.crowded([message])
             self._settle(message, Park(share.aside))
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
@@ -314,8 +310,6 @@ class InFlight:
         going = admitted = share.admit(batch)
         if going and self._policies.limited:
             going = self._send_limited(share, going, now)
-        if len(going) < len(admitted):
-            share.returned(0)  # what found room leaves it again
         if going:
             self._submit(share, going)
         if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
@@ -328,7 +322,7 @@ class InFlight:
     ) -> None:
         for message in batch:
             message.stage = Stage.SENDING
-        share.sends(len(batch))
+        share.sends(batch)
         share.forwarder.submit(self._report, batch, self._pauses, limits, until)
 
     def _send_limited(self, share: Share, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
@@ -396,7 +390,7 @@ class InFlight:
         """Take such messages back that no sending thread has taken, or only those that wait for a limit."""
         taken = share.forwarder.withdraw(self._report, which, limited=limited)
         if taken:
-            share.returned(len(taken))
+            share.returned(taken)
         for message in taken:
             message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
         return taken
@@ -426,7 +420,7 @@ class InFlight:
 
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
         share = self._share_of(batch[0])
-        share.returned(len(batch))
+        share.returned(batch)
         for message in batch:
             self._leaving.pop(message.ticket, None)
             message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
@@ -451,7 +445,6 @@ class InFlight:
 
     def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
         self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
-        self._weigh(message, -message.size)
         message.stage = Stage.PARKING
         self._settlement.add(message, fate)
 
@@ -616,20 +609,18 @@ class InFlight:
 
     def _add(self, message: InFlightMessage) -> None:
         self._messages[message.ticket] = message
-        self._size += message.size
-        self._weigh(message, message.size)
+        message.weight = 1 + message.size // self._unit
+        self._weight += message.weight
 
     def _forget(self, message: InFlightMessage) -> None:
         if self._has(message):
             del self._messages[message.ticket]
-            self._size -= message.size
+            self._weight -= message.weight
             if message.permitted:
                 message.permitted = False
                 self._share_of(message).returns_permit()
             if self._for_streams:
                 self._await_no_permit(message)
-            if message.stage is not Stage.PARKING:
-                self._weigh(message, -message.size)
 
     def _await_no_permit(self, message: InFlightMessage) -> None:
         topic = message.topic
@@ -638,10 +629,6 @@ class InFlight:
             limit.withdraw(1)
             if not some:
                 del self._for_streams[topic]
-
-    def _weigh(self, message: InFlightMessage, size: int) -> None:
-        if message.route is not None and (share := self._shares.get(message.route.name)) is not None:
-            share.bytes += size
 
     def _share_of(self, message: InFlightMessage) -> Share:
         """Of a message that goes to a target."""

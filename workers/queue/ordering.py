@@ -26,12 +26,12 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[str, list[InFlightMessage]] = {}
-        self._of_route: dict[str, int] = {}
+        self._weights: dict[str, int] = {}  # by route
 
     def clear(self) -> None:
         """Forget all of them."""
         self._lanes.clear()
-        self._of_route.clear()
+        self._weights.clear()
 
     @staticmethod
     def name(message: InFlightMessage) -> str:
@@ -46,15 +46,15 @@ class Lanes:
         """Whether few messages of a lane are in flight, so that parked ones may come back."""
         return len(self._lanes.get(name, ())) <= LOW
 
-    def count(self, route: str) -> int:
-        """How many messages of a route are in its lanes."""
-        return self._of_route.get(route, 0)
+    def weight(self, route: str) -> int:
+        """The weight of the messages in a route's lanes."""
+        return self._weights.get(route, 0)
 
     def enter(self, message: InFlightMessage) -> bool:
         """Take a place by due; True if it is the first and may go."""
         lane = self._lanes.setdefault(self.name(message), [])
         route = message.route.name if message.route is not None else ""
-        self._of_route[route] = self._of_route.get(route, 0) + 1
+        self._weights[route] = self._weights.get(route, 0) + message.weight
         # Nothing passes one that was let go, or of which Redis has yet to be told.
         first_stays = bool(lane) and lane[0].stage not in (Stage.PULLED, Stage.BACKING_OFF)
         insort(lane, message, lo=int(first_stays), key=_place)
@@ -79,7 +79,7 @@ class Lanes:
             return None
         first = lane[0] is message
         lane.remove(message)
-        self._of_route[message.route.name if message.route is not None else ""] -= 1
+        self._weights[message.route.name if message.route is not None else ""] -= message.weight
         if not lane:
             del self._lanes[name]
             return None

@@ -18,58 +18,49 @@ __all__ = ["Share"]
 
 
 class Share:
-    """At most so many messages on their way, of at most so many bytes. `InFlight` moves what is counted here."""
+    """Room for messages of a weight of `most` together. `InFlight` changes what is counted here."""
 
-    def __init__(
-        self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets, lanes: Lanes, report: Report
-    ) -> None:
+    def __init__(self, forwarder: Forwarder, most: int, parked: ParkedSets, lanes: Lanes, report: Report) -> None:
         self.name = forwarder.route.name
         self.aside = ParkedSet.of_route(self.name)  # the set in which its messages are parked
         self.forwarder = forwarder
         self.waiting: list[InFlightMessage] = []  # for room, in order
-        self.sending = 0
-        self.bytes = 0  # of what is in flight, but for what is about to be parked
+        self.sending = 0  # the weight of the messages that its forwarder has
         self._report = report  # by which the forwarder knows its messages
         self._most = most
-        self._most_bytes = most_bytes
         self._parked = parked
         self._lanes = lanes
         self.waiting_since: int | None = None  # monotonic ms
-        self._typical = 1  # bytes of a message, by the last that found no room
-        self._crowd = 0  # bytes that were in flight beside messages that did not fit in
+        self._needed = 1  # the weight for which there was no room when a message waited last
         self._probes = 0  # that the circuit permits, and no message has yet
 
     # -- room --------------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """How many messages more may be on their way, however large they are."""
+        """The weight that may be sent besides."""
         return min(self.forwarder.room, self._most - self.active)
 
     @property
     def limited(self) -> int:
-        """How many messages wait at the forwarder for limits of their topics. They take no room."""
+        """The weight of messages that wait at the forwarder for limits of their topics. They take no room."""
         return self.forwarder.limited_of(self._report)
 
     @property
     def active(self) -> int:
-        """How many messages are being sent, or will be as soon as a thread is free."""
+        """The weight of messages that are being sent, or will be as soon as a thread is free."""
         return self.sending - self.limited
 
     @property
     def room_for_limited(self) -> int:
-        """How many messages more may wait for limits: so many that others find room in the window."""
+        """The weight that may wait for limits besides: so much that others find room in the window."""
         return max(0, self._most // 2 - self.limited)
-
-    @property
-    def room_bytes(self) -> int:
-        """How many bytes more may be in flight; below 0 if there are too many."""
-        return self._most_bytes - self.bytes
 
     @property
     def stuck(self) -> bool:
         """Whether more would be in the others' way: there is no room, and that does not change quickly."""
-        if self.room > 0 and (self.room_bytes >= 0 or not self.active):
+        room, needed = self.room, self.waiting[0].weight if self.waiting else self._needed
+        if room >= needed or (room > 0 and not self.active):
             return False
         waited = self.forwarder.waited(self.waiting_since)
         return self.forwarder.stalled or self.aside in self._parked or waited > STALL
@@ -77,16 +68,17 @@ class Share:
     @property
     def full_of_lanes(self) -> bool:
         """Whether the lanes have enough: what waits in them fills the window no less than what is being sent."""
-        count = self._lanes.count(self.name)
-        return count > 0 and (count >= self._most or self.room_bytes < 0)
+        return self._lanes.weight(self.name) >= self._most
 
     def _fitting(self, batch: Sequence[InFlightMessage]) -> int:
-        """How many of a batch that is in flight there are bytes for; one always finds some."""
-        count, beyond = len(batch), -self.room_bytes
-        while count and beyond > 0:
-            count -= 1
-            beyond -= batch[count].size
-        return count if count or self.active else 1
+        """How many of a batch find room. If nothing is being sent, one does, however heavy it is."""
+        room, count = self.room, 0
+        for message in batch:
+            room -= message.weight
+            if room < 0 and (count or self.active or room + message.weight <= 0):
+                break
+            count += 1
+        return count
 
     def may_come_back(self, most: int) -> int:
         """How many parked messages may come back now, at most so many."""
@@ -96,12 +88,14 @@ class Share:
             # Probes that were permitted and have not been sent yet stay permitted: others may have come back than can be.
             self._probes = self.forwarder.circuit.permit() or self._probes
             return self._probes
-        if 0 < self._crowd <= self.bytes or self.forwarder.stalled:
+        if self.forwarder.stalled:
             return 0
-        heavy = self.room_bytes // self._typical
-        if not self.active:
-            heavy = max(1, heavy)
-        return max(0, min(most, self.room, self._most - self._lanes.count(self.name), heavy))
+        room = self.room
+        if self.active or room <= 0:
+            room //= self._needed
+        else:
+            room = max(1, room // self._needed)
+        return max(0, min(most, room, self._most - self._lanes.weight(self.name)))
 
     # -- the circuit -------------------------------------------------------------------------------------------------
 
@@ -145,31 +139,19 @@ class Share:
             self.waiting += batch
             return []
         fitting = self._fitting(batch)
-        room = max(0, min(self.room, fitting))
-        if room == len(batch):
-            self._typical = 1
-        else:
-            self.waiting = batch[room:]
-            if self.waiting_since is None:
-                self.waiting_since = self.forwarder.now()
-            if fitting < len(batch):
-                self.crowded(self.waiting)
-        return batch[:room]
+        if fitting == len(batch):
+            self._needed = 1
+            return batch
+        self.waiting = batch[fitting:]
+        self._needed = self.waiting[0].weight
+        if self.waiting_since is None:
+            self.waiting_since = self.forwarder.now()
+        return batch[:fitting]
 
-    def sends(self, count: int) -> None:
-        """So many are being sent from now on."""
-        self.sending += count
+    def sends(self, batch: Sequence[InFlightMessage]) -> None:
+        """These are being sent from now on."""
+        self.sending += sum([message.weight for message in batch])
 
-    def crowded(self, batch: Sequence[InFlightMessage]) -> None:
-        """These are in flight and too large for what is left: nothing parked need come back before a send has ended.
-
-        Nor before what else is in flight has become less, as it may be dropped or parked too.
-        """
-        size = sum(message.size for message in batch)
-        self._typical = size // len(batch)
-        self._crowd = self.bytes - size
-
-    def returned(self, count: int) -> None:
-        """So many are no longer being sent."""
-        self.sending -= count
-        self._crowd = 0
+    def returned(self, batch: Sequence[InFlightMessage]) -> None:
+        """These are no longer being sent."""
+        self.sending -= sum([message.weight for message in batch])

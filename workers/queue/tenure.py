@@ -62,7 +62,8 @@ class Book:
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How a node treats its messages; counts are messages, times ms.
 
-    A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
+    The messages of a queue that are in flight weigh at most `window` together, and those of a route its share of that. A message
+    weighs 1, and 1 more for each 16 KiB: `window_bytes` / `window`.
     """
 
     window: int = 2_000

@@ -50,6 +50,10 @@ class _Group(msgspec.Struct, frozen=True):
     limits: tuple[Limit, ...] = ()
     until: int = 0
 
+    @property
+    def weight(self) -> int:
+        return sum([message.weight for message in self.batch])
+
     def part(self, start: int, stop: int | None) -> _Group:
         """Some of its messages."""
         return msgspec.structs.replace(self, batch=self.batch[start:stop])
@@ -101,7 +105,7 @@ class Forwarder:
             Limit, deque[_Group]
         ] = {}  # what waits for permits, the earliest first: a thread has found none
         self._has_more: dict[Limit, None] = {}  # those of these limits that may have permits by now
-        self._limited_of: Counter[Report] = Counter()  # how many messages of each queue these are
+        self._limited_of: Counter[Report] = Counter()  # the weight of those of each queue
         self._waiting = 0  # how many these are together
         self._pending = 0  # accepted and not reported
         self._progress = clock.monotonic()
@@ -234,7 +238,7 @@ class Forwarder:
 
     def _wait_for(self, limit: Limit, group: _Group) -> None:
         insort(self._limited.setdefault(limit, deque()), group, key=_place)
-        self._limited_of[group.report] += len(group.batch)
+        self._limited_of[group.report] += group.weight
         self._waiting += len(group.batch)
 
     def _leave_line(self, limit: Limit) -> _Group:
@@ -246,7 +250,7 @@ class Forwarder:
         if not self._limited[limit]:
             del self._limited[limit]
             self._has_more.pop(limit, None)
-        self._limited_of[group.report] -= len(group.batch)
+        self._limited_of[group.report] -= group.weight
         if self._pending == self._waiting:
             self._progress = self._clock.monotonic()
         self._waiting -= len(group.batch)
@@ -263,7 +267,7 @@ class Forwarder:
         return sum([len(group.batch) for group in list(self._limited.get(limit, ()))])
 
     def limited_of(self, report: Report) -> int:
-        """How many messages of a queue wait for limits."""
+        """The weight of a queue's messages that wait for limits."""
         return self._limited_of[report]
 
     def withdraw(
@@ -280,7 +284,7 @@ class Forwarder:
                     del self._limited[limit]
                     self._has_more.pop(limit, None)
             self._waiting -= len(found)
-            self._limited_of[report] -= len(found)
+            self._limited_of[report] -= sum(message.weight for message in found)
             if not limited:
                 self._groups = _without(self._groups, report, which, found)
             self._pending -= len(found)

@@ -47,6 +47,7 @@ class InFlightMessage:
         "size",
         "stage",
         "ticket",
+        "weight",
     )
 
     def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes, pulled_at: int | None = None) -> None:
@@ -56,6 +57,7 @@ class InFlightMessage:
         self.record = Record(raw)
         self.record.check_deliverable()
         self.size = len(raw)
+        self.weight = 1  # in the window of its queue
         self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock that pulls go by
         self.route: Route | None = None
         self.stage = Stage.PULLED
