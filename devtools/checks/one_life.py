@@ -12,7 +12,7 @@ from typing import Final
 import workers
 from devtools.pages import at, read, tree
 from workers.queue import cursor, in_flight, ordering, settlement, share
-from workers.sending import message
+from workers.sending import circuit, message
 from workers.sending.message import InFlightMessage
 
 __all__ = ["complaints"]
@@ -20,11 +20,10 @@ __all__ = ["complaints"]
 FOLDER: Final = Path(inspect.getfile(workers)).parent
 LIFE: Final = Path(inspect.getfile(in_flight))
 CURSOR: Final = Path(inspect.getfile(cursor))
-OWNERS: Final = [Path(inspect.getfile(module)) for module in (message, ordering, settlement, share)]
+OWNERS: Final = [Path(inspect.getfile(module)) for module in (circuit, message, ordering, settlement, share)]
 #: Calling one of these methods moves a message, and so does assigning one of the fields.
 METHODS: Final = {
-    "enter", "leave", "clear_from", "keep_acks_only", "admit", "gate", "takes_permit", "returns_permit",
-    "probe_failed",
+    "enter", "leave", "clear_from", "keep_acks_only", "admit", "admits", "return_permit",
 }  # fmt: skip
 FIELDS: Final = {*InFlightMessage.__slots__, "waiting", "waiting_since", "sending"}
 

@@ -13,7 +13,6 @@ from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue import in_flight
-from workers.queue.share import Share
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
@@ -142,15 +141,35 @@ def test_a_failed_message_is_not_sent_again_before_the_pause_that_the_target_ask
     assert world.records() == {}
 
 
+def test_the_permits_after_a_pause_are_those_of_the_queue_that_asked_first_until_a_probe_has_failed() -> None:
+    clock = ManualClock()
+    circuit = Circuit(clock)
+    assert circuit.permits("first") == 0, "it is closed"
+    circuit.sent(False, full=True)
+    clock.advance(FIRST_PAUSE)
+    assert (circuit.permits("first"), circuit.permits("second")) == (PROBES, 0)
+    assert [circuit.take_permit(queue) for queue in ("second", "first")] == [False, True]
+    assert circuit.permits("first") == PROBES - 1
+    circuit.return_permit()
+    assert circuit.permits("first") == PROBES
+    circuit.sent(False)
+    assert circuit.permits("first") == 0
+    clock.advance(2 * FIRST_PAUSE)
+    assert (circuit.permits("second"), circuit.permits("first")) == (PROBES, 0)
+    circuit.sent(True)
+    circuit.return_permit()
+    assert circuit.permits("second") == 0
+
+
 def test_an_open_circuit_waits_as_long_as_the_target_asked_also_by_a_send_that_was_on_its_way() -> None:
     clock = ManualClock()
     circuit = Circuit(clock)
 
     def is_closed_for(pause: int) -> None:
         clock.advance(pause - 1)
-        assert circuit.permit() == 0
+        assert circuit.permits(circuit) == 0
         clock.advance(1)
-        assert circuit.permit() == PROBES
+        assert circuit.permits(circuit) == PROBES
 
     for _ in range(FAILURES):
         circuit.sent(False, PAUSE)
@@ -163,9 +182,9 @@ def test_an_open_circuit_waits_as_long_as_the_target_asked_also_by_a_send_that_w
         circuit.sent(False)
     circuit.sent(False, PAUSE)
     clock.advance(FIRST_PAUSE + LONGEST_PAUSE)
-    assert circuit.permit() == 0
+    assert circuit.permits(circuit) == 0
     clock.advance(PAUSE)
-    assert circuit.permit() == PROBES
+    assert circuit.permits(circuit) == PROBES
 
 
 def test_a_target_that_asked_for_a_pause_gets_it_unless_it_is_shorter_than_the_back_off_or_longer_than_the_longest(
@@ -269,7 +288,7 @@ def test_a_permit_is_used_up_by_what_is_sent_alone(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, forgotten: bool
 ) -> None:
     if forgotten:
-        monkeypatch.setattr(Share, "returns_permit", lambda self: None)
+        monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
     world = worlds()
     hand = world.take_over()
     world.add_many((f"m{number}" for number in range(10)), at=0)
@@ -299,5 +318,5 @@ def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up
 ) -> None:
     real = in_flight._goes_no_more
     monkeypatch.setattr(in_flight, "_goes_no_more", lambda now, broken, one: broken or real(now, broken, one))
-    monkeypatch.setattr(Share, "returns_permit", lambda self: None)
+    monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
     assert break_and_mend(worlds, NEVER_BIND[0]) == []

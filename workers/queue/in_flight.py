@@ -43,7 +43,7 @@ from workers.queue.share import Share
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Stream, stream_of
 from workers.sending.forwarder import Report
-from workers.sending.message import InFlightMessage, Stage
+from workers.sending.message import InFlightMessage, Probe, Stage
 
 __all__ = ["InFlight"]
 
@@ -248,7 +248,7 @@ class InFlight:
             return None
         share = self._share_of(message)
         if share not in gates:
-            gates[share] = share.gate()
+            gates[share] = share.takes_all()
         if not self._passes(message, share, gates[share]):
             self._settle(message, Park(share.aside))
             return None
@@ -297,10 +297,8 @@ class InFlight:
         """Whether it may go to its target now, or wait for its turn in its lane."""
         if gate:
             return not (message.record.keyed and share.full_of_lanes)
-        if not (message.probe or message.by_hand):
-            message.permitted = share.takes_permit()
-        message.probe = message.probe or message.by_hand or message.permitted or share.may_try(message.id)
-        return message.probe
+        message.probe = share.forwarder.circuit.admits(message, share)
+        return bool(message.probe)
 
     # -- out: to the targets -----------------------------------------------------------------------------------------
 
@@ -405,9 +403,8 @@ class InFlight:
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
-            message.permitted = False  # it was sent by the circuit's permit
-            if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
-                share.probe_failed()
+            if message.probe:
+                message.probe = Probe.FREE  # its permit is used up
             fate = judge(message, route, result, now, bounds=bounds, policies=policies, broken=broken, certain=certain)
             self._settle(message, fate)
 
@@ -596,7 +593,7 @@ class InFlight:
             self._drop(following)  # it may have been cancelled meanwhile
         elif following.expired(now):
             self._settle(following, Bury("expired"))
-        elif self._passes(following, share, share.gate()):
+        elif self._passes(following, share, share.takes_all()):
             self._send(share, [following], now)
         else:
             self._settle(following, Park(share.aside))
@@ -616,9 +613,9 @@ class InFlight:
         if self._has(message):
             del self._messages[message.ticket]
             self._weight -= message.weight
-            if message.permitted:
-                message.permitted = False
-                self._share_of(message).returns_permit()
+            if message.probe is Probe.PERMITTED:
+                message.probe = Probe.NONE
+                self._share_of(message).forwarder.circuit.return_permit()
             if self._for_streams:
                 self._await_no_permit(message)
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from delayq.store.keys import ParkedSet
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
-from workers.sending.circuit import PROBES
 from workers.sending.forwarder import STALL, Forwarder, Report
 from workers.sending.message import InFlightMessage
 
@@ -32,7 +31,6 @@ class Share:
         self._lanes = lanes
         self.waiting_since: int | None = None  # monotonic ms
         self._needed = 1  # the weight for which there was no room when a message waited last
-        self._probes = 0  # that the circuit permits, and no message has yet
 
     # -- room --------------------------------------------------------------------------------------------------------
 
@@ -85,9 +83,7 @@ class Share:
         if self.waiting:
             return 0
         if self.broken:
-            # Probes that were permitted and have not been sent yet stay permitted: others may have come back than can be.
-            self._probes = self.forwarder.circuit.permit() or self._probes
-            return self._probes
+            return self.forwarder.circuit.permits(self)
         if self.forwarder.stalled:
             return 0
         room = self.room
@@ -104,32 +100,9 @@ class Share:
         """Whether the target is held for broken: its circuit is open."""
         return self.forwarder.circuit.open
 
-    def gate(self) -> bool:
-        """Whether messages may go as they come; while the circuit is open, ask it for probes."""
-        if self.broken:
-            self._probes = self._probes or self.forwarder.circuit.permit()
-            return False
-        self._probes = 0
-        return not self.stuck
-
-    def takes_permit(self) -> bool:
-        """Whether a message may go as one of the probes that the circuit permits."""
-        self._probes -= (permitted := self._probes > 0)
-        return permitted
-
-    def may_try(self, id: str) -> bool:
-        """Whether this message may go besides: to see whether the target, or the message, is at fault."""
-        return self.forwarder.circuit.may_try(id)
-
-    def returns_permit(self) -> None:
-        """A message that had a permit is not sent after all, so another one may be. Else nobody would ever see that the target is
-        well, where each probe has to wait for something else than its target."""
-        if self.broken:
-            self._probes = min(PROBES, self._probes + 1)
-
-    def probe_failed(self) -> None:
-        """Let no more of the permitted probes go: the next pause has begun."""
-        self._probes = 0
+    def takes_all(self) -> bool:
+        """Whether messages are sent as they come; else only probes are."""
+        return not (self.broken or self.stuck)
 
     # -- moved by the life of messages -------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ class Refusals:
 
     def to_ask(self) -> list[str]:
         """A topic of each stream whose circuit permits a probe now."""
-        return [topic for topic, circuit in self._circuits.values() if circuit.permit()]
+        return [topic for topic, circuit in self._circuits.values() if circuit.take_permit(self)]
 
     def end(self, topic: str) -> None:
         """Note that the topic's stream takes messages. If it refused them, all that is parked for its route comes back."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 
 from delayq.codec import Record
 from delayq.routes import Route
 
-__all__ = ["LOOK_AGAIN", "InFlightMessage", "Stage"]
+__all__ = ["LOOK_AGAIN", "InFlightMessage", "Probe", "Stage"]
 
 #: ms after its pull for which a message may be sent without another look at what Redis has of it.
 LOOK_AGAIN = 500
@@ -26,6 +26,14 @@ class Stage(Enum):
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
+class Probe(IntEnum):
+    """Whether a message is sent through an open circuit, to find out whether the target is well again."""
+
+    NONE = 0
+    PERMITTED = 1  # by a permit of the circuit, which is returned if the message is not sent
+    FREE = 2  # without a permit: it was delivered now, is tried beside others that failed, or was sent before
+
+
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
@@ -38,7 +46,6 @@ class InFlightMessage:
         "by_force",
         "by_hand",
         "pause",
-        "permitted",
         "probe",
         "pulled_at",
         "record",
@@ -63,8 +70,7 @@ class InFlightMessage:
         self.stage = Stage.PULLED
         self.by_hand = False  # somebody had it delivered now: it goes past an open circuit, too
         self.by_force = False  # and in spite of pauses and limits
-        self.probe = False  # sent through an open circuit, to see whether it can be closed
-        self.permitted = False  # as one of the probes that the circuit permits, and not sent yet
+        self.probe = Probe.NONE
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
