@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 from structlog.testing import capture_logs
-from workers.queue.offers import Offer
 
 from delayq.errors import StoreUnavailable
 from delayq.policies import NO_POLICIES, Pause, Policies
@@ -492,9 +491,10 @@ class Life:
         for name, share in work.shares.items():
             own = [message for message in messages if message.route is share.forwarder.route]
             sending = sum(message.weight for message in own if message.stage is Stage.SENDING)
-            assert share.sending >= sending, f"weight is missing for {name}"
-            unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
-            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard + share.limited
+            assert share.sending == sending, f"the weight of {name} is not that of its messages"
+            unheard = [batch for batch, _ in job._inbox if batch[0].route is share.forwarder.route]
+            outside = [*unheard, *(batch for _, batch in self.hand.forwarders[name].outbox)]
+            assert sending == sum(message.weight for batch in outside for message in batch) + share.limited
             waiting = [message for message in own if message.stage is Stage.WAITING]
             assert sorted(map(id, share.waiting)) == sorted(map(id, waiting)), (
                 "what waits for room is not all that waits"

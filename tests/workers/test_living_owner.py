@@ -18,7 +18,6 @@ from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Settlement, Step
-from workers.queue.share import Share
 from workers.queue.tenure import Tenure
 from workers.sending.message import InFlightMessage, Stage
 
@@ -74,8 +73,17 @@ def _stay_before_what_was_dropped(self: InFlight, message: InFlightMessage) -> N
         self._forget(one)
 
 
-def _leave_bytes_counted(self: InFlight, message: InFlightMessage) -> None:
+def _leave_weight_counted(self: InFlight, message: InFlightMessage) -> None:
     self._messages.pop(message.ticket, None)
+
+
+_move = InFlight._move
+
+
+def _keep_the_room(self: InFlight, batch: Sequence[InFlightMessage], to: Stage) -> None:
+    _move(self, batch, to)
+    if to is Stage.RETURNED and batch:
+        self._share_of(batch[0]).sending += sum(message.weight for message in batch)
 
 
 def _take_for_sent(self: InFlight, batch: Sequence[InFlightMessage]) -> None:
@@ -126,18 +134,18 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         ParkedSets,
         "observe_names",
         lambda self, names, pending=(): None,
-        (2, 18, 24),
+        (2, 6, 23),
     ),
-    "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
-    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (2, 12, 22)),
+    "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (3, 4, 5)),
+    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (3, 5, 8)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
-    "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (0, 4)),
-    "bytes that stay counted": (InFlight, "_forget", _leave_bytes_counted, (0, 1, 2)),
+    "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (4, 6, 10)),
+    "weight that stays counted": (InFlight, "_forget", _leave_weight_counted, (0, 1, 2)),
     "an ack for what was not sent": (InFlight, "not_sent", _take_for_sent, (5, 4, 6)),
     "parking without those behind it": (Lanes, "clear_from", _hear_nobody_behind, (1, 2, 3)),
     "telling Redis once, heard or not": (Settlement, "steps", _tell_once, (0, 1, 2)),
-    "a share that never gets its room back": (Share, "returned", lambda self, count: None, (0, 1, 2)),
+    "a share that never gets its room back": (InFlight, "_move", _keep_the_room, (0, 1, 2)),
     "a key of which nobody follows": (InFlight, "_leave_lane", _let_nobody_follow, (0, 1, 2)),
     "a reset that keeps what waits for room": (InFlight, "reset", _leave_what_waits, (1, 8, 9)),
     "sending what has waited, whoever cancelled it": (InFlightMessage, "stale", lambda self, now: False, (22, 25, 41)),
@@ -145,7 +153,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         InFlight,
         "observe_policies",
         lambda self, policies: setattr(self, "_policies", policies),
-        (0, 1),
+        (5, 6, 8),
     ),
     "followers that pass what their topic holds": (ParkedSets, "holds_up", _hold_up_by_no_topic, (1, 2, 5)),
 }

@@ -1,16 +1,16 @@
 """The messages of one queue that its owner has in flight: their life in its memory, and the offset it pulls from.
 
 ```text
-  accept        its turn          room          sent: its target has answered     answered: Redis has
- ───────▶ PULLED ─────▶ WAITING ──────▶ SENDING ─┬─▶ ACKING ───────────────────────▶ gone
-            │              │               │     ├─▶ SETTLING: to retry or bury ───▶ gone, or with an ordering key:
-            │ expired,     │ held up       │     │                                   BACKING_OFF
-            │ or held up   │               │     │                                        │
-            ├──────────────┴───────────────┼─────┴─▶ PARKING ──────────────────────▶ gone │
-            │ it has waited, or a reset    │ not sent after all                           │ the pause is over
-            ▼                              ▼                                              ▼
-            dropped: it stands in the queue as before, and the offset goes back to it
+  accept        its turn          room         the forwarder reports            Redis answers
+ ───────▶ PULLED ─────▶ WAITING ─────▶ SENDING ─────▶ RETURNED ─┬─▶ ACKING ────▶ GONE
+             ▲             │ │                            │     ├─▶ SETTLING ──▶ GONE, or with an ordering key BACKING_OFF
+             └─────────────┘ │                            │     └─▶ PARKING ───▶ GONE
+           no more is sent   └────────────────────────────┴─▶ also before it was sent: expired, or it cannot be sent for now
+
+ PULLED, WAITING, RETURNED, BACKING_OFF ──▶ GONE: dropped. It stands in the queue as before, and the offset goes back to it.
 ```
+
+`MOVES` is the same as a table, and a move that is not in it is refused.
 
 Everything before the offset, a place in the queue, is in flight or gone. So a message that is dropped moves it back.
 A reset drops all but what is being sent or acked.
@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from delayq.codec import CorruptRecord
 from delayq.policies import NO_POLICIES, Policies
@@ -45,7 +45,21 @@ from workers.queue.topics import Refusals, Stream, stream_of
 from workers.sending.forwarder import Report
 from workers.sending.message import InFlightMessage, Probe, Stage
 
-__all__ = ["InFlight"]
+__all__ = ["MOVES", "InFlight"]
+
+#: The stages that may follow each stage.
+MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
+    Stage.PULLED: frozenset({Stage.WAITING, Stage.SETTLING, Stage.PARKING, Stage.GONE}),
+    Stage.WAITING: frozenset({Stage.SENDING, Stage.PULLED, Stage.SETTLING, Stage.PARKING, Stage.GONE}),
+    Stage.SENDING: frozenset({Stage.RETURNED}),
+    Stage.RETURNED: frozenset({Stage.ACKING, Stage.SETTLING, Stage.PARKING, Stage.GONE}),
+    Stage.ACKING: frozenset({Stage.GONE}),
+    Stage.SETTLING: frozenset({Stage.BACKING_OFF, Stage.GONE}),
+    Stage.PARKING: frozenset({Stage.GONE}),
+    Stage.BACKING_OFF: frozenset({Stage.PARKING, Stage.GONE}),
+    Stage.GONE: frozenset(),
+}
+_BEFORE: Final = {stage: frozenset(one for one, after in MOVES.items() if stage in after) for stage in Stage}
 
 
 class InFlight:
@@ -217,7 +231,7 @@ class InFlight:
             self._add(message)
             share = self._goes(message, now, refused, gates)
             if share is not None:
-                message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
+                self._move([message], Stage.WAITING)  # from now on, so that none of its key sets off beside it
                 ready.setdefault(share, []).append(message)
         for share, batch in ready.items():
             self._send(share, batch, now)
@@ -303,8 +317,6 @@ class InFlight:
     # -- out: to the targets -----------------------------------------------------------------------------------------
 
     def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
-        for message in batch:
-            message.stage = Stage.WAITING
         going = admitted = share.admit(batch)
         if going and self._policies.limited:
             going = self._send_limited(share, going, now)
@@ -318,9 +330,7 @@ class InFlight:
     def _submit(
         self, share: Share, batch: list[InFlightMessage], limits: tuple[Limit, ...] = (), until: int = 0
     ) -> None:
-        for message in batch:
-            message.stage = Stage.SENDING
-        share.sends(batch)
+        self._move(batch, Stage.SENDING)
         share.forwarder.submit(self._report, batch, self._pauses, limits, until)
 
     def _send_limited(self, share: Share, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
@@ -387,10 +397,7 @@ class InFlight:
     ) -> list[InFlightMessage]:
         """Take such messages back that no sending thread has taken, or only those that wait for a limit."""
         taken = share.forwarder.withdraw(self._report, which, limited=limited)
-        if taken:
-            share.returned(taken)
-        for message in taken:
-            message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
+        self._move(taken, Stage.RETURNED)  # all of them first: should what follows fail, they are pulled anew
         return taken
 
     # -- back: from the targets --------------------------------------------------------------------------------------
@@ -416,12 +423,8 @@ class InFlight:
                 self._drop(message)
 
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
-        share = self._share_of(batch[0])
-        share.returned(batch)
-        for message in batch:
-            self._leaving.pop(message.ticket, None)
-            message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
-        return share
+        self._move(batch, Stage.RETURNED)  # so that they are pulled anew, should what follows fail
+        return self._share_of(batch[0])
 
     # -- told: Redis -------------------------------------------------------------------------------------------------
 
@@ -437,12 +440,12 @@ class InFlight:
             return
         if isinstance(fate, Retry):
             message.pause = fate.pause
-        message.stage = Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING
+        self._move([message], Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING)
         self._settlement.add(message, fate)
 
     def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
         self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
-        message.stage = Stage.PARKING
+        self._move([message], Stage.PARKING)
         self._settlement.add(message, fate)
 
     def steps(self, now: Now) -> list[Step]:
@@ -478,7 +481,7 @@ class InFlight:
         if status == "changed":
             self._drop(message)  # somebody else touched it: look again
         elif isinstance(fate, Retry) and status == "ok" and fate.due is None:
-            message.stage = Stage.BACKING_OFF
+            self._move([message], Stage.BACKING_OFF)
             message.attempts += 1
             message.again_at = self._tenure.clock.monotonic() + message.pause
         else:
@@ -521,8 +524,7 @@ class InFlight:
             self._settlement.keep_acks_only()
         for share in self._shares.values():
             self._withdrawn(share, lambda _: True)
-            for message in share.waiting:
-                message.stage = Stage.PULLED
+            self._move(share.waiting, Stage.PULLED)
             share.waiting, share.waiting_since = [], None
 
     def reset(self) -> None:
@@ -563,7 +565,7 @@ class InFlight:
                 continue
             if message.stage is Stage.SENDING:
                 self._leaving[message.ticket] = message.topic
-            elif message.stage in (Stage.PULLED, Stage.WAITING, Stage.BACKING_OFF):
+            elif message.stage in (Stage.PULLED, Stage.WAITING, Stage.RETURNED, Stage.BACKING_OFF):
                 self._drop(message)
 
     def observe_pauses(self, pauses: int) -> None:
@@ -594,11 +596,26 @@ class InFlight:
         elif following.expired(now):
             self._settle(following, Bury("expired"))
         elif self._passes(following, share, share.takes_all()):
+            self._move([following], Stage.WAITING)
             self._send(share, [following], now)
         else:
             self._settle(following, Park(share.aside))
 
-    # -- what is counted ---------------------------------------------------------------------------------------------
+    # -- moves, and what is counted ----------------------------------------------------------------------------------
+
+    def _move(self, batch: Sequence[InFlightMessage], to: Stage) -> None:
+        """Move messages to the next stage, and count the weight of those that are being sent: these are of one route."""
+        before = _BEFORE[to]
+        for message in batch:
+            if message.stage not in before:
+                raise AssertionError(f"a message moved from {message.stage.value} to {to.value}")
+            message.stage = to
+        if to is Stage.SENDING:
+            self._share_of(batch[0]).sending += sum([message.weight for message in batch])
+        elif to is Stage.RETURNED and batch:
+            self._share_of(batch[0]).sending -= sum([message.weight for message in batch])
+            for message in batch if self._leaving else ():
+                self._leaving.pop(message.ticket, None)
 
     def _has(self, message: InFlightMessage) -> bool:
         """Whether it is still this very one that is in flight."""
@@ -611,6 +628,7 @@ class InFlight:
 
     def _forget(self, message: InFlightMessage) -> None:
         if self._has(message):
+            self._move([message], Stage.GONE)
             del self._messages[message.ticket]
             self._weight -= message.weight
             if message.probe is Probe.PERMITTED:

@@ -120,11 +120,3 @@ class Share:
         if self.waiting_since is None:
             self.waiting_since = self.forwarder.now()
         return batch[:fitting]
-
-    def sends(self, batch: Sequence[InFlightMessage]) -> None:
-        """These are being sent from now on."""
-        self.sending += sum([message.weight for message in batch])
-
-    def returned(self, batch: Sequence[InFlightMessage]) -> None:
-        """These are no longer being sent."""
-        self.sending -= sum([message.weight for message in batch])

@@ -75,8 +75,8 @@ class Circuit:
     def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False, reason: str = "") -> bool:
         """Count a send of these messages; True if that opened or closed the circuit.
 
-        The target answered a failed one with this `reason`, and asked for a pause of `after` ms. A `full` target opens the circuit
-        at once.
+        The target answered a failed one with this `reason`, and asked for a pause of `after` ms. If it is `full`, that opens the
+        circuit at once.
         """
         with self._lock:
             was_open = self._probe_at is not None

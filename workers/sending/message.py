@@ -15,15 +15,19 @@ LOOK_AGAIN = 500
 
 
 class Stage(Enum):
-    """Where a message is in its owner's memory; workers/queue/in_flight.py draws the ways between them."""
+    """Where a message is in its owner's memory; workers/queue/in_flight.py draws the moves between them."""
 
     PULLED = "pulled"  # with an ordering key it may wait behind others of its key
     WAITING = "waiting"  # for room at its forwarder
-    SENDING = "sending"
-    ACKING = "acking"  # it was forwarded, and Redis has yet to be told
-    SETTLING = "settling"  # Redis has yet to be told that it is retried or buried
-    PARKING = "parking"  # the same: that it is set aside; it takes nothing of its route's share any more
-    BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
+    SENDING = "sending"  # its forwarder has it
+    RETURNED = "returned"  # its forwarder has reported, and the result is being judged
+    ACKING = "acking"  # it was delivered, and Redis does not know yet
+    SETTLING = "settling"  # it is retried or buried, and Redis does not know yet
+    PARKING = "parking"  # it is parked, and Redis does not know yet
+    BACKING_OFF = "backing off"  # with an ordering key: Redis has counted its failure, and it keeps its place
+    GONE = "gone"  # from this memory
+
+    __hash__ = object.__hash__  # that of Enum runs Python code, several times for each message
 
 
 class Probe(IntEnum):
