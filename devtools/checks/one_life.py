@@ -23,7 +23,7 @@ CURSOR: Final = Path(inspect.getfile(cursor))
 OWNERS: Final = [Path(inspect.getfile(module)) for module in (circuit, message, ordering, settlement, share)]
 #: Calling one of these methods moves a message, and so does assigning one of the fields.
 METHODS: Final = {
-    "enter", "leave", "clear_from", "keep_acks_only", "admit", "admits", "return_permit",
+    "enter", "leave", "clear_from", "keep_acks_only", "fit", "admits", "return_permit",
 }  # fmt: skip
 FIELDS: Final = {*InFlightMessage.__slots__, "waiting", "waiting_since", "sending"}
 

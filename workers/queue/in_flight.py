@@ -317,7 +317,7 @@ class InFlight:
     # -- out: to the targets -----------------------------------------------------------------------------------------
 
     def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
-        going = admitted = share.admit(batch)
+        going = admitted = share.fit(batch)
         if going and self._policies.limited:
             going = self._send_limited(share, going, now)
         if going:

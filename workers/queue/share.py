@@ -106,7 +106,7 @@ class Share:
 
     # -- moved by the life of messages -------------------------------------------------------------------------------
 
-    def admit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+    def fit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
         """Those of a batch that find room, which may be sent now; the others wait, and behind others that wait, all do."""
         if self.waiting:
             self.waiting += batch
