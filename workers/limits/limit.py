@@ -137,7 +137,7 @@ class Limit(ABC):
     # -- sends -------------------------------------------------------------------------------------------------------
 
     def begin(self, sender: Listener, count: int, longest: int, now: int) -> int:
-        """Take permits for at most so many sends of at most `longest` ms that begin now. A sender that lacks some is told when
+        """Take permits for at most so many sends of at most `longest` ms that begin now. A sender that got fewer is told when
         there are more."""
         with self.lock:
             begun = self._take(count, longest, now)
@@ -225,7 +225,7 @@ def admit(limits: Sequence[Limit], queue: Listener, count: int, head: Head, now:
 
 def begin(limits: Sequence[Limit], sender: Listener, count: int, longest: int, now: int) -> tuple[int, Limit | None]:
     """As `Limit.begin`, for sends that need permits of all of these; and a limit that has too few. Rates stand first: a send that
-    lacks one keeps no slot from others."""
+    gets none keeps no slot from others."""
     lacking = None
     for place, limit in enumerate(limits):
         begun = limit.begin(sender, count, longest, now)

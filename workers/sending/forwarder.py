@@ -198,7 +198,7 @@ class Forwarder:
             return send
 
     def _begin(self, now: int) -> _Send | None:
-        """The next send, with permits of all limits for each of its messages. What lacks some waits behind others that do."""
+        """The next send, with permits of all limits for each of its messages. The others wait in the line of a limit."""
         groups: list[_Group] = []
         for limit in list(self._has_more):
             line = self._limited[limit]
@@ -230,7 +230,7 @@ class Forwarder:
         return not groups or sum([len(one.batch) for one in groups]) + len(group.batch) <= self.target.max_batch
 
     def _take_permits(self, group: _Group, groups: list[_Group], now: int) -> tuple[Limit | None, _Group]:
-        """Add what has permits to `groups`; a limit that has too few, and what lacks some."""
+        """Add what has permits to `groups`; a limit that has too few, and the messages without permits."""
         count, lacking = begin(group.limits, self, len(group.batch), self.longest, now)
         if count:
             groups.append(group.part(0, count))
