@@ -150,8 +150,8 @@ _SOURCE = (
     Planted(
         "the end of an id takes the way to the next message along",
         "delayq/store/lua/client/schedule.lua",
-        "  if outlived then",
-        "  if false then",
+        "if outlived then",
+        "if false then",
         ("tests/store/test_asked_ids.py",),
         ("tests/store/test_asked_ids.py",),
     ),

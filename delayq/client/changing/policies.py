@@ -172,7 +172,7 @@ def put_policy(
     before: str = ANY,
     by: By | None = None,
 ) -> Plan[PolicyChanged]:
-    """Create or replace a policy; with `seen`, only if the policies still have that version.
+    """Create a policy or replace the one of its name; with `seen`, only if the policies still have that version.
 
     `before` is the text that the replaced policy must have. Raises InvalidMessage, PoliciesChanged for another version or text,
     and NotReady while a live node cannot apply the policy.
