@@ -44,8 +44,8 @@ def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker looks more often."""
-    monkeypatch.setattr("workers.node.duties.alarms.EVERY", 100)
-    monkeypatch.setattr("workers.node.duties.janitor.EVERY", 100)
+    for name in ("SERVER_EVERY", "QUEUES_EVERY", "POOLS_EVERY"):
+        monkeypatch.setattr(f"workers.node.node.{name}", 100)
     monkeypatch.setattr("workers.node.node.ROUND", 50)
 
 

@@ -65,7 +65,7 @@ def complains(**of_the_node: Any) -> Facts:
     """A worker whose line has what it says of itself."""
     well: dict[str, Any] = {
         "ready": True, "watch": None, "jobs": {}, "skew": SimpleNamespace(far=False, ms=0),
-        "redis_clock": SimpleNamespace(answers=True),
+        "redis_clock": SimpleNamespace(answers=True), "line": SimpleNamespace(refused=""),
     }  # fmt: skip
     told = SimpleNamespace(**well | of_the_node)
     return seen(node(complaints=tuple(own_complaints(told))))

@@ -270,7 +270,7 @@ def redrive(
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls, keys.final),
         (now, keys.wake, retention.window, entry, *allowed(ids, topics)),
         _noting(entry, changed, texts),
     )

@@ -25,7 +25,7 @@ local call, made = by_force and 'now by force' or 'now', {}
 
 -- The answer of the same call before, if there was one: else this one.
 local function otherwise(id, answer)
-  local before = due_of_call(calls, id, call, by_both, window)
+  local before = due_of_call(calls, id, call, answer, now, by_both, window)
   return before and { 'scheduled', before } or { answer }
 end
 

@@ -1,13 +1,13 @@
 -- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
 -- because they were in flight before.
--- KEYS: state queue pool attempts dead reasons audit calls
+-- KEYS: state queue pool attempts dead reasons audit calls final
 -- ARGV: now, wake channel, window of final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'scheduled' (now, or by the same call before: see include/repeated) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed; with
 --          an entry, behind these, what of it is written down (see include/note)
 -- @promise
 -- @include clock deadline record rights generation wake final closed moved repeated
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local audit, now, entry, calls = KEYS[7], clock(ARGV[1]), ARGV[4], KEYS[8]
+local audit, now, entry, calls, final = KEYS[7], clock(ARGV[1]), ARGV[4], KEYS[8], KEYS[9]
 local window, by_both, made = tonumber(ARGV[3]), earlier(state, now), {}
 local noted = entry ~= '' and {}
 local generation
@@ -16,7 +16,9 @@ for _, id in ipairs(allowed_ids(pool, 5)) do
   local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
   if not record then
     local here = redis.call('HEXISTS', pool, id) == 1
-    if due_of_call(calls, id, 'redrive', by_both, window) or here and redis.call('HGET', attempts, id) == '0' then
+    local ended = not here and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
+    if due_of_call(calls, id, 'redrive', ended, now, by_both, window)
+      or here and redis.call('HGET', attempts, id) == '0' then
       answer[#answer + 1] = 'scheduled'
     else
       answer[#answer + 1] = not here and unknown(state) == 'moved' and 'moved' or 'not_dead'

@@ -24,7 +24,7 @@ due = math.max(due, now)
 
 -- The answer of the same call before, if there was one: else this one.
 local function otherwise(answer)
-  local before = due_of_call(calls, id, spec, by_both, window)
+  local before = due_of_call(calls, id, spec, answer, now, by_both, window)
   return before and { 'scheduled', before } or { answer }
 end
 

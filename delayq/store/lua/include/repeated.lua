@@ -1,12 +1,16 @@
--- A call that gave a message another due is remembered for the window after that due: the same call again gets the answer of the
--- first, whatever has become of the message by then. Else a caller that lost the reply hears only that the message has gone.
+-- A call that gave a message another due is remembered for the window after that due. Once the due has come, the same call gets
+-- the answer of the first, unless somebody withdrew the message: a caller that lost the reply would hear only that it has gone.
 -- A member is the id, a NUL and the call; its score is the due that the call gave.
 local MOST_CALLS = 200000
 
--- The due that the same call gave before, in digits; nil if there was none. `now` is the earlier of two clocks.
-local function due_of_call(calls, id, call, now, window)
-  local due = tonumber(redis.call('ZSCORE', calls, id .. '\0' .. call) or '')
-  return due and due >= now - window and digits(due) or nil
+-- What somebody did to the message since counts, and not what the call answered before.
+local WITHDRAWN = { cancelled = true, removed_in_flight = true, discarded = true }
+
+-- The due that the same call gave before, in digits; nil if there was none, if that due is still to come, or if the message, of
+-- which the script would answer `answer`, was withdrawn since. `by_both` is the earlier of two clocks.
+local function due_of_call(calls, id, call, answer, now, by_both, window)
+  local due = not WITHDRAWN[answer] and tonumber(redis.call('ZSCORE', calls, id .. '\0' .. call) or '')
+  return due and due <= now and due >= by_both - window and digits(due) or nil
 end
 
 -- Remember calls: dues and members, one after the other. Those that are too old or too many are forgotten.
