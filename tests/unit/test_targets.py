@@ -77,8 +77,9 @@ def test_a_server_that_is_not_there_or_full_took_nothing(streams: Streams, serve
 
 
 def test_a_lost_reply_or_none_is_an_unknown_outcome_and_the_next_send_goes_on(
-    streams: Streams, proxy: FaultProxy, valkey: ServerUnderTest
+    streams: Streams, proxy: FaultProxy, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("delayq.targets.redis_stream.target.PATIENCE", 3_600.0)  # only the time-out of the send ends it
     target = streams(proxy.port)
     assert outcomes(target.send([delivery("warm")], 2.0)) == ["ok"]
     proxy.drop_reply("xadd", when=lambda words: b"b" in words)

@@ -132,7 +132,8 @@ class Connection(ConnectionState):
                 now = CLOCK.precise()
                 if end is None:
                     end = min(now + TRICKLES * self._timeout, self.until)
-                if now >= end and not self._arrived(0):
+                # The socket's own time-out is longer than what is left.
+                if (left := end - now) < self._timeout and not self._arrived(max(0, left) / 1000):
                     raise TimeoutError(SLOW)
                 self._reader.feed(self._buffer, 0, arrived(self._socket.recv_into(self._buffer)))
         return usable(reply)
