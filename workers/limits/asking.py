@@ -44,9 +44,8 @@ class _Asker:
         self._forget = forget
         self._test_now = test_now
         self._condition = threading.Condition()
-        self._due: list[
-            tuple[int, int, Limit]
-        ] = []  # a heap; of those of one limit the one that it is scheduled for counts
+        # A heap. A limit may stand in it several times: only the time that it is scheduled for counts.
+        self._due: list[tuple[int, int, Limit]] = []
         self._count = 0
         self._stopping = False
         self.thread: threading.Thread | None = None

@@ -55,12 +55,8 @@ class SlotLimit(Limit):
         self._short = False  # there were fewer
         self._contended = False  # fewer than the last request asked for: other nodes have some
         self._gave = False  # the last request only gave some back
-        self._request: tuple[int, int, str, Sequence[_Slot]] = (
-            0,
-            0,
-            "",
-            (),
-        )  # how many it wanted, their life, its name, what it gave
+        # How many slots the last request wanted, their life, its name, and the slots that it gave back.
+        self._request: tuple[int, int, str, Sequence[_Slot]] = 0, 0, "", ()
         self._calls = 0
         self._closed = False
 
@@ -127,9 +123,8 @@ class SlotLimit(Limit):
         the node would have the same ones again each time."""
         with self.lock:
             free = self._stock(now)
-            given = [slot for slot in self._given if slot.expires > now][
-                :MOST_SLOTS
-            ]  # the others are free by themselves
+            # Redis has freed the others already.
+            given = [slot for slot in self._given if slot.expires > now][:MOST_SLOTS]
             useful = 0 if self._closed else self._wanted(now) + (0 if self._contended else self._used)
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
             if not wanted and not given:

@@ -67,7 +67,7 @@ class _Tick:
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.work: list[tuple[Command[Any], Callable[[Any], None]]] = []
-        self.steps = steps
+        self.settled = {ticket for step in steps for ticket in step.tickets}  # tickets that the steps settle
         self.came_back = False  # messages that were parked
         self.confirmed = False  # a message was acked or buried, or appended to a stream
         self.changed = False  # other streams refuse messages than before
@@ -267,8 +267,9 @@ class PullJob:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
-        self._tick = tick = _Tick(self.in_flight.steps(now))
-        for step in tick.steps:
+        steps = self.in_flight.steps(now)
+        self._tick = tick = _Tick(steps)
+        for step in steps:
             tick.add(step.command, partial(self._told, step))
         if not ending:
             for topic, takes in self._pulling.streams_to_ask(every=self._refused is not None).items():
@@ -334,7 +335,7 @@ class PullJob:
         self._pulling.see_clock(answers)  # what is sent now is judged by the time that Redis has just told
         for (_, take), answer in zip(tick.work, answers, strict=True):
             take(answer)
-        if any(step.tickets for step in tick.steps):
+        if tick.settled:
             self._pulling.room_made()
         if tick.pulls:
             self._progress.pulled(tick.why_not[0] if len(tick.why_not) == tick.pulls else None)
@@ -355,7 +356,7 @@ class PullJob:
         if not self._tenure.may_send():
             return self._clock.precise() + OUTDATED_WAIT
         # What was settled has made room, perhaps for some that are parked.
-        returns = self._parking.returning or (bool(tick.steps) and self.in_flight.parked_for_targets)
+        returns = self._parking.returning or (bool(tick.settled) and self.in_flight.parked_for_targets)
         at_once = tick.changed or tick.came_back or tick.outdated or returns
         return self._pulling.looks_at(at_once=at_once)
 
@@ -404,7 +405,7 @@ class PullJob:
         else:
             self._found = None
             self._history.see(self.keys.number, answer.counted)
-            self._pulling.take(pull, answer, {ticket for step in tick.steps for ticket in step.tickets})
+            self._pulling.take(pull, answer, tick.settled)
             tick.confirmed = tick.confirmed or answer.appended > 0
 
     # -- trouble ---------------------------------------------------------------------------------------------------

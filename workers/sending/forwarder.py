@@ -101,9 +101,8 @@ class Forwarder:
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
         self._groups: deque[_Group] = deque()
-        self._limited: dict[
-            Limit, deque[_Group]
-        ] = {}  # what waits for permits, the earliest first: a thread has found none
+        # Groups that wait for permits, the earliest first: a thread has found none for them.
+        self._limited: dict[Limit, deque[_Group]] = {}
         self._has_more: dict[Limit, None] = {}  # those of these limits that may have permits by now
         self._limited_of: Counter[Report] = Counter()  # the weight of those of each queue
         self._waiting = 0  # how many these are together

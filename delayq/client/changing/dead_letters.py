@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from delayq.client.audit import By, changed_by, entry_of
-from delayq.client.changing.messages import Topics, is_elsewhere, seen_topics
+from delayq.client.audit import By
+from delayq.client.changing.messages import Topics, asks_by_id, is_elsewhere
 from delayq.client.handshake import learn_routes
 from delayq.client.looking.messages import look_in_steps, topic_of
 from delayq.client.plan import Context, Plan, by_asked_id
 from delayq.errors import StoreError
 from delayq.message import State, check_id
 from delayq.store import commands
-from delayq.store.commands import Command, Found
-from delayq.store.keys import QueueKeys
+from delayq.store.commands import Found
 
 __all__ = ["discard", "redrive"]
 
@@ -25,7 +24,7 @@ def redrive(
 
     A dead letter stays one if no route takes its topic any more.
     """
-    entry = entry_of(by, "redrive", context.retention)
+    ask = asks_by_id(context, commands.redrive, "redrive", topics, by)
     for id in ids:
         check_id(id)
     refused: set[str] = set()
@@ -33,17 +32,6 @@ def redrive(
         yield from learn_routes(context.routes)
     if context.routes.refuses_some:
         refused = yield from _without_route(context, ids, topics)
-
-    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.redrive(
-            keys,
-            chunk,
-            topics=seen_topics(topics, given),
-            entry=entry,
-            changed=changed_by(by),
-            retention=context.retention,
-        )
-
     wanted = [id for id in ids if id not in refused]
     results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "not_dead")
     return ["no_route" if id in refused else results[id] for id in ids]
@@ -65,20 +53,9 @@ def discard(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
     """Delete dead letters for good and return 'discarded' (now or before) or 'not_dead' for each, in order."""
-    entry = entry_of(by, "discard", context.retention)
+    ask = asks_by_id(context, commands.discard, "discard", topics, by)
     for id in ids:
         check_id(id)
-
-    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[bool | None]]:
-        return commands.discard(
-            keys,
-            chunk,
-            topics=seen_topics(topics, given),
-            entry=entry,
-            changed=changed_by(by),
-            retention=context.retention,
-        )
-
     results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)
     return [
         result if isinstance(result := results[id], StoreError) else "discarded" if result else "not_dead" for id in ids

@@ -7,12 +7,12 @@ changes none of them, even if an id is used again in between. Without topics, ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from delayq.client.audit import By, changed_by, entry_of
+from delayq.client.audit import Action, By, changed_by, entry_of
 from delayq.client.looking.explain import held_by
 from delayq.client.looking.messages import look, look_in_steps, mark_held, topic_of
 from delayq.client.plan import Context, Plan, by_asked_id
@@ -20,7 +20,7 @@ from delayq.errors import InvalidMessage, StoreError
 from delayq.message import Limits, Message, State, check_id, level_delay
 from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import MOVED, Command, Found
+from delayq.store.commands import MOVED, Command, Found, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys
 from delayq.times import Duration, Instant
@@ -30,13 +30,15 @@ __all__ = [
     "Cancelled",
     "Rescheduled",
     "Topics",
+    "asks_by_id",
     "cancel",
     "deliver_now",
     "is_elsewhere",
     "reschedule",
-    "seen_topics",
     "spec_of",
 ]
+
+T = TypeVar("T")
 
 #: By id, the topic that the message had when it was read; '' for an id that has ended.
 Topics = Mapping[str, str]
@@ -81,22 +83,39 @@ def cancel(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[Cancelled | StoreError]]:
     """Cancel messages by id and return the results in order. The audit names `by`, if it is given."""
-    entry = entry_of(by, "cancel", context.retention)
+    ask = asks_by_id(context, commands.cancel, "cancel", topics, by)
     for id in ids:
         check_id(id)
-
-    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.cancel(
-            keys,
-            chunk,
-            topics=seen_topics(topics, given),
-            entry=entry,
-            changed=changed_by(by),
-            retention=context.retention,
-        )
-
     results = yield from by_asked_id(context, ids, ask, is_elsewhere, lambda answer: answer == "not_found")
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
+
+
+class _Change(Protocol[T]):
+    """A command that changes messages by id."""
+
+    def __call__(
+        self,
+        keys: QueueKeys,
+        ids: list[str],
+        *,
+        topics: list[str] | None,
+        entry: str,
+        changed: list[str] | None,
+        retention: Retention,
+    ) -> Command[T]: ...
+
+
+def asks_by_id(
+    context: Context, change: _Change[T], action: Action, topics: Topics | None, by: By | None
+) -> Callable[[QueueKeys, list[str], list[str]], Command[T]]:
+    """Return what makes the commands of a change for `by_asked_id`, with the entry of the audit that names `by`."""
+    entry = entry_of(by, action, context.retention)
+
+    def ask(keys: QueueKeys, chunk: list[str], given: list[str]) -> Command[T]:
+        seen = _seen_topics(topics, given)
+        return change(keys, chunk, topics=seen, entry=entry, changed=changed_by(by), retention=context.retention)
+
+    return ask
 
 
 def is_elsewhere(answer: str) -> bool:
@@ -104,7 +123,7 @@ def is_elsewhere(answer: str) -> bool:
     return answer == MOVED
 
 
-def seen_topics(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
+def _seen_topics(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
     """The topics that the caller saw, by the order of the ids; None if any topic may be changed."""
     return None if topics is None else [topics[id] for id in ids]
 
@@ -182,7 +201,7 @@ def deliver_now(
             chunk,
             force=force,
             held=held,
-            topics=seen_topics(topics, given),
+            topics=_seen_topics(topics, given),
             entry=entry,
             changed=changed_by(by),
             retention=context.retention,
