@@ -1,1 +1,1 @@
-"""What a node looks after besides its queues, each in its own time."""
+"""The periodic duties of a node besides its queues."""
