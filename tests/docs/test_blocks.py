@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.store.keys import NODES
+from delayq.store.keys import NODES, POLICIES
 from devtools.checks.links import RUNNABLE
 from tests.docs.blocks import PAGES, ROOT, blocks_of, matches
 from tests.docs.story import Service, Story
@@ -34,16 +34,24 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    """The running delayq, without messages. It keeps what it needs to be ready: its queues, and the worker's last report."""
+    """The running delayq, without messages and policies. It keeps its queues and the last report of its worker, or it is not ready."""
     client: Any
     with redis.Redis.from_url(running.redis_url, protocol=2) as client:
         born = {key: client.hget(key, "born") for key in client.keys("delayq:{*}:state")}
         lines = eventually(lambda: client.hgetall(NODES), "the worker has reported")
+        had_policies = client.hget(POLICIES, "version") is not None
         client.flushall()
         client.hset(NODES, mapping=lines)
         for key, moment in born.items():
             if moment is not None:
                 client.hset(key, "born", moment)
+        if had_policies:  # the worker sees that they are lost, and brings a later version of none to each queue
+            eventually(lambda: client.hget(POLICIES, "version"), "the worker has set later policies")
+            version = client.hget(POLICIES, "version")
+            eventually(
+                lambda: all(client.hget(key, "policies") == version for key in born),
+                "each queue has the later policies",
+            )
     return running
 
 
