@@ -12,7 +12,7 @@ from delayq import Client
 from delayq.care.resharding import reshard
 from delayq.clock import SystemClock
 from tests.console.world import MARKUP, PARKED, World
-from tests.support.browser import Pages, violations
+from tests.support.browser import MIDDAY, Pages, violations
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -33,7 +33,7 @@ def main(page: Page) -> Locator:
 
 
 def test_a_finding_says_how_bad_it_is_and_since_when_and_where_to_read_on(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/overview")
+    page = pages.open(f"{world.url}#/overview", zone=MIDDAY)
     finding = page.get_by_role("listitem").filter(has_text="the target of route partners takes nothing")
     expect(finding).to_contain_text("Warning:")
     expect(finding).to_contain_text(re.compile(r"since \d\d:\d\d:\d\d \(.* ago\)"))

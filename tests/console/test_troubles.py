@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.console.world import HOUR, World
-from tests.support.browser import Pages, load, settle
+from tests.support.browser import MIDDAY, Pages, load, settle
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -38,7 +38,7 @@ def test_ages_follow_the_clock_of_the_server(pages: Pages, world: World) -> None
 
 
 def test_a_time_of_today_has_its_day_from_midnight_on(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/messages?topic=sms.*", fresh=True, accepts=[AWAY])
+    page = pages.open(f"{world.url}#/messages?topic=sms.*", zone=MIDDAY, fresh=True, accepts=[AWAY])
     page.get_by_label("Refresh").select_option("off")
     shown = page.get_by_role("main").locator("tbody time").first
     expect(shown).to_have_text(re.compile(r"^\d\d:"))
@@ -52,7 +52,7 @@ def test_a_time_of_today_has_its_day_from_midnight_on(pages: Pages, world: World
 
 
 def test_a_page_waits_for_the_api_and_redis_and_shows_how_old_its_figures_are(pages: Pages, own_world: World) -> None:
-    page = pages.open(f"{own_world.url}#/overview", accepts=[AWAY])
+    page = pages.open(f"{own_world.url}#/overview", zone=MIDDAY, accepts=[AWAY])
     footer = page.get_by_role("contentinfo")
     expect(footer).to_contain_text(FRESH)
     own_world.service.api.kill()

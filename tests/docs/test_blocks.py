@@ -34,7 +34,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    """The running delayq, without messages and policies. It keeps its queues and the last report of its worker, or it is not ready."""
+    """The running delayq, without messages and policies. It keeps its queues and its worker's last report, or it is not ready."""
     client: Any
     with redis.Redis.from_url(running.redis_url, protocol=2) as client:
         born = {key: client.hget(key, "born") for key in client.keys("delayq:{*}:state")}
@@ -48,9 +48,9 @@ def service(running: Service) -> Service:
         if had_policies:  # the worker sees that they are lost, and brings a later version of none to each queue
             eventually(lambda: client.hget(POLICIES, "version"), "the worker has set later policies")
             version = client.hget(POLICIES, "version")
+            first_layout = [f"delayq:{{{number}}}:state" for number in range(16)]
             eventually(
-                lambda: all(client.hget(key, "policies") == version for key in born),
-                "each queue has the later policies",
+                lambda: {client.hget(key, "policies") for key in first_layout} == {version}, "each queue has them"
             )
     return running
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
@@ -24,9 +25,12 @@ from playwright.sync_api import (
 
 from tests.support.timeouts import PATIENCE
 
-__all__ = ["Pages", "load", "settle", "too_wide", "violations"]
+__all__ = ["MIDDAY", "Pages", "load", "settle", "too_wide", "violations"]
 
 expect.set_options(timeout=PATIENCE * 1_000)
+
+#: A time zone in which it is about noon, so that a time of this test is one of today.
+MIDDAY: Final = f"Etc/GMT{time.gmtime().tm_hour - 12:+d}"
 
 _HEIGHTS: Final = {1440: 900, 320: 800}
 _TELL_VIOLATIONS: Final = """\
