@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import signal
 import socket
@@ -73,7 +74,11 @@ ERRORS = [
 
 @contextmanager
 def interrupted(handler: Any, seconds: float) -> Iterator[None]:
-    """Raise the signal after so many seconds, if the block has not ended."""
+    """Raise the signal after so many seconds, if the block has not ended.
+
+    Python drops what a handler raises while the garbage collector calls back a weak reference, so none runs meanwhile.
+    """
+    gc.disable()
     before = signal.signal(SIGNAL, handler)
     ended = threading.Event()
     main = threading.main_thread().ident
@@ -92,6 +97,7 @@ def interrupted(handler: Any, seconds: float) -> Iterator[None]:
         ended.set()
         thread.join()
         signal.signal(SIGNAL, before)
+        gc.enable()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
