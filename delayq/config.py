@@ -11,19 +11,9 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal, Self
-
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
 
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
@@ -32,7 +22,7 @@ from delayq.routes import Routes, load_routes
 from delayq.secrets import as_utf8, revealed, with_user
 from delayq.times import parse_duration
 
-__all__ = ["OTHERS", "PREFIX", "Environment", "Settings", "load_settings", "variable"]
+__all__ = ["OTHERS", "PREFIX", "SETTINGS", "Setting", "Settings", "load_settings", "variable"]
 
 PREFIX: Final = "DELAYQ_"
 #: Variables that begin so and are no settings of a process: of docker-compose.yml, and of where ./dev looks for jars.
@@ -63,35 +53,36 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-class Environment(EnvSettingsSource):
-    """The variables that are settings; raises ConfigError for one that only looks so."""
+def _from_environment() -> dict[str, str]:
+    """What the environment sets; raises ConfigError for a variable that only looks like a setting.
 
-    def __call__(self) -> dict[str, Any]:
-        """What the environment sets."""
-        _refuse_strangers(os.environ, self.settings_cls.model_fields)
-        return super().__call__()
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """What it sets for a field; nothing, if Kubernetes only tells where a Service is."""
-        value, key, is_complex = super().get_field_value(field, field_name)
-        if value is not None and (
-            field_name not in PATHS or value.lstrip().startswith(("[", "{"))
-        ):  # routes may be JSON
-            value = as_utf8(value)
-        link = value is not None and _is_link(variable(field_name), value)
-        return None if link else value, key, is_complex
+    A variable by which Kubernetes tells where a Service is sets nothing.
+    """
+    _refuse_strangers(os.environ)
+    found = {name: os.environ[variable(name)] for name in SETTINGS if variable(name) in os.environ}
+    return {
+        name: as_utf8(value)
+        if name not in PATHS or value.lstrip().startswith(("[", "{"))
+        else value  # routes may be JSON
+        for name, value in found.items()
+        if not _is_link(variable(name), value)
+    }
 
 
-def _refuse_strangers(environment: Mapping[str, str], names: Collection[str]) -> None:
-    known = [variable(name) for name in names]
+def _refuse_strangers(environment: Mapping[str, str]) -> None:
+    known = set(map(variable, SETTINGS))
     for name, value in environment.items():
         if name in known or not name.upper().startswith(PREFIX) or _is_of_others(name, value):
             continue
-        (nearest,) = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0)
-        raise ConfigError(
-            f"{name} is no setting of delayq; the nearest is {nearest}, "
-            f"and variables of your own must not begin with {PREFIX}"
-        )
+        raise _stranger(name)
+
+
+def _stranger(name: str) -> ConfigError:
+    (nearest,) = difflib.get_close_matches(name.upper(), map(variable, SETTINGS), n=1, cutoff=0)
+    return ConfigError(
+        f"{name} is no setting of delayq; the nearest is {nearest}, "
+        f"and variables of your own must not begin with {PREFIX}"
+    )
 
 
 def _is_of_others(name: str, value: str) -> bool:
@@ -107,18 +98,6 @@ def _is_link(name: str, value: str) -> bool:
     return name.endswith("_PORT") and _LINK.fullmatch(value) is not None
 
 
-def _milliseconds(value: Any) -> Any:
-    """ms of a number or of '30s'."""
-    if isinstance(value, str) and not value.isdigit():
-        return parse_duration(value)
-    return value
-
-
-#: Up to 2^53, which is as far as the scripts in Redis count whole numbers.
-Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(gt=0, le=2**53)]
-Level = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=2**53)]
-
-
 #: Settings that name a file: its name need not be UTF-8.
 PATHS: Final = ("routes", "api_keys", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key")
 #: What Python makes of a byte of the environment that is not UTF-8.
@@ -127,6 +106,9 @@ SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 #: The most bytes of a worker's name.
 MOST_NAME: Final = 255
+#: As far as the scripts in Redis count whole numbers.
+MOST_NUMBER: Final = 2**53
+_DIGITS: Final = re.compile(r"[0-9]+")
 _SERVER: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 _ZNODE: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
 
@@ -150,219 +132,237 @@ def _check_znode(path: str) -> None:
         raise ValueError("a path in ZooKeeper is /name or /name/name; a name has A-Z a-z 0-9 . _ -, and is not . or ..")
 
 
-class Settings(BaseSettings):
+def _check_zookeeper(given: str) -> None:
+    hosts, slash, chroot = given.partition("/")
+    if "://" in given:
+        raise ValueError("it has a scheme; write host:port,host:port")
+    for one in hosts.split(",") if given else ():
+        _check_server(one.strip())
+    if chroot:
+        _check_znode(slash + chroot)
+
+
+def _check_node(given: str) -> None:
+    short = 0 < len(given.encode()) <= MOST_NAME
+    if not short or not given.isprintable() or "/" in given or given in (".", ".."):
+        raise ValueError(f"a name has 1 to {MOST_NAME} bytes that can be printed, no slash, and is not . or ..")
+
+
+def _check_log_level(given: str) -> None:
+    if given.upper() not in logging.getLevelNamesMapping():
+        raise ValueError("it must be debug, info, warning or error")
+
+
+class Setting(NamedTuple):
+    """How a setting is read, and what the docs say about it."""
+
+    default: Any
+    description: str
+    #: Returns the value of what is given, which is text if the environment gives it; raises ValueError with a sentence.
+    read: Callable[[Any], Any]
+    limits: str = ""
+    is_duration: bool = False
+    #: Errors and `repr` do not show the value.
+    is_hidden: bool = False
+
+
+def _described(setting: Setting) -> Any:
+    return field(repr=not setting.is_hidden, metadata={"setting": setting})
+
+
+def _text(
+    default: str | Callable[[], str],
+    description: str,
+    *,
+    hidden: bool = False,
+    check: Callable[[str], object] = lambda given: None,
+) -> Any:
+    def read(given: Any) -> str:
+        if not isinstance(given, str):
+            raise ValueError("it must be text")
+        check(given)
+        return given
+
+    return _described(Setting(default, description, read, is_hidden=hidden))
+
+
+def _number(default: int | None, description: str, *, least: int, most: int = MOST_NUMBER) -> Any:
+    limits = f"{least} or more" if most == MOST_NUMBER else f"{least} to {most}"
+
+    def read(given: Any) -> int | None:
+        if given is None and default is None:
+            return None
+        return _whole_number(given, least, most, f"it must be a whole number, {limits}")
+
+    return _described(Setting(default, description, read, limits))
+
+
+def _duration(default: int, description: str) -> Any:
+    return _described(Setting(default, description, _milliseconds, "a duration", is_duration=True))
+
+
+def _durations(default: tuple[int, ...], description: str) -> Any:
+    def read(given: Any) -> tuple[int, ...]:
+        if isinstance(given, str):  # JSON, or as RocketMQ writes them
+            given = json.loads(given) if given.startswith("[") else given.split()
+        if not given:
+            raise ValueError("give at least one level, such as '1s 5s 10s'")
+        return tuple(_milliseconds(one, least=0) for one in given)
+
+    return _described(Setting(default, description, read))
+
+
+def _choice(default: str, description: str, *choices: str) -> Any:
+    return _described(Setting(default, description, lambda given: _one_of(choices, given)))
+
+
+def _choices(description: str, *choices: str) -> Any:
+    def read(given: Any) -> tuple[str, ...]:
+        words = given.replace(",", " ").split() if isinstance(given, str) else given
+        return tuple(_one_of(choices, word) for word in words)
+
+    return _described(Setting((), description, read))
+
+
+def _one_of(choices: Sequence[str], given: Any) -> str:
+    if given not in choices:
+        raise ValueError("it must be " + " or ".join(repr(one) for one in choices if one))
+    return str(given)
+
+
+def _milliseconds(given: Any, *, least: int = 1) -> int:
+    """ms of a number or of '30s'."""
+    if isinstance(given, str) and not _DIGITS.fullmatch(given):
+        given = parse_duration(given)
+    return _whole_number(given, least, MOST_NUMBER, f"it must be {least} to {MOST_NUMBER} ms")
+
+
+def _whole_number(given: Any, least: int, most: int, refusal: str) -> int:
+    """The number of an int or of text; raises ValueError with the refusal."""
+    text = str(given) if type(given) in (int, str) else ""
+    if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
+        raise ValueError(refusal)
+    return int(text)
+
+
+@dataclass(frozen=True, init=False)
+class Settings:
     """Everything that can be set. Times are ms, or text like '30s'; sizes are bytes.
 
     What is not given is what the environment says, or the default. Raises ConfigError in one sentence.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
-
-    redis_url: str = Field(
-        default="redis://127.0.0.1:6379/0",
-        repr=False,
-        description="the Redis that holds everything, see below; or env:NAME or file:PATH, where that stands",
+    redis_url: str = _text(
+        "redis://127.0.0.1:6379/0",
+        "the Redis that holds everything, see below; or env:NAME or file:PATH, where that stands",
+        hidden=True,
     )
-    redis_user: str = Field(default="", description="the user of Redis, for a URL that names none")
-    redis_password: str = Field(
-        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
+    redis_user: str = _text("", "the user of Redis, for a URL that names none")
+    redis_password: str = _text("", "its password, or env:NAME or file:PATH, where it stands", hidden=True)
+    redis_timeout: int = _duration(2_000, "how long to wait for a reply of Redis")
+    min_replicas: int = _number(0, "replicas that must have a change before it is answered", least=0, most=100)
+    fsync: str = _choice(
+        "everysec", "always: a change is answered once it is on the primary's disk", "everysec", "always"
     )
-    redis_timeout: Milliseconds = Field(default=2_000, description="how long to wait for a reply of Redis")
-    min_replicas: int = Field(
-        default=0, ge=0, le=100, description="replicas that must have a change before it is answered"
+    accept: tuple[str, ...] = _choices(
+        "what is accepted of a Redis that cannot report it, 'unknown-persistence,unknown-eviction'",
+        "unknown-persistence",
+        "unknown-eviction",
     )
-    fsync: Literal["everysec", "always"] = Field(
-        default="everysec", description="always: a change is answered once it is on the primary's disk"
+    queues: int | None = _number(
+        None, "how many queues; unset: what this Redis has, 16 in a new one", least=1, most=16_384
     )
-    accept: Annotated[tuple[Literal["unknown-persistence", "unknown-eviction"], ...], NoDecode] = Field(
-        default=(),
-        description="what is accepted of a Redis that cannot report it, 'unknown-persistence,unknown-eviction'",
-    )
-    queues: int | None = Field(
-        default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
-    )
-    routes: str = Field(
-        default="", repr=False, description="the route table: JSON, or the path of a JSON, YAML or TOML file"
-    )
-    egress_allow: str = Field(
-        default="",
-        description="networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'",
+    routes: str = _text("", "the route table: JSON, or the path of a JSON, YAML or TOML file", hidden=True)
+    egress_allow: str = _text(
+        "", "networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'"
     )
 
-    body_limit: int = Field(default=1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
-    batch_limit: int = Field(default=1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
-    request_limit: int = Field(
-        default=8 * 1024 * 1024, gt=0, description="largest HTTP request, cut off before it is read"
-    )
-    horizon: Milliseconds = Field(default=10 * 365 * 86_400_000, description="how far ahead a due may lie")
-    delay_levels: Annotated[tuple[Level, ...], NoDecode] = Field(
-        default=DELAY_LEVELS, description="delays of the levels, '1s 5s 10s …'"
-    )
-    final_window: Milliseconds = Field(default=15 * 60_000, description="how long ended ids are remembered")
-    final_most: int = Field(default=200_000, gt=0, description="most ended ids remembered in a queue")
+    body_limit: int = _number(1024 * 1024, "largest body of a message", least=1, most=16 * 1024 * 1024)
+    batch_limit: int = _number(1_000, "most messages in one batch over HTTP", least=1, most=10_000)
+    request_limit: int = _number(8 * 1024 * 1024, "largest HTTP request, cut off before it is read", least=1)
+    horizon: int = _duration(10 * 365 * 86_400_000, "how far ahead a due may lie")
+    delay_levels: tuple[int, ...] = _durations(DELAY_LEVELS, "delays of the levels, '1s 5s 10s …'")
+    final_window: int = _duration(15 * 60_000, "how long ended ids are remembered")
+    final_most: int = _number(200_000, "most ended ids remembered in a queue", least=1)
 
-    audit_window: Milliseconds = Field(default=90 * 86_400_000, description="how long the audit is kept")
-    audit_most: int = Field(default=100_000, gt=0, le=2**53, description="most entries of the audit in a queue, about")
+    audit_window: int = _duration(90 * 86_400_000, "how long the audit is kept")
+    audit_most: int = _number(100_000, "most entries of the audit in a queue, about", least=1)
 
-    max_attempts: int = Field(default=16, ge=1, le=1_000, description="how often to try before a message is buried")
-    retry_base: Milliseconds = Field(default=1_000, description="back-off after the first failed attempt")
-    retry_cap: Milliseconds = Field(default=600_000, description="longest back-off")
-    send_timeout: Milliseconds = Field(default=30_000, description="how long a send may take")
-    forwarders: int = Field(default=4, ge=1, le=64, description="concurrent sends to one target")
-    window: int = Field(default=2_000, ge=10, le=100_000, description="most messages in flight in one queue")
-    drain_timeout: Milliseconds = Field(default=25_000, description="how long a stopping worker lets its sends finish")
-    stuck_after: Milliseconds = Field(
-        default=60_000, description="a queue that hands out messages and has none confirmed for so long is stuck"
-    )
-    node: str = Field(default_factory=socket.gethostname, description="this worker's name")
-    zookeeper: str = Field(
-        default="",
-        description="ZooKeeper servers, 'host:port,host:port', that spread the queues, and perhaps a chroot, '/path'; "
+    max_attempts: int = _number(16, "how often to try before a message is buried", least=1, most=1_000)
+    retry_base: int = _duration(1_000, "back-off after the first failed attempt")
+    retry_cap: int = _duration(600_000, "longest back-off")
+    send_timeout: int = _duration(30_000, "how long a send may take")
+    forwarders: int = _number(4, "concurrent sends to one target", least=1, most=64)
+    window: int = _number(2_000, "most messages in flight in one queue", least=10, most=100_000)
+    drain_timeout: int = _duration(25_000, "how long a stopping worker lets its sends finish")
+    stuck_after: int = _duration(60_000, "a queue that hands out messages and has none confirmed for so long is stuck")
+    node: str = _text(socket.gethostname, "this worker's name", check=_check_node)
+    zookeeper: str = _text(
+        "",
+        "ZooKeeper servers, 'host:port,host:port', that spread the queues, and perhaps a chroot, '/path'; "
         "empty: one worker",
+        check=_check_zookeeper,
     )
-    zookeeper_root: str = Field(default="/delayq", description="its path in ZooKeeper")
-    zookeeper_user: str = Field(default="", description="the user to log in as (SASL, DIGEST-MD5); unset: nobody")
-    zookeeper_password: str = Field(
-        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
+    zookeeper_root: str = _text("/delayq", "its path in ZooKeeper", check=_check_znode)
+    zookeeper_user: str = _text("", "the user to log in as (SASL, DIGEST-MD5); unset: nobody")
+    zookeeper_password: str = _text("", "its password, or env:NAME or file:PATH, where it stands", hidden=True)
+    zookeeper_acl: str = _choice(
+        "", "who may touch what workers make there: creator (if there is a user), or open to all", "", "creator", "open"
     )
-    zookeeper_acl: Literal["", "creator", "open"] = Field(
-        default="", description="who may touch what workers make there: creator (if there is a user), or open to all"
+    zookeeper_tls: str = _choice(
+        "", "yes: TLS; any-host: and the certificate may be for any host; unset: no TLS", "", "yes", "any-host"
     )
-    zookeeper_tls: Literal["", "yes", "any-host"] = Field(
-        default="", description="yes: TLS; any-host: and the certificate may be for any host; unset: no TLS"
+    zookeeper_ca: str = _text("", "the file with the authorities that are trusted; unset: those of the system")
+    zookeeper_certificate: str = _text("", "the file with the certificate that a worker shows")
+    zookeeper_key: str = _text("", "the file with its key; unset: it is in the same file")
+    zookeeper_key_password: str = _text(
+        "", "the password of the key, or env:NAME or file:PATH, where it stands", hidden=True
     )
-    zookeeper_ca: str = Field(
-        default="", description="the file with the authorities that are trusted; unset: those of the system"
-    )
-    zookeeper_certificate: str = Field(default="", description="the file with the certificate that a worker shows")
-    zookeeper_key: str = Field(default="", description="the file with its key; unset: it is in the same file")
-    zookeeper_key_password: str = Field(
-        default="", repr=False, description="the password of the key, or env:NAME or file:PATH, where it stands"
-    )
-    session_timeout: Milliseconds = Field(
-        default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
+    session_timeout: int = _duration(
+        4_000, "how long ZooKeeper waits for a silent worker before others take its queues"
     )
 
-    api_host: str = Field(
-        default="127.0.0.1",
-        description="address of the HTTP API and of a worker's port; '0.0.0.0': every address of IPv4; "
+    api_host: str = _text(
+        "127.0.0.1",
+        "address of the HTTP API and of a worker's port; '0.0.0.0': every address of IPv4; "
         "'::' or empty: every address of IPv6 and IPv4",
     )
-    api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
-    api_keys: str = Field(
-        default="", description="the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys"
+    api_port: int = _number(8080, "port of the HTTP API", least=0, most=65_535)
+    api_keys: str = _text("", "the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys")
+    api_open: str = _choice(
+        "",
+        "yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
+        "",
+        "yes-without-keys",
     )
-    api_open: Literal["", "yes-without-keys"] = Field(
-        default="",
-        description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
+    trusted_proxies: str = _text(
+        "",
+        "networks of proxies whose X-Forwarded-For names the caller, '10.0.0.0/8, 2001:db8::/32'; unset: none",
+        check=parse_networks,
     )
-    trusted_proxies: str = Field(
-        default="",
-        description="networks of proxies whose X-Forwarded-For names the caller, '10.0.0.0/8, 2001:db8::/32'; unset: none",
+    console: str = _choice(
+        "yes",
+        "whether the HTTP API has a console under /console/, and whether that changes anything",
+        "yes",
+        "read-only",
+        "no",
     )
-    console: Literal["yes", "read-only", "no"] = Field(
-        default="yes",
-        description="whether the HTTP API has a console under /console/, and whether that changes anything",
+    worker_port: int = _number(0, "port of the worker's /metrics, /livez and /readyz; 0 = none", least=0, most=65_535)
+    traces: str = _choice(
+        "", "otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none", "", "otlp"
     )
-    worker_port: int = Field(
-        default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
-    )
-    traces: Literal["", "otlp"] = Field(
-        default="", description="otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none"
-    )
-    log_level: str = Field(default="info", description="debug, info, warning or error")
+    log_level: str = _text("info", "debug, info, warning or error", check=_check_log_level)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given counts more than the variables; nothing else is read."""
-        return init_settings, Environment(settings_cls)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _told(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return validate(given)
-        except ValidationError as error:
-            raise ConfigError(_sentence(error)) from None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole_url(cls, given: Any) -> Any:
-        """The URL of Redis with the user and the password that are given beside it."""
-        given = dict(given)
-        for name, value in given.items():
-            if name not in PATHS and isinstance(value, str) and SURROGATE.search(value):
-                raise ValueError(f"{variable(name)}: the value is not UTF-8")
-        url = revealed(str(given.get("redis_url", cls.model_fields["redis_url"].default)), variable("redis_url"))
-        password = revealed(str(given.pop("redis_password", "")), variable("redis_password"))
-        user = str(given.pop("redis_user", ""))
-        given["redis_url"] = with_user(url, user, password) if user or password else url
-        return given
-
-    @field_validator("node")
-    @classmethod
-    def _node_name(cls, given: str) -> str:
-        if (
-            not given
-            or not given.isprintable()
-            or "/" in given
-            or given in (".", "..")
-            or len(given.encode()) > MOST_NAME
-        ):
-            raise ValueError(f"a name has 1 to {MOST_NAME} bytes that can be printed, no slash, and is not . or ..")
-        return given
-
-    @field_validator("zookeeper")
-    @classmethod
-    def _zookeeper_servers(cls, given: str) -> str:
-        hosts, slash, chroot = given.partition("/")
-        if "://" in given:
-            raise ValueError("it has a scheme; write host:port,host:port")
-        for one in hosts.split(",") if given else ():
-            _check_server(one.strip())
-        if chroot:
-            _check_znode(slash + chroot)
-        return given
-
-    @field_validator("zookeeper_root")
-    @classmethod
-    def _zookeeper_path(cls, given: str) -> str:
-        _check_znode(given)
-        return given
-
-    @field_validator("log_level")
-    @classmethod
-    def _level_name(cls, given: str) -> str:
-        if given.upper() not in logging.getLevelNamesMapping():
-            raise ValueError("it is debug, info, warning or error")
-        return given
-
-    @field_validator("accept", mode="before")
-    @classmethod
-    def _accepted(cls, given: Any) -> Any:
-        return tuple(given.replace(",", " ").split()) if isinstance(given, str) else given
-
-    @field_validator("delay_levels", mode="before")
-    @classmethod
-    def _levels(cls, given: Any) -> Any:
-        if isinstance(given, str):  # JSON, or as RocketMQ writes them
-            given = json.loads(given) if given.startswith("[") else given.split()
-        if not given:
-            raise ValueError("give at least one level, such as '1s 5s 10s'")
-        return given
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _proxies(cls, given: str) -> str:
-        parse_networks(given)
-        return given
+    def __init__(self, **given: Any) -> None:
+        given = _with_whole_url(_from_environment() | given)
+        for name in given.keys() - SETTINGS.keys():
+            raise _stranger(variable(name))
+        for name, setting in SETTINGS.items():
+            if name in given:
+                value = _read(name, setting, given[name])
+            else:
+                value = setting.default() if callable(setting.default) else setting.default
+            object.__setattr__(self, name, value)  # a frozen dataclass does the same
 
     @property
     def zookeeper_hosts(self) -> str:
@@ -394,7 +394,35 @@ class Settings(BaseSettings):
 
     def replace(self, **changed: Any) -> Settings:
         """These settings with some changed, by the same rules; raises ConfigError."""
-        return Settings(**(dict(self) | changed))
+        return Settings(**(vars(self) | changed))
+
+
+#: Every setting by its name, in the order of the class.
+SETTINGS: Final[Mapping[str, Setting]] = {one.name: one.metadata["setting"] for one in fields(Settings)}
+
+
+def _with_whole_url(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, the URL of Redis with the user and the password that are given beside it."""
+    for name, value in given.items():
+        if name not in PATHS and isinstance(value, str) and SURROGATE.search(value):
+            raise ConfigError(f"{variable(name)}: the value is not UTF-8")
+    rest = dict(given)
+    try:
+        url = revealed(str(rest.get("redis_url", SETTINGS["redis_url"].default)), variable("redis_url"))
+        password = revealed(str(rest.pop("redis_password", "")), variable("redis_password"))
+        user = str(rest.pop("redis_user", ""))
+        return rest | {"redis_url": with_user(url, user, password) if user or password else url}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _read(name: str, setting: Setting, given: Any) -> Any:
+    try:
+        return setting.read(given)
+    except (TypeError, ValueError) as error:
+        shown = repr(given)
+        is_shown = not setting.is_hidden and "@" not in shown  # a@ is a login
+        raise ConfigError(f"{variable(name)}: {error}{f'; it is {shown}' if is_shown else ''}") from None
 
 
 def load_settings(**given: Any) -> Settings:
@@ -402,16 +430,3 @@ def load_settings(**given: Any) -> Settings:
     if "redis_url" in given:  # another Redis than that of the environment, so another user
         given = {"redis_user": "", "redis_password": "", **given}
     return Settings(**given)
-
-
-def _sentence(error: ValidationError) -> str:
-    """What is wrong first, and with which setting. What was given is shown unless it may be a secret."""
-    first = error.errors()[0]
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if not first["loc"]:
-        return message
-    name = str(first["loc"][0])
-    field = Settings.model_fields.get(name)
-    given = repr(first["input"])
-    shown = f"; it is {given}" if field is not None and field.repr and "@" not in given else ""  # a@ is a login
-    return f"{variable(name)}: {message}{shown}"

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator
-from pydantic.fields import FieldInfo
-
-from delayq.config import Settings, variable
+from delayq.config import SETTINGS, Setting, variable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 BEGIN: Final = "<!-- settings: ./dev check --fix writes this table -->\n"
@@ -20,7 +16,7 @@ UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)
 
 def table() -> str:
     """The settings, one row each, in the order of the class."""
-    return HEAD + "".join(_row(variable(name), field) for name, field in Settings.model_fields.items())
+    return HEAD + "".join(_row(variable(name), setting) for name, setting in SETTINGS.items())
 
 
 def page(text: str) -> str:
@@ -38,34 +34,17 @@ def duration(ms: int) -> str:
     return f"{ms // size}{unit}"
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    meaning = (field.description or "").replace("|", "\\|")
-    return f"| `{name}` | {_default(field)} | {meaning} | {_limits(field)} |\n"
+def _row(name: str, setting: Setting) -> str:
+    meaning = setting.description.replace("|", "\\|")
+    return f"| `{name}` | {_default(setting)} | {meaning} | {setting.limits} |\n"
 
 
-def _default(field: FieldInfo) -> str:
-    value: Any = field.default
-    if field.default_factory is not None:
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if callable(value):
         return "the name of the host"
     if value is None or value in ("", ()):
         return "unset"
     if isinstance(value, tuple):
         return f"`{' '.join(map(duration, value))}`"
-    return f"`{duration(value) if is_duration(field) else value}`"
-
-
-def is_duration(field: FieldInfo) -> bool:
-    """Whether the setting takes a duration."""
-    return any(isinstance(one, BeforeValidator) for one in field.metadata)
-
-
-def _limits(field: FieldInfo) -> str:
-    if is_duration(field):
-        return "a duration"
-    least = next((one.ge for one in field.metadata if isinstance(one, Ge)), None)
-    if any(isinstance(one, Gt) for one in field.metadata):
-        least = 1
-    most = next((one.le for one in field.metadata if isinstance(one, Le)), None)
-    if least is None:
-        return ""
-    return f"{least} or more" if most is None else f"{least} to {most}"
+    return f"`{duration(value) if setting.is_duration else value}`"

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from delayq.config import Settings
+from delayq.config import SETTINGS
 from delayq.routes import Route, load_routes
 from delayq.targets.kafka.settings import DEFAULTS, OPTIONS
 from delayq.times import parse_duration
@@ -29,11 +29,11 @@ def complaints() -> Iterator[str]:
     page = configuration.PAGE
     text = read(page)
     yield from differences(page, configuration.page)
-    for name, setting in Settings.model_fields.items():
+    for name, setting in SETTINGS.items():
         if not setting.description:
             line = read(CONFIG).partition(f"    {name}:")[0].count("\n") + 1
             yield at(CONFIG, line, f"the setting {name} has no description: write one")
-        if configuration.is_duration(setting) and type(setting.default) is int:
+        if setting.is_duration:
             written = configuration.duration(setting.default)
             if parse_duration(written) != setting.default:
                 yield at(

@@ -34,7 +34,7 @@ SLOW = {
     "delayq.bridges", "delayq.doctor", "delayq.spark", "delayq.store.connect.async_store", "httpcore2", "kazoo",
     "opentelemetry.sdk.trace", "pika", "pyarrow", "pyspark", "rich", "yaml",
 }  # fmt: skip
-OF_REDIS = {"asyncio", "delayq.client.client", "pydantic_settings", "redis"}
+OF_REDIS = {"asyncio", "delayq.client.client", "redis"}
 
 
 def test_a_command_imports_what_it_needs(valkey: ServerUnderTest) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from api import server
 from api.routes.operators import OPERATIONS
-from delayq.config import Settings
+from delayq.config import SETTINGS, Settings, variable
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
 from tests.deploy.rendering import CASES, CHART, ROOT, Objects, empty, helm, of_kind, pod_specs, render
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("chart")]
 
-SETTINGS: Final = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields}
+VARIABLES: Final = set(map(variable, SETTINGS))
 KINDS: Final = {
     "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget",
     "PrometheusRule", "ScaledObject", "Service", "ServiceAccount", "ServiceMonitor", "TriggerAuthentication",
@@ -98,11 +98,11 @@ def test_every_container_runs_without_rights_and_with_settings_of_delayq(objects
             assert "memory" in container["resources"]["limits"], pod
             names = [one["name"] for one in container.get("env", ())]
             assert len(names) == len(set(names)), pod
-            assert {one for one in names if one.startswith("DELAYQ_")} <= SETTINGS, pod
+            assert {one for one in names if one.startswith("DELAYQ_")} <= VARIABLES, pod
     for one in objects:  # Kubernetes gives other pods such variables
         if one["kind"] == "Service" and one["spec"].get("clusterIP") != "None":
             word = one["metadata"]["name"].upper().replace("-", "_")
-            assert not {f"{word}_PORT", f"{word}_SERVICE_HOST", f"{word}_SERVICE_PORT"} & SETTINGS
+            assert not {f"{word}_PORT", f"{word}_SERVICE_HOST", f"{word}_SERVICE_PORT"} & VARIABLES
 
 
 def test_no_object_contains_a_secret(objects: Objects) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from delayq.config import Settings
+from delayq.config import SETTINGS
 from delayq.targets.kafka.settings import OPTIONS
 from tests.deploy.kubernetes import NEWEST, complaints
 from tests.deploy.rendering import CASES, CHART, Objects, empty, of_kind, refused, render, schema, values
@@ -349,8 +349,8 @@ def test_without_zookeeper_the_one_worker_ends_before_the_next_begins() -> None:
 
 def test_every_setting_of_delayq_can_be_given() -> None:
     known = set(schema()["properties"]["settings"]["properties"])
-    passwords = {name for name in Settings.model_fields if name.endswith("password")}  # by secretSettings
-    wanted = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields.keys() - OWN - passwords}
+    passwords = {name for name in SETTINGS if name.endswith("password")}  # by secretSettings
+    wanted = {f"DELAYQ_{name.upper()}" for name in SETTINGS.keys() - OWN - passwords}
     assert known == wanted, "mend properties.settings in charts/delayq/values.schema.json"
 
 

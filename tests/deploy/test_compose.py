@@ -16,7 +16,7 @@ import pytest
 
 from api.auth.keys_file import refuse_open_door
 from delayq.cli import main
-from delayq.config import Settings, variable
+from delayq.config import SETTINGS, Settings, variable
 from delayq.routes import load_routes
 from delayq.times import parse_duration
 from devtools.pages import ROOT, blocks_of
@@ -39,7 +39,7 @@ ONCE: Final = {"backfill", "rocketmq-topic", "rabbitmq-queue"}
 
 def settings_of(name: str) -> Settings:
     given = {key.removeprefix("DELAYQ_").lower(): value for key, value in SERVICES[name]["environment"].items()}
-    return Settings(**{key: value for key, value in given.items() if key in Settings.model_fields})
+    return Settings(**{key: value for key, value in given.items() if key in SETTINGS})
 
 
 @pytest.mark.long
@@ -103,7 +103,7 @@ def test_a_service_starts_when_those_that_it_needs_are_healthy() -> None:
 
 
 def test_the_settings_of_api_and_worker_are_settings_of_delayq() -> None:
-    known = {variable(one) for one in Settings.model_fields}
+    known = {variable(one) for one in SETTINGS}
     for name in ("api", "worker"):
         assert {key for key in SERVICES[name]["environment"] if key not in known} == {"RABBITMQ_PASSWORD"}
     worker = SERVICES["worker"]
@@ -114,10 +114,10 @@ def test_the_settings_of_api_and_worker_are_settings_of_delayq() -> None:
 def test_no_variable_of_this_machine_means_something_else_in_a_container() -> None:
     """In a container, a path of this machine means nothing, such as DELAYQ_API_KEYS of the command line."""
     used = set(re.findall(r"\$\{(\w+)", TEXT))
-    assert used & {variable(name) for name in Settings.model_fields} == {"DELAYQ_CONSOLE", "DELAYQ_LOG_LEVEL"}
+    assert used & {variable(name) for name in SETTINGS} == {"DELAYQ_CONSOLE", "DELAYQ_LOG_LEVEL"}
     named = set(re.findall(r"`(DELAYQ_\w+)`", PAGE.read_text()))
     assert used <= named
-    assert {name for name in named - used if name.removeprefix("DELAYQ_").lower() not in Settings.model_fields} == set()
+    assert {name for name in named - used if name.removeprefix("DELAYQ_").lower() not in SETTINGS} == set()
 
 
 def test_mounted_files_exist_and_the_routes_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
