@@ -16,9 +16,8 @@ from struct import Struct
 from typing import Final
 
 import msgspec
-import uuid_utils
 
-from delayq.clock import Clock
+from delayq.clock import Clock, unix_ns
 
 __all__ = [
     "AUDIT",
@@ -184,7 +183,8 @@ _ORDERED: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     _DIGITS.encode(),
 )
-_uuid7 = uuid_utils.uuid7
+_two_words = Struct(">QQ").pack
+_random = os.urandom
 _b64 = binascii.b2a_base64
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _crc16 = binascii.crc_hqx
@@ -194,7 +194,13 @@ _FIRST_8 = Struct(">Q").unpack_from
 
 def new_id() -> str:
     """A new id: 22 characters of a uuid7, which sort by the time they were made."""
-    return _b64(_uuid7().bytes)[:22].translate(_ORDERED).decode()
+    return _b64(_uuid7())[:22].translate(_ORDERED).decode()
+
+
+def _uuid7() -> bytes:
+    """A uuid7 (RFC 9562): 48 bits of the ms, 12 bits of the part of this ms that has passed, 62 random bits."""
+    ms, ns = divmod(unix_ns(), 1_000_000)
+    return _two_words(ms << 16 | 0x7000 | (ns << 12) // 1_000_000, 1 << 63 | int.from_bytes(_random(8)) >> 2)
 
 
 def ids_ending(suffix: str) -> Iterator[str]:

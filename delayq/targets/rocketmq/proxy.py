@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from uuid_utils import uuid7
 
 from delayq.clock import Clock
 from delayq.remembered import Remembered
@@ -199,7 +199,7 @@ class Proxies:
         second = self._clock.now() // 1000
         if self._signed[0] != second:
             self._signed = (second, Signature.metadata(self._configuration, self._id))
-        return [*(pair for pair in self._signed[1] if pair[0] != _REQUEST_ID), (_REQUEST_ID, str(uuid7()))]
+        return [*(pair for pair in self._signed[1] if pair[0] != _REQUEST_ID), (_REQUEST_ID, str(uuid.uuid4()))]
 
     def _connect(self, target: str) -> Any:
         if self._credentials is None:
