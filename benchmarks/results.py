@@ -17,7 +17,7 @@ __all__ = [
 
 #: The benchmarks in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
 SECONDS: Final = {
-    "schedule": 80, "http": 280, "drain": 200, "steady": 310, "lateness": 410, "growth": 220, "footprint": 160,
+    "schedule": 80, "http": 280, "drain": 200, "steady": 310, "lateness": 410, "growth": 220, "client": 20, "footprint": 160,
     "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380, "console": 50,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
