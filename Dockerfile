@@ -6,7 +6,7 @@
 # The base is pinned to an exact version. To pin its very bytes, append the digest that `docker buildx imagetools inspect`
 # shows: --build-arg PYTHON=python:3.11.14-slim-bookworm@sha256:…
 ARG PYTHON=python:3.11.14-slim-bookworm
-ARG EXTRAS=services,kafka,rocketmq,rabbitmq,webhook,tracing
+ARG EXTRAS=server,kafka,rocketmq,rabbitmq,webhook,tracing
 
 # -- wheels: the only stage with what it takes to build ------------------------------------------------------------------
 FROM ${PYTHON} AS wheels
@@ -17,6 +17,10 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE pyspark_delayq.py deploy/constraints.txt ./
 COPY delayq/ delayq/
 COPY library/ library/
+# The wheel has them, too: delayq/_services holds links to them.
+COPY api/ api/
+COPY workers/ workers/
+COPY coordinator/ coordinator/
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 
 FROM wheels AS spark-wheels
@@ -37,7 +41,7 @@ LABEL org.opencontainers.image.title="delayq" \
       org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.base.name="docker.io/library/python:3.11.14-slim-bookworm"
 # The root file system may be read-only: nothing is written but below /tmp, and nothing is looked for at home.
-# The services lie in /app, which is on the path whatever the working directory is; that one is not (SAFEPATH).
+# The services are in /app, which is on the path whatever the working directory is; that one is not (SAFEPATH).
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONSAFEPATH=1 \
@@ -46,11 +50,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp
 RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --no-deps --root-user-action=ignore /wheels/*.whl
-COPY api/ /app/api/
-COPY workers/ /app/workers/
-COPY coordinator/ /app/coordinator/
 # Java (Spark) wants its user to have a name; nothing else does.
-RUN python -m compileall -q /app \
+RUN ln -s "$(python -c 'import delayq; print(*delayq.__path__)')/_services" /app \
     && groupadd --gid 10001 delayq \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin delayq
 WORKDIR /tmp

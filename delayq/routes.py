@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from delayq.errors import ConfigError, InvalidMessage
+from delayq.errors import ConfigError, InvalidMessage, MissingExtra
 from delayq.message import Message, check_topic
 from delayq.remembered import Remembered
 from delayq.urls import split_url
@@ -217,7 +217,7 @@ def load_routes(value: str) -> Routes:
         rows = data["routes"] if isinstance(data, dict) else data
         return Routes(msgspec.convert(rows, list[Route]))
     except ImportError:
-        raise ConfigError(f"DELAYQ_ROUTES: {value} needs PyYAML (pip install pyyaml), or write JSON or TOML") from None
+        raise MissingExtra(f"DELAYQ_ROUTES: {value} is YAML, which", "cli") from None
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         reason = f"no list {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"DELAYQ_ROUTES: {reason}") from None

@@ -58,7 +58,7 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     if name == "up":
         options = up_options(rest)
         data = [] if options.data is None else ["--data", str(Path(cwd, options.data))]  # the last one counts
-        extras = {"services"} if options.redis_url else {"embedded", "services"}
+        extras = {"server"} if options.redis_url else {"embedded", "server"}
         return extras | ({"webhook"} if options.demo else set()), ["-m", "devtools.up", *rest, *data]
     if name == "test":
         layer, words = _layer_of(rest), [word for word in rest if word not in LAYERS]

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["FILE", "image", "main", "needed", "pins", "python", "requirements"]
+__all__ = ["FILE", "image", "main", "needed", "pins", "python", "requirements", "with_extras"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
@@ -30,21 +31,28 @@ class NotInstalled(Exception):
 
 def requirements() -> list[Requirement]:
     """What pyproject.toml asks for: delayq itself, the extras of the image, and Spark."""
+    return with_extras({*_argument("EXTRAS").split(","), "spark"})
+
+
+def with_extras(extras: Iterable[str]) -> list[Requirement]:
+    """What delayq asks for with these extras, and with the extras that these include."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [*_argument("EXTRAS").split(","), "spark"]
     texts = [*project["dependencies"], *(text for one in extras for text in project["optional-dependencies"][one])]
-    return [Requirement(text) for text in texts]
+    parts = [Requirement(text) for text in texts]
+    included = {extra for part in parts if part.name == project["name"] for extra in part.extras}
+    own = [part for part in parts if part.name != project["name"]]
+    return own if included <= set(extras) else with_extras({*extras, *included})
 
 
-def needed() -> dict[str, str]:
-    """The versions installed here, by name, of what the image needs; whatever that needs is among them.
+def needed(wanted: Iterable[Requirement] | None = None) -> dict[str, str]:
+    """The versions installed here, by name, of what is wanted; whatever that needs is among them.
 
-    Raises NotInstalled.
+    Without an argument, of what the image needs. Raises NotInstalled.
     """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     markers = image()
-    waiting = requirements()
+    waiting = [*(requirements() if wanted is None else wanted)]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)

@@ -2,6 +2,6 @@
 
 import sys
 
-from delayq.cli.app import main
+from delayq.cli import main
 
 sys.exit(main())

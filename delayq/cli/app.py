@@ -82,6 +82,9 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "reshard": "reshard:reshard",
     "tail": "tail:tail",
     "doctor": "doctor:doctor",
+    "api": "services:api",
+    "worker": "services:worker",
+    "coordinator": "services:coordinator",
     "version": "version:version",
 }
 

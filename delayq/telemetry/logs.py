@@ -1,4 +1,4 @@
-"""The services' logs: JSON, and at a terminal what people read. Needs structlog, which the extra `services` brings."""
+"""The services' logs: JSON, and at a terminal what people read. Needs structlog, which the extra `server` brings."""
 
 from __future__ import annotations
 

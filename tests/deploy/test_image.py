@@ -59,7 +59,7 @@ def test_the_image_says_what_it_is_and_carries_no_secret() -> None:
 
 
 def test_the_extras_are_extras_of_delayq() -> None:
-    assert args()["EXTRAS"].split(",") == ["services", "kafka", "rocketmq", "rabbitmq", "webhook", "tracing"]
+    assert args()["EXTRAS"].split(",") == ["server", "kafka", "rocketmq", "rabbitmq", "webhook", "tracing"]
     assert {*args()["EXTRAS"].split(","), "spark"} <= set(PROJECT["optional-dependencies"])
 
 

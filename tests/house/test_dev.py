@@ -95,13 +95,13 @@ def test_the_commands_of_the_pages_and_of_ci_are_understood(monkeypatch: pytest.
 
 def test_up_installs_only_what_its_options_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DELAYQ_REDIS_URL", raising=False)
-    services = {"services"}
-    assert commandline.plan(["up", "--redis-url", "redis://h"], "/")[0] == services
-    assert commandline.plan(["up", "--demo"], "/")[0] == services | {"embedded", "webhook"}
+    server = {"server"}
+    assert commandline.plan(["up", "--redis-url", "redis://h"], "/")[0] == server
+    assert commandline.plan(["up", "--demo"], "/")[0] == server | {"embedded", "webhook"}
     monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://h")
-    assert commandline.plan(["up"], "/")[0] == services
+    assert commandline.plan(["up"], "/")[0] == server
     assert commandline.plan(["up", "--data", "d"], "/here") == (
-        services | {"embedded"},
+        server | {"embedded"},
         ["-m", "devtools.up", "--data", "d", "--data", "/here/d"],
     )
 
@@ -150,18 +150,18 @@ def test_an_installation_is_repeated_only_when_more_is_needed_or_a_file_changes_
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     checkout.result = 1
     with pytest.raises(environment.CannotInstall, match="could not be installed"):
-        checkout.prepare("services")
+        checkout.prepare("server")
     checkout.result = 0
-    assert checkout.prepare("services") == [".[services]"]
+    assert checkout.prepare("server") == [".[server]"]
     assert checkout.env["PIP_CONSTRAINT"] == environment.CONSTRAINTS  # what is tested is what the image gets
     assert os.environ.keys().isdisjoint(environment.FOREIGN)
-    assert checkout.prepare("services") == []
-    assert checkout.prepare("embedded") == [".[embedded,services]"]
+    assert checkout.prepare("server") == []
+    assert checkout.prepare("embedded") == [".[embedded,server]"]
     for name in ("pyproject.toml", environment.CONSTRAINTS):
         (checkout.root / name).write_text("second")
-        assert checkout.prepare("services") == [".[embedded,services]"]
-    assert checkout.prepare("dev") == [".[dev,embedded,services]"]
-    assert checkout.prepare("test") == checkout.prepare("services") == []  # dev includes them
+        assert checkout.prepare("server") == [".[embedded,server]"]
+    assert checkout.prepare("dev") == [".[dev,embedded,server]"]
+    assert checkout.prepare("test") == checkout.prepare("server") == []  # dev includes them
 
 
 def test_half_an_environment_is_made_anew_by_a_python_that_can(

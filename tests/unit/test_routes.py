@@ -59,7 +59,7 @@ ROWS = [{"name": "kafka", "match": "orders.*", "target": "kafka://b", "maxAttemp
 
 
 def test_a_table_is_read_from_json_toml_and_yaml(tmp_path: Path) -> None:
-    pytest.importorskip("yaml", reason="no PyYAML: pip install pyyaml")
+    pytest.importorskip("yaml", reason="no PyYAML: pip install 'delayq[cli]'")
     file = tmp_path / "routes.json"
     file.write_text(json.dumps({"routes": ROWS}))
     for value in (json.dumps(ROWS), json.dumps({"routes": ROWS}), " " + json.dumps(ROWS), str(file)):
@@ -97,7 +97,7 @@ def test_a_broken_table_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: 
     assert "Is a directory" in said(str(tmp_path))
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "routes.yaml").write_text("routes: []")
-    assert "pip install pyyaml" in said(str(tmp_path / "routes.yaml"))
+    assert "pip install 'delayq[cli]'" in said(str(tmp_path / "routes.yaml"))
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
