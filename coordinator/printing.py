@@ -9,7 +9,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
 from delayq.answers.times import instant
 from delayq.clock import Clock
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.nodes import ranges
 from delayq.terminal import Output, visible
 
@@ -34,7 +34,7 @@ class Printer:
                 {"time": instant(now), "zookeeper": True, "nodes": nodes, "unowned": unowned}, indent=False
             )
             return
-        self._output.line(shown(now), _summary(overview))
+        self._output.row(("time", "nodes"), (shown(now), _summary(overview)))
         if overview.members:
             columns = ("node", "queues", "owns", "state", "address", "version", "since")
             self._output.table(columns, [_row(member) for member in overview.members])
@@ -68,7 +68,7 @@ def _state(member: Member) -> str:
     entry = member.entry
     found = [f"{name} {how}" for name, how in (("Redis", entry.redis), ("clock", entry.clock)) if how != "ok"]
     if entry.hold_until:
-        found.append(f"left out until {shown(entry.hold_until)}")
+        found.append(in_sentence(f"left out until {instant(entry.hold_until)}"))
     return ", ".join(found) or "live"
 
 

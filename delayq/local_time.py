@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
+from delayq.terminal import TwoForms
 from delayq.times import parse_instant
 
 __all__ = ["in_sentence", "local", "shown"]
@@ -20,17 +21,22 @@ def local(seconds: float) -> datetime:
 
 
 def shown(moment: int | str | None) -> str | None:
-    """Format Unix ms or a time of an answer as local time: 2026-11-26T15:30:00+01:00, with ms if there are any."""
-    if moment is None:
-        return None
-    return _shown(moment) if isinstance(moment, int) else in_sentence(moment)
+    """Format Unix ms or a time of an answer as local time, to the second.
+
+    It is 2026-11-26T15:30:00+01:00 for programs and 2026-11-26 15:30:00 on a terminal. Any other text stays as it is.
+    """
+    if isinstance(moment, str):
+        if _UTC.fullmatch(moment) is None:
+            return moment
+        moment = parse_instant(moment)
+    return None if moment is None else _shown(moment)
 
 
 def in_sentence(text: str) -> str:
-    """Replace the times in a sentence by local times."""
-    return _UTC.sub(lambda match: _shown(parse_instant(match.group())), text)
+    """Replace the times in a sentence by local times, in their short form."""
+    return _UTC.sub(lambda match: _shown(parse_instant(match.group())).short, text)
 
 
-def _shown(ms: int) -> str:
-    moment = local(ms // 1000) + timedelta(milliseconds=ms % 1000)
-    return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds")
+def _shown(ms: int) -> TwoForms:
+    moment = local(ms // 1000)
+    return TwoForms(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S}")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["counts_rows", "counts_shape", "print_forecast"]
 
-BAR: int = 30
-
 
 def counts_shape(counts: Counts) -> dict[str, Any]:
     """The counts of rows as JSON."""
@@ -57,8 +55,7 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
         )
         rows = [(shown(begin), count) for begin, count in found.dues.rows()]
         if rows:
-            most = max(count for _, count in rows)
-            output.table(("due from", "messages", ""), ((one, n, "█" * (BAR * n // most)) for one, n in rows))
+            output.bars(("due from", "messages"), rows)
     if room.too_small_for(size):
         say(
             f"this does not fit: it takes about {_bytes(size)} of Redis memory, where {_bytes(room.used)} of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Final
 
 from delayq.errors import DelayqError
@@ -14,8 +14,11 @@ from delayq.times import check_unix_ms, parse_duration, parse_instant
 __all__ = ["BadUse", "duration", "moment"]
 
 _NUMBER: Final = re.compile(r"\d{1,16}", re.ASCII)
+#: Days by their names, and how many days they are from today.
+_DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _WALL: Final = re.compile(
-    r"(?:(\d{4}-\d\d-\d\d)[Tt ])?(\d{1,2}:\d\d)(:\d\d(?:\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+    rf"(?:(\d{{4}}-\d\d-\d\d)[Tt ]|({'|'.join(_DAYS)}) )?(\d{{1,2}}:\d\d)(:\d\d(?:\.\d{{1,9}})?)?([Zz]|[+-]\d\d:\d\d)?",
+    re.ASCII,
 )
 
 
@@ -41,23 +44,26 @@ def moment(option: str, text: str | None, now: int, *, ahead: bool = False, dist
     """The Unix ms of an option's text; raises BadUse.
 
     It is a date with its zone, a date or a time of day in the zone of the terminal, Unix ms, or with `distance` how long
-    before `now`. With `ahead` a time of day is the next one, and a distance is from now on; else it is the last one.
+    before `now`. With `ahead` a time of day is the next one, '+2h' is from now on, and so is any distance; else a time of day is
+    the last one.
     """
     if text is None:
         return None
     if _NUMBER.fullmatch(text):
         return _unix_ms(option, text, distance=distance)
     try:
-        if (found := _WALL.fullmatch(text)) is not None and (found[1] is not None or found[4] is None):
+        if (found := _WALL.fullmatch(text)) is not None and (found[1] is not None or found[5] is None):
             return _wall(option, found, now, ahead=ahead)
+        if ahead and text.startswith("+"):
+            return now + parse_duration(text[1:])
         if distance and text[:1] in "0123456789P":
             return now + parse_duration(text) if ahead else now - parse_duration(text)
     except (ValueError, OverflowError):
         pass
-    far = f", or how {'far from now' if ahead else 'long ago'} as '2h'" if distance else ""
+    day, far = ("tomorrow", "far from now as '+2h'") if ahead else ("yesterday", "long ago as '2h'")
     raise BadUse(
-        f"{option}: write a date like '2027-01-31T15:30:00+01:00' or '2027-01-31 15:30', a time like '15:30', or Unix ms{far}, "
-        f"not {text!r:.100}"
+        f"{option}: write a time like '15:30' or '{day} 09:00', a date like '2027-01-31 15:30' or '2027-01-31T15:30:00+01:00', "
+        f"Unix ms, or how {far}, not {text!r:.100}"
     )
 
 
@@ -76,7 +82,7 @@ def _unix_ms(option: str, text: str, *, distance: bool) -> int:
 
 def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
     """The Unix ms of a local time, or of a time without seconds; raises ValueError and OverflowError."""
-    day, minute, second, zone = found.groups()
+    day, word, minute, second, zone = found.groups()
     clock = f"{minute:0>5}{second or ':00'}"
     if zone is not None:
         return parse_instant(f"{day}T{clock}{zone}")
@@ -84,6 +90,8 @@ def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
     whole, _, fraction = clock.partition(".")
     fine = -(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0
     at = time.fromisoformat(whole)
+    if word is not None:
+        day = (_today(now) + timedelta(days=_DAYS[word])).isoformat()
     if day is not None:
         asked = datetime.combine(datetime.fromisoformat(day), at)
         chosen = _local(asked)[0]
@@ -95,14 +103,17 @@ def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
 
 def _nearest(at: time, fine: int, now: int, *, ahead: bool) -> tuple[datetime, datetime]:
     """The next or the last occurrence of a time of day: its local time, and its Unix time."""
-    today = local(now // 1000).date()
     found = []
     for days in range(-2, 3):
-        asked = datetime.combine(today + timedelta(days=days), at)
+        asked = datetime.combine(_today(now) + timedelta(days=days), at)
         found += [(_ms(one) + fine, asked, one) for one in _local(asked)]
     fits = [one for one in found if (one[0] >= now if ahead else one[0] <= now)]
     _, asked, chosen = min(fits, key=lambda one: abs(one[0] - now))
     return asked, chosen
+
+
+def _today(now: int) -> date:
+    return local(now // 1000).date()
 
 
 def _local(asked: datetime) -> list[datetime]:

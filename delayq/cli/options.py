@@ -33,6 +33,7 @@ __all__ = [
     "PageToken",
     "Reason",
     "RedisUrl",
+    "Verbose",
     "Window",
     "by_me",
     "connect",
@@ -62,9 +63,12 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of mess
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")]
 PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")]
 NoRouteCheck = Annotated[bool, option("--no-route-check", help="Accept topics that no live worker has a route for.")]
+Verbose = Annotated[bool, option("--verbose", "-v", help="Print epochs, and times as Unix ms, too.")]
 Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
 Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30s, 1h30m, PT30M, 500ms.")]
-At = Annotated[str | None, option("--at", metavar="TIME", help="15:30, 2027-01-31 15:30 here, RFC 3339, or Unix ms.")]
+At = Annotated[
+    str | None, option("--at", metavar="TIME", help="15:30, tomorrow 09:00, 2027-01-31 15:30, +2h, RFC 3339, Unix ms.")
+]
 Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
 Window = Annotated[
     str | None, option("--window", metavar="DURATION", help="Spread by the id: due up to so much later.")

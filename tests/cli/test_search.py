@@ -5,7 +5,7 @@ import json
 import pytest
 
 from delayq import parse_instant
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys
@@ -91,7 +91,7 @@ def test_count_and_forecast_print_what_the_http_api_answers(
         assert ran.sentence().startswith("no census was taken yet")
     counted("demo")
     check()
-    as_of = shown("2033-05-18T03:33:19.000Z")
+    as_of = in_sentence("2033-05-18T03:33:19.000Z")
     assert cli("count", "--topic", "demo").rows[0][1] == f"as of {as_of}"
     rows = cli("forecast", "--topic", "demo").rows
     assert {row[2] for row in rows} == {f"as of {as_of}"}
@@ -99,7 +99,7 @@ def test_count_and_forecast_print_what_the_http_api_answers(
     check()
     for command in ("count --topic demo", f"forecast {SPAN} --topic demo"):
         told = json.loads(cli(*command.split(), "--json").out)
-        assert (told.get("count"), told.get("buckets"), told["exact"], shown(told["asOf"])) == (
+        assert (told.get("count"), told.get("buckets"), told["exact"], in_sentence(told["asOf"])) == (
             None,
             None,
             False,

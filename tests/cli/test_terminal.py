@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Callable
 
 import pytest
+from rich.cells import cell_len
 
+from delayq import parse_instant
 from delayq.cli import main
+from delayq.client.audit import By
+from delayq.local_time import in_sentence
 from tests.cli.conftest import Cli, Given
+from tests.cli.test_all_commands import COMMANDS
+from tests.support.operations import fill
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\n\u202eevil [red]x[/red] :smile:"
 
@@ -76,10 +83,73 @@ def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given
             assert not set("\x07\x9b\r\u202e") & set(shown), command
 
 
-def test_ids_are_never_cut_off_and_markup_stays_text(show: Show, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    given.scheduled("a" * 120, keys=("k",))
-    assert show("find", "k").count("a") >= 120
+LONG = (
+    "a" * 128,
+    "order-2026-11-27-000000000042-unpaid",
+    "取消未付款的订单" * 8,
+    "shop.orders.unpaid.of-the-second-week.europe",
+)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_word_is_broken_and_nothing_else_is_wider_than_the_terminal(
+    show: Show, given: Given, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    fill(given.url)
+    a, order, body, topic = LONG
+    given.scheduled(a, topic=topic, body=f"{body} {body}  {order}", keys=("k",), properties={"说明": body})
+    given.scheduled("b", keys=("k",))
+    given.dead_letter(order, f"{body} said no to {a} because of everything else", topic=topic)
+    given.client.pause("news.*", reason=f"{body} and more of that", by=By(actor=order))
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = [one.words for one in COMMANDS if not one.words.startswith(("tail", "era bump", "reshard"))]
+    words += [f"get -v {a}", f"explain {a}", "find k", f"cancel {a} {order}", f"topics {topic}", "queues -v"]
+    said = ""
+    for one in words:
+        shown = re.sub(r"\x1b\[[\d;]*m", "", show(*shlex.split(one)))
+        said += shown
+        for line in shown.splitlines():
+            assert cell_len(line) <= width or " " not in line.strip(), (one, line)
+    for text in LONG:
+        assert text in said
+
+
+def test_a_row_that_does_not_fit_is_a_block_between_the_rows_that_do(
+    show: Show, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    monkeypatch.setenv("NO_COLOR", "1")
+    due = "2033-05-18T03:33:20Z"
+    for id in ("a", LONG[1], "c"):
+        given.scheduled(id, keys=("k",), expect_date=parse_instant(due))
+    at = in_sentence("2033-05-18T03:33:20.000Z")
+    assert show("find", "k").splitlines() == [
+        "id  state      due                  attempts  topic",
+        f"a   scheduled  {at}         0  demo",
+        f"c   scheduled  {at}         0  demo",
+        "",
+        f"id        {LONG[1]}",
+        "state     scheduled",
+        f"due       {at}",
+        "attempts  0",
+        "topic     demo",
+    ]
+    assert show("schedule", "t", "--at", due, "--id", "a-") == f"a-  {at}  scheduled\n"
+    assert (
+        show("schedule", "t", "--at", due, "--id", LONG[1] + "-again")
+        == f"id     {LONG[1]}-again\ndue    {at}\nstate  scheduled\n"
+    )
+
+
+def test_times_in_unix_ms_are_printed_on_demand_alone(show: Show, given: Given) -> None:
+    given.scheduled("a", expect_date=2_000_000_000_001)
+    assert "2000000000001" not in show("get", "a") + show("find", "a")
+    assert "2000000000001" in show("get", "a", "-v")
+    given.client.pause("news.*", until=2_000_000_000_001)
+    assert "2000000000001" not in show("audit")
+
+
+def test_markup_stays_text(show: Show, given: Given) -> None:
     given.scheduled("b", body="[red]x[/red] :smile:")
     assert "[red]x[/red] :smile:" in show("get", "b")
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_EACH, Census, Change
 from delayq.store.keys import queue_keys
+from delayq.times import format_instant
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 
@@ -93,7 +94,7 @@ def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
     assert ["messages", "-"] in cli("topics", "demo").rows
     at = 1_999_999_999_000
     given.client.store.run(commands.keep_census(queue_keys(given.queue_of("a")), EPOCH, Census(at, {})))
-    assert cli("topics").sentence().startswith(f"there are no such topics as of {shown(at)}; ")
+    assert cli("topics").sentence().startswith(f"there are no such topics as of {in_sentence(format_instant(at))}; ")
     assert cli("topics", "demo").rows[-2:] == [["messages", "0"], ["as of", shown(at)]]
 
 

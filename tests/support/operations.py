@@ -117,7 +117,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("schedule t --delay", "option '--delay' requires an argument"),
             ("schedule t x", "say when by exactly one of --delay, --at and --level"),
             ("schedule t x --delay soon", "--delay: write a duration like '30m'"),
-            ("schedule t x --at tomorrow", "--at: write a date like"),
+            ("schedule t x --at tomorrow", "--at: write a time like"),
             ("schedule t x --at 9999999999999", "--at: lies between"),
             ("schedule t x --level two", "invalid value for '--level'"),
             ("schedule t x --at 2000000000000 --window 2d", "--window: "),
@@ -205,7 +205,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         words="search --topic orders.a", same=True,
         refused=[
             ("search --state lost", "--state: 'lost' is none of"), ("search --topic a[b]", "--topic: a topic, or a pattern"),
-            ("search --due-from soon", "--due-from: write a date"),
+            ("search --due-from soon", "--due-from: write a time"),
             ("search --due-from 2s --due-to 1s", "--due-to: is not later than --due-from"),
             ("search --property run", "--property: write it as name=value"), ("search --topic=", "--topic: is empty"),
             ("search --key= --limit 3", "--key: a key is not empty"), ("search --tags=", "--tags: is empty"),
@@ -238,7 +238,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refused=[
             ("dead-letters", "give a command"), ("dead-letters list --limit 0", "invalid value for '--limit'"),
             ("dead-letters list --page-token zz", "--page-token: is not a token"),
-            ("dead-letters list --since soon", "--since: write a date like"),
+            ("dead-letters list --since soon", "--since: write a time like"),
         ],
     ),
     Operation(

@@ -12,6 +12,7 @@ import typer
 from delayq.cli import app
 from delayq.cli.moments import BadUse, duration, moment
 from delayq.local_time import in_sentence, shown
+from delayq.terminal import TwoForms
 from delayq.times import parse_instant
 
 Clocks = Callable[[str], None]
@@ -40,13 +41,17 @@ NOON = "2026-11-26T12:00:00+01:00"
         (BERLIN, NOON, "15:30", "2026-11-26T15:30:00+01:00", "2026-11-25T15:30:00+01:00"),
         (BERLIN, NOON, "9:05", "2026-11-27T09:05:00+01:00", "2026-11-26T09:05:00+01:00"),
         (BERLIN, NOON, "12:00", NOON, NOON),
-        (BERLIN, NOON, "12:00:00.0001", "2026-11-26T12:00:00.001+01:00", "2026-11-25T12:00:00.001+01:00"),
+        (BERLIN, NOON, "12:00:00.0001", "2026-11-26T12:00:00+01:00", "2026-11-25T12:00:00+01:00"),
         (BERLIN, NOON, "2026-11-26 15:30", "2026-11-26T15:30:00+01:00", None),
         (BERLIN, NOON, "2027-07-01T15:30:20", "2027-07-01T15:30:20+02:00", None),
         (BERLIN, NOON, "2026-11-26 15:30+05:30", "2026-11-26T11:00:00+01:00", None),
         (BERLIN, NOON, "2026-11-26T15:30Z", "2026-11-26T16:30:00+01:00", None),
-        (BERLIN, NOON, "2026-11-26T15:30:00.25-00:30", "2026-11-26T17:00:00.250+01:00", None),
+        (BERLIN, NOON, "2026-11-26T15:30:00.25-00:30", "2026-11-26T17:00:00+01:00", None),
         (BERLIN, NOON, "1795795800000", "2026-11-27T17:10:00+01:00", None),
+        (BERLIN, NOON, "today 09:00", "2026-11-26T09:00:00+01:00", None),
+        (BERLIN, NOON, "tomorrow 09:00", "2026-11-27T09:00:00+01:00", None),
+        (BERLIN, NOON, "yesterday 9:00:20", "2026-11-25T09:00:20+01:00", None),
+        ("Asia/Tokyo", "2026-11-26T23:30:00Z", "tomorrow 00:00", "2026-11-28T00:00:00+09:00", None),
         ("UTC", NOON, "11:30", "2026-11-26T11:30:00+00:00", "2026-11-25T11:30:00+00:00"),
         ("America/St_Johns", NOON, "08:00", "2026-11-26T08:00:00-03:30", "2026-11-25T08:00:00-03:30"),
         ("<+0545>-5:45", NOON, "2026-11-26 15:30", "2026-11-26T15:30:00+05:45", None),
@@ -58,6 +63,9 @@ NOON = "2026-11-26T12:00:00+01:00"
         # They are put forward: as long after the change as it would be without it.
         (BERLIN, "2027-03-28T00:00:00+01:00", "02:30", "2027-03-28T03:30:00+02:00", "2027-03-27T02:30:00+01:00"),
         (BERLIN, NOON, "2027-03-28 02:30", "2027-03-28T03:30:00+02:00", None),
+        (BERLIN, "2027-03-27T12:00:00+01:00", "tomorrow 02:30", "2027-03-28T03:30:00+02:00", None),
+        (BERLIN, "2026-10-24T12:00:00+02:00", "tomorrow 02:30", "2026-10-25T02:30:00+02:00", None),
+        (BERLIN, "2026-10-24T12:00:00+02:00", "tomorrow 12:00", "2026-10-25T12:00:00+01:00", None),
         ("Australia/Lord_Howe", NOON, "2026-10-04 02:15", "2026-10-04T02:45:00+11:00", None),
     ],
 )
@@ -87,15 +95,31 @@ def test_a_time_that_clocks_skip_or_show_twice_is_told(clocks: Clocks, capsys: p
         assert bool(told) == bool(said)
 
 
+def test_a_distance_with_a_sign_is_from_now_on_and_only_for_what_lies_ahead() -> None:
+    for text, ms in (("+2h", 7_200_000), ("+PT1M", 60_000), ("+0s", 0)):
+        for distance in (True, False):
+            assert moment("--at", text, 2_000_000_000_000, ahead=True, distance=distance) == 2_000_000_000_000 + ms
+    with pytest.raises(BadUse, match=r"or how long ago as '2h', not '\+2h'"):
+        moment("--since", "+2h", 0)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "soon", "24:00", "25:99", "15.30", "15:30Z", "2026-13-01 10:00", "0001-01-01 00:00", "-5"]
-)
+    "text",
+    [
+        "", "soon", "24:00", "25:99", "15.30", "15:30Z", "2026-13-01 10:00", "0001-01-01 00:00", "-5", "tomorrow", "+2", "+soon",
+        "tomorrow 25:00", "tomorrow 09:00Z", "2027-01-01 tomorrow 09:00", "monday 09:00",
+    ],
+)  # fmt: skip
 def test_what_is_no_time_is_refused_with_how_to_write_one(clocks: Clocks, text: str) -> None:
     clocks(BERLIN)
-    for distance, hint in ((True, "or how far from now as '2h'"), (False, "or Unix ms, not")):
-        with pytest.raises(BadUse, match=r"^--at: write a date like .* a time like '15:30'") as caught:
-            moment("--at", text, 0, ahead=True, distance=distance)
-        assert hint in str(caught.value)
+    for ahead, hint in (
+        (True, "'tomorrow 09:00', .* or how far from now as '\\+2h'"),
+        (False, "'yesterday 09:00', .* ago as '2h'"),
+    ):
+        with pytest.raises(BadUse, match=rf"^--at: write a time like '15:30' or {hint}, not '"):
+            moment("--at", text, 0, ahead=ahead)
+    with pytest.raises(BadUse, match="'\\+2h', not '2h'"):
+        moment("--at", "2h", 0, ahead=True, distance=False)
 
 
 @pytest.mark.parametrize("number", ["1", "30", "3600", "86400000"])
@@ -147,7 +171,8 @@ def test_each_option_that_takes_a_duration_or_a_time_is_read_here(monkeypatch: p
 
 def test_times_of_sentences_are_shown_as_people_read_them(clocks: Clocks) -> None:
     clocks(BERLIN)
-    assert in_sentence("since 2026-11-26T14:30:00.000Z (x)") == "since 2026-11-26T15:30:00+01:00 (x)"
-    assert shown("2026-11-26T14:30:00.120Z") == "2026-11-26T15:30:00.120+01:00"
+    assert in_sentence("since 2026-11-26T14:30:00.999Z (x)") == "since 2026-11-26 15:30:00 (x)"
+    found = shown("2026-11-26T14:30:00.120Z")
+    assert isinstance(found, TwoForms) and (found, found.short) == ("2026-11-26T15:30:00+01:00", "2026-11-26 15:30:00")
     assert shown(None) is None
     assert shown("whoever made the file wrote this") == "whoever made the file wrote this"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import UNSET
 
 from delayq.answers.service import AuditEntryOut, audit_out
 from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.terminal import Output, say
+from delayq.times import format_instant
 
 __all__ = ["audit"]
+
+#: A time in the JSON of a change, such as the end of a pause.
+_UNIX_MS: Final = re.compile(r"(?<=:)\d{13}(?=[,}])")
 
 
 def audit(
@@ -25,7 +30,8 @@ def audit(
     actor: Annotated[str | None, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = None,
     action: Annotated[str | None, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = None,
     since: Annotated[
-        str | None, option("--since", metavar="TIME", help="Since then: a date, 15:30, Unix ms, or '2h'.")
+        str | None,
+        option("--since", metavar="TIME", help="Since then: 15:30, 'yesterday 09:00', a date, Unix ms, or '2h'."),
     ] = None,
     until: Annotated[str | None, option("--until", metavar="TIME", help="Before then.")] = None,
     limit: Limit = 100,
@@ -52,8 +58,12 @@ def audit(
     return 0
 
 
+def _local(ms: int) -> str:
+    return in_sentence(format_instant(ms))
+
+
 def _row(entry: AuditEntryOut) -> Sequence[object]:
-    what: str | None = entry.detail or None
+    what: str | None = _UNIX_MS.sub(lambda found: f'"{_local(int(found[0]))}"', entry.detail) or None
     if entry.messages is not UNSET:
         count = len(entry.messages) if entry.count is UNSET else entry.count
         what = entry.messages[0].id if count == 1 else f"{count} messages"

@@ -45,7 +45,11 @@ def list_(
     ] = None,
     since: Annotated[
         str | None,
-        option("--since", metavar="TIME", help="Dead since then: a date, 15:30, Unix ms, or how long ago ('2h')."),
+        option(
+            "--since",
+            metavar="TIME",
+            help="Dead since then: 15:30, 'yesterday 09:00', a date, Unix ms, or how long ago ('2h').",
+        ),
     ] = None,
     until: Annotated[str | None, option("--until", metavar="TIME", help="Dead before then.")] = None,
     redis_url: RedisUrl = None,
@@ -153,7 +157,7 @@ class _Results:
                 raise outcome
             self.all.append((id, outcome))
             if not self._json:
-                self._output.line(id, outcome)
+                self._output.row(("id", "result"), (id, outcome))
 
     def __enter__(self) -> None:
         pass

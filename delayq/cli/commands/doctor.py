@@ -14,13 +14,13 @@ from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
 from delayq.local_time import in_sentence
 from delayq.store.connect.store import Store
-from delayq.terminal import Output, say, visible
+from delayq.terminal import Output, say
 
 __all__ = ["doctor"]
 
 #: As long as the longest name of a check.
 NAME = 12
-_STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "bold red"}
+_STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "red"}
 
 
 def doctor(
@@ -51,16 +51,8 @@ def doctor(
 
 
 def _print(output: Output, check: Check) -> None:
-    if not output.terminal:
-        output.line(check.result, check.name, in_sentence(check.text), in_sentence(check.mend))
-        return
-    from rich.text import Text
-
-    head = ((f"{check.result:<5}", _STYLES[check.result]), (f"{check.name:<{NAME}} ", "bold"))
-    text = Text.assemble(*head, visible(in_sentence(check.text)))
-    if check.mend:
-        text.append(f"\n{'':{NAME + 6}}{visible(in_sentence(check.mend))}", style="italic")
-    output.console.print(text, soft_wrap=True)
+    heads = ((check.result, 5, _STYLES[check.result]), (check.name, NAME + 1, "bold"))
+    output.remark(heads, ((in_sentence(check.text), ""), (in_sentence(check.mend), "italic")))
 
 
 def _show(queue: int, looked: int, total: int) -> None:

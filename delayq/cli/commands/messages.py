@@ -11,7 +11,21 @@ from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
 from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
-from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
+from delayq.cli.options import (
+    AsJson,
+    At,
+    BadUse,
+    Delay,
+    Ids,
+    Level,
+    Reason,
+    RedisUrl,
+    Verbose,
+    by_me,
+    connect,
+    due_of,
+    option,
+)
 from delayq.client.changing.messages import Rescheduled
 from delayq.client.looking.search import order_of
 from delayq.errors import StoreError
@@ -58,7 +72,7 @@ def _print_each(
         Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
     else:
         for one in results:
-            Output().line(one.id, one.result)
+            Output().row(("id", "result"), (one.id, one.result))
     for outcome in outcomes:
         if isinstance(outcome, StoreError):
             raise outcome
@@ -92,7 +106,7 @@ def reschedule(
     if json:
         Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
-        Output().line(id, shown(outcome.due), "scheduled")
+        Output().row(("id", "due", "state"), (id, shown(outcome.due), "scheduled"))
     return 0
 
 
@@ -122,23 +136,25 @@ def deliver_now(
 def get(
     id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
     explain: Annotated[bool, option("--explain", help="Say what it waits for, too.")] = False,
+    verbose: Verbose = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the state and the fields of a message."""
-    return _print_known(id, redis_url, explain=explain, json=json)
+    return _print_known(id, redis_url, explain=explain, verbose=verbose, json=json)
 
 
 def explain(
     id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    verbose: Verbose = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Explain why a message has not been delivered yet; the same as get --explain."""
-    return _print_known(id, redis_url, explain=True, json=json)
+    return _print_known(id, redis_url, explain=True, verbose=verbose, json=json)
 
 
-def _print_known(id: str, redis_url: str | None, *, explain: bool, json: bool) -> int:
+def _print_known(id: str, redis_url: str | None, *, explain: bool, verbose: bool, json: bool) -> int:
     with connect(redis_url) as client:
         found = client.get(id)
         explained = client.explain(found) if explain and found is not None else None
@@ -156,6 +172,8 @@ def _print_known(id: str, redis_url: str | None, *, explain: bool, json: bool) -
         cells["waits for"] = f"{explained.waits_for or '-'}: {in_sentence(explained.text)}"
     if answer.message is not None:
         cells |= _message_cells(answer.message)
+    if not verbose:
+        cells = {name: value for name, value in cells.items() if not name.endswith("Ms")}
     Output().fields((name, _cell(value)) for name, value in cells.items() if value is not None)
     return 0
 
@@ -168,10 +186,10 @@ def _message_cells(message: MessageOut) -> dict[str, Any]:
     return cells if encoded is UNSET else cells | {"body": f"base64:{encoded}"}
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> object:
     if isinstance(value, dict):
         return " ".join(f"{name}={text}" for name, text in value.items())
-    return " ".join(value) if isinstance(value, tuple) else str(value)
+    return " ".join(value) if isinstance(value, tuple) else value
 
 
 def find(

@@ -9,7 +9,7 @@ import typer
 
 from delayq.answers.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.policies import Policy
 from delayq.terminal import Output, say
 
@@ -35,7 +35,7 @@ def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         told = {name: value for name, value in msgspec.to_builtins(one).items() if name not in NAMED}
         rows.append(("policy", one.match, one.name, one.order, shown(one.since), _text(told)))
     for pause in answer.pauses:
-        said = ", ".join(filter(None, (pause.reason, f"until {shown(pause.until)}" if pause.until else "")))
+        said = ", ".join(filter(None, (pause.reason, in_sentence(f"until {pause.until}") if pause.until else "")))
         rows.append(("pause", pause.match, None, None, shown(pause.since), said or None))
     for limit in answer.limits:
         rows.append(("limit", limit.match, None, None, shown(limit.since), _text({"rate": limit.rate})))

@@ -8,7 +8,7 @@ from operator import attrgetter
 import msgspec
 
 from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
-from delayq.cli.options import AsJson, RedisUrl, connect
+from delayq.cli.options import AsJson, RedisUrl, Verbose, connect
 from delayq.local_time import shown
 from delayq.nodes import ranges
 from delayq.terminal import Output, say
@@ -27,16 +27,18 @@ def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     return 0
 
 
-def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print each queue's figures and its owner."""
     with connect(redis_url) as client:
         answer = queues_out(client.stats(), client.nodes())
     if json:
         Output().json(answer)
     else:
-        cells = attrgetter("queue", "depth", "due", "head_lateness", "parked", "dead", "owner", "epoch")
-        columns = ("queue", "depth", "due", "late ms", "parked", "dead", "owner", "epoch")
-        Output().table(columns, map(cells, answer.queues))
+        more = ("epoch",) if verbose else ()
+        cells = attrgetter("queue", "depth", "due", "head_lateness", "parked", "dead", "owner", *more)
+        Output().table(
+            ("queue", "depth", "due", "late ms", "parked", "dead", "owner", *more), map(cells, answer.queues)
+        )
     return 0
 
 

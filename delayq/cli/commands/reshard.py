@@ -18,6 +18,8 @@ from delayq.terminal import Output, say
 __all__ = ["reshard"]
 
 MOST: Final = 16_384
+#: Wider than the longest name of a step.
+STEP: Final = 10
 NEXT: Final = (
     "a worker drops old queues once they hold nothing and the ids that ended in them are forgotten; unset DELAYQ_QUEUES, "
     "or set it to {queues}, before that"
@@ -44,7 +46,7 @@ def reshard(
         for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run, entry=entry):
             steps.append(step)
             if not json:
-                output.line(step.step, step.text)
+                output.remark(((step.step, STEP, "bold"),), ((step.text, ""),))
     if json:
         output.json({"dryRun": dry_run, "steps": [msgspec.to_builtins(step) for step in steps]})
     elif dry_run:

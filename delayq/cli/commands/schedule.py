@@ -88,7 +88,7 @@ def schedule(
     if json:
         Output().json(scheduled_out(scheduled))
     else:
-        Output().line(scheduled.id, shown(scheduled.due), _how(scheduled))
+        Output().row(("id", "due", "state"), (scheduled.id, shown(scheduled.due), _how(scheduled)))
     if client.known_routes.without_worker:
         say(f"{NO_WORKER}.")
     return 0

@@ -21,14 +21,14 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.client.looking.search import check_filter
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.terminal import Output, say
+from delayq.times import format_instant
 
 __all__ = ["count", "forecast", "search"]
 
-BAR = 30
 DAY = 86_400_000  # ms that a forecast spans unless it is told
 
 Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
@@ -36,7 +36,7 @@ Tags = Annotated[str | None, option("--tags", metavar="TAG", help="With this tag
 States = Annotated[list[str] | None, option("--state", metavar="STATE", help="In this state; more than once: in any.")]
 DueFrom = Annotated[
     str | None,
-    option("--due-from", metavar="TIME", help="Due from then on: a date, 15:30, Unix ms, or how far from now ('2h')."),
+    option("--due-from", metavar="TIME", help="Due from then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."),
 ]
 DueTo = Annotated[str | None, option("--due-to", metavar="TIME", help="Due before then.")]
 
@@ -100,13 +100,17 @@ def count(
     if json:
         Output().json(answer)
     elif answer.count is not None:
-        Output().line(answer.count, *(() if answer.exact else (f"as of {shown(answer.as_of)}",)))
+        counted = () if answer.exact else (in_sentence(f"as of {answer.as_of}"),)
+        Output().row(("messages", *(("counted",) if counted else ())), (answer.count, *counted))
     return _told(answer.count, answer.as_of)
 
 
 def forecast(
     begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="From then on: a date, 15:30, Unix ms, or how far from now.")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="From then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."
+        ),
     ] = "0s",
     end: Annotated[str | None, option("--to", metavar="TIME", help="Until then; a day without.")] = None,
     step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
@@ -129,14 +133,9 @@ def forecast(
     if json:
         Output().json(answer)
     elif answer.buckets is not None:
-        most = max(one.messages for one in answer.buckets) or 1
-        output = Output()
-        counted = () if answer.exact else (f"as of {shown(answer.as_of)}",)
-        rows = ((shown(one.begin), one.messages, *counted) for one in answer.buckets)
-        if output.terminal:
-            rows = ((*row, "█" * (BAR * int(row[1]) // most)) for row in rows)
-        columns = ("due from", "messages", *(("counted",) if counted else ()), *(("",) if output.terminal else ()))
-        output.table(columns, rows)
+        counted = () if answer.exact else (in_sentence(f"as of {answer.as_of}"),)
+        rows = [(shown(one.begin), one.messages, *counted) for one in answer.buckets]
+        Output().bars(("due from", "messages", *(("counted",) if counted else ())), rows)
     return _told(answer.buckets, answer.as_of)
 
 
@@ -151,7 +150,8 @@ def no_count(as_of: int | str | None) -> str:
     """Why there is no count: no census was taken, or that of `as_of` has none."""
     if as_of is None:
         return "no census was taken yet of some queue; its worker takes one a while after it has begun."
-    return f"the census of {shown(as_of)} has no such count: it counts fewer topics, or the due times are before it."
+    at = format_instant(as_of) if isinstance(as_of, int) else as_of
+    return f"the census of {in_sentence(at)} has no such count: it counts fewer topics, or the due times are before it."
 
 
 def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) -> Filter:

@@ -28,7 +28,7 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         rows = (
             (one.severity, one.code, shown(one.since or None), in_sentence(one.text or "")) for one in answer.findings
         )
-        Output().table(("severity", "code", "since", "what, and what to do"), rows)
+        Output().table(("severity", "code", "since", "finding"), rows)
     else:
         say("nothing is wrong.")
     return int(any(one.severity == CRITICAL for one in answer.findings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated, Any
@@ -62,7 +62,7 @@ def tail(
             if json:
                 output.json(shape, indent=False)
             else:
-                output.line(*_cells(shape))
+                output.row(("due", "late", "id", "tags", "body"), _cells(shape))
     return 0
 
 
@@ -167,7 +167,7 @@ def entry_shape(id: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
     return shape | ({"properties": properties} if properties else {})
 
 
-def _cells(shape: dict[str, Any]) -> list[str]:
-    late = f"{shape['lateness']:+d} ms" if "lateness" in shape else "-"
+def _cells(shape: dict[str, Any]) -> Sequence[object]:
+    late = f"{shape['lateness']:+d} ms" if "lateness" in shape else None
     body = shape["body"] if "body" in shape else f"base64:{shape['bodyBase64']}"
-    return [shown(shape.get("dueTime")) or "-", late, shape.get("id", "-"), shape.get("tags", "-"), body]
+    return shown(shape.get("dueTime")), late, shape.get("id"), shape.get("tags"), body

@@ -23,10 +23,11 @@ from delayq.cli.options import (
     moment,
     option,
 )
-from delayq.local_time import shown
+from delayq.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.terminal import Output, say
+from delayq.times import format_instant
 
 __all__ = ["pause", "resume", "topics"]
 
@@ -41,7 +42,7 @@ def pause(
         option(
             "--until",
             metavar="TIME",
-            help="When it ends: a date, 15:30, Unix ms, from now on ('2h'), or 'never' by itself.",
+            help="When it ends: 15:30, 'tomorrow 09:00', a date, Unix ms, '+2h', or 'never' by itself.",
         ),
     ] = None,
     wait: Annotated[
@@ -131,8 +132,12 @@ def topics(
         say(no_count(counted.as_of))
         return 1
     else:
-        as_of = "" if counted is None or counted.exact else f" as of {shown(counted.as_of)}"
-        say(f"there are no such topics{as_of}; delayq policies list shows all pauses and policies.")
+        as_of = (
+            ""
+            if counted is None or counted.exact or counted.as_of is None
+            else f" as of {format_instant(counted.as_of)}"
+        )
+        say(in_sentence(f"there are no such topics{as_of}; delayq policies list shows all pauses and policies."))
     if page.next_page_token is not None:
         say(f"there are more: --page-token {page.next_page_token}")
     return 0
