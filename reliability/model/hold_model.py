@@ -1,16 +1,17 @@
-"""What a pause holds, and what of the same key follows it, checked over lost replies and the owners that follow each other.
+"""Messages that their topic holds, from a pull that sets them aside to a release that hands them out, under one ordering key.
 
     .venv/bin/python -m reliability.model hold
 
-Three messages of one topic and one ordering key. While their topic is paused they are held in the set of the topic; what comes
-behind the first that is held goes there too, until the set is empty again. Redis and the owner agree on the policies here
-(`pause_model.py` has the fence), so a change of them is one step: the owner reads them and goes on. Its calls may be run and
-not heard. A new owner knows the names of the sets and nothing else. From each state in which nothing is paused all messages
-must come to their end without another fault.
-A caller may have a held message delivered by force: it leaves the set under a new ticket, and what the owner has of the old one
-does nothing any more. It comes to its end although its topic is paused, and passes what is held; nothing else does.
-Not modelled: late calls (`parking_model.py`), cancels (`pause_model.py`); the new ticket is pulled after the owner was told that
-the old one is gone.
+Three messages of one topic and one key, numbered by their due times. Redis has a queue, the set of the topic, and a set of
+another kind (of a target, or of the lane of the key). The script that pulls moves a message into the set of its topic if the
+topic is paused or if that set is not empty, unless the owner has the message in memory or a caller had it delivered by force.
+The owner parks messages itself, too: in the set of the topic when a limit lets no more of them wait in memory, in the other set
+when its target takes nothing. A release takes the earliest message out of the set of the topic and hands it out in the same step.
+Replies may be lost, and a release whose reply was lost may run late. An owner that lost a reply looks again from the head of the
+queue. From each state in which the topic is not paused, all messages must be delivered without another fault.
+A message that is delivered by force has no order: it passes others, and others pass it.
+Redis and the owner agree on the pauses here (`pause_model.py` has their versions).
+Not modelled: late calls but for a release (`parking_model.py`), cancels (`pause_model.py`), several topics: each has its own set.
 """
 
 from __future__ import annotations
@@ -23,35 +24,56 @@ from reliability.model.search import Broken, search
 
 T = TypeVar("T")
 Step = tuple[str, "State"]
-Place = Literal["queue", "held", "gone"]
-Stage = Literal["", "waits", "sending", "acking", "holding"]  # '': not in the owner's memory
+Place = Literal["queue", "held", "parked", "gone"]
+Stage = Literal["", "waits", "sending", "acking", "holding", "parking"]  # '': not in the owner's memory
 
 ALL = (0, 1, 2)
-MAX_BY_HAND, MAX_OWNERS, MAX_LOST = 3, 2, 1
+MAX_CHANGES, MAX_OWNERS, MAX_LOST = 3, 2, 1
 UNKNOWN = -1  # everything stands behind it
 
 
+class World(NamedTuple):
+    """What may happen: all of it at once would be too many states."""
+
+    parks: bool = False  # the owner sets messages aside itself
+    forces: bool = False  # a caller has messages delivered by force
+    pauses: bool = False  # the topic is paused and resumed
+    faults: bool = False  # replies are lost, an owner is reset, another one follows
+
+
+WORLDS = {
+    "an owner that parks, pauses, and faults": World(parks=True, pauses=True, faults=True),
+    "force, and faults": World(forces=True, pauses=True, faults=True),
+}
+
+
 class Rules(NamedTuple):
-    behind: bool = True  # what stands behind a held message of its topic is held too
-    rewinds: bool = True  # where less stands in the set than was known, the offset goes back, whoever asked
+    behind: bool = True  # a pull sets aside what comes when the set of its topic is not empty
+    keeps: bool = True  # a pull leaves alone what its owner has in memory
+    reads_first: bool = True  # a release takes nothing that stands behind the offset of the pulls
+    looks_again: bool = True  # after an unheard call the owner looks again from the head of the queue
+    incarnation: bool = True  # after an unheard call the owner goes on as the next one: what is late is fenced
     drops: bool = True  # what waits in memory when its topic is paused is pulled anew; False: it is sent
-    note: bool = True  # the place is noted before Redis is told to hold it
-    spares: bool = True  # one that is forced is not held
+    judges: bool = True  # a release takes nothing out of the set while the topic is paused
+    spares: bool = True  # a message that is delivered by force is not set aside for its topic
+    waits: bool = True  # a released message waits behind what is parked of its key
+    follows: bool = True  # a message is parked in the set of its topic while another one is about to be
 
 
 class State(NamedTuple):
     # Redis
     places: tuple[Place, ...] = ("queue", "queue", "queue")
     paused: bool = False
+    forced: frozenset[int] = frozenset()
+    late: bool = False  # a release is on its way, of an owner that has gone on
     # the owner
     stages: tuple[Stage, ...] = ("", "", "")
     offset: int = 0  # of what is looked at next
-    holds: int | None = None  # nothing stands in the set of the topic before this place
-    forced: frozenset[int] = frozenset()
+    parks: int | None = None  # nothing stands in the other set before this place
     stale: frozenset[int] = frozenset()  # what the owner has in memory of these is an old ticket
     # the world
     arrived: frozenset[int] = frozenset()
-    changes: int = 0  # by hand
+    changes: int = 0  # by callers
     owners: int = 1
     lost: int = 0
 
@@ -76,50 +98,14 @@ def there(s: State, place: Place) -> list[int]:
     return [m for m in ALL if s.places[m] == place]
 
 
-def lower(known: int | None, place: int) -> int:
-    return place if known is None else min(known, place)
+# -- Redis -------------------------------------------------------------------------------------------------------------
 
 
-# -- the owner ---------------------------------------------------------------------------------------------------------
-
-
-def is_behind(s: State, m: int, rules: Rules) -> bool:
-    """Whether it comes behind a message that is held, as far as the owner knows."""
-    return rules.behind and m not in s.forced and s.holds is not None and s.holds < m
-
-
-def is_paused(s: State, m: int, rules: Rules) -> bool:
-    return s.paused and not (m in s.forced and rules.spares)
-
-
-def hold(s: State, m: int, rules: Rules) -> State:
-    s = staged(s, m, "holding")
-    if rules.note:
-        s = s._replace(holds=lower(s.holds, m))
-    for one in at(s, "waits"):
-        if one > m:
-            s = drop_from(s, one) if one in s.forced else hold(s, one, rules)
-    return s
-
-
-def take(s: State, m: int, rules: Rules) -> State:
-    """It was pulled: it waits for its turn, or is held."""
-    return hold(s, m, rules) if is_behind(s, m, rules) or is_paused(s, m, rules) else staged(s, m, "waits")
-
-
-def heard(s: State, known: int | None, rules: Rules, *, moved: bool = False) -> tuple[State, int | None]:
-    """Redis says what the set is like. If something has left it, the queue is looked at again from where the set began."""
-    now = there(s, "held")
-    if known is not None and (moved or (rules.rewinds and (not now or now[0] > known))):
-        s = s._replace(offset=max(0, min(s.offset, known)))
-    return s, now[0] if now else None
-
-
-def settled(s: State, ms: list[int]) -> State:
-    """The owner has heard what became of these: nothing, of an old ticket."""
-    for m in ms:
-        s = staged(s, m, "")
-    return s._replace(stale=s.stale.difference(ms))
+def holds(s: State, m: int, rules: Rules) -> bool:
+    """Whether a pull moves a message into the set of its topic."""
+    if m in s.forced and rules.spares:
+        return False
+    return s.paused or (rules.behind and bool(there(s, "held")))
 
 
 def moves(s: State, ms: list[int], place: Place) -> State:
@@ -130,38 +116,94 @@ def moves(s: State, ms: list[int], place: Place) -> State:
     return s
 
 
+def releases(s: State, rules: Rules) -> int | None:
+    """The message that a release takes out of the set of the topic."""
+    held = there(s, "held")
+    if not held or (s.paused and rules.judges) or (rules.reads_first and held[0] >= s.offset):
+        return None
+    return held[0]
+
+
+# -- the owner ---------------------------------------------------------------------------------------------------------
+
+
+def set_aside(s: State, first: int, stage: Literal["holding", "parking"]) -> State:
+    """The owner is to park a message, and all that wait behind it."""
+    for m in at(s, "waits"):
+        if m >= first:
+            s = staged(s, m, stage)
+            if stage == "parking":
+                s = s._replace(parks=m if s.parks is None else min(s.parks, m))
+    return s
+
+
+def take(s: State, m: int, rules: Rules) -> State:
+    """It was handed out: it waits for its turn, or is parked behind what is parked of its key."""
+    s = staged(s, m, "waits")
+    if s.parks is not None and m > s.parks and rules.waits:
+        return set_aside(s, m, "parking")
+    return set_aside(s, m, "holding") if rules.follows and m not in s.forced and at(s, "holding") else s
+
+
+def settled(s: State, ms: list[int]) -> State:
+    """The owner has heard what became of these: nothing, of an old ticket."""
+    for m in ms:
+        s = staged(s, m, "")
+    return s._replace(stale=s.stale.difference(ms))
+
+
+def heard(s: State) -> State:
+    """Redis says what the other set is like: from where it was known to begin the queue is looked at again."""
+    now = there(s, "parked")
+    offset = s.offset if s.parks is None else max(0, min(s.offset, s.parks))
+    return s._replace(offset=offset, parks=min([*now, *at(s, "parking")], default=None))
+
+
 def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
     """What the owner may tell Redis: Redis afterwards, and with what it hears from it."""
     for m in at(s, "acking"):
-        ran = placed(s, m, "gone")
-        yield f"ack {m}", ran, staged(ran, m, "")
-    holding = at(s, "holding")
-    if holding:
+        ran = placed(s, m, "gone") if s.places[m] == "queue" and m not in s.stale else s
+        yield f"ack {m}", ran, settled(ran, [m])
+    if holding := at(s, "holding"):
         ran = moves(s, holding, "held")
-        after, head = heard(settled(ran, holding), s.holds, rules)
-        yield f"hold {holding}", ran, after._replace(holds=head)
-    if s.holds is not None and not s.paused and not holding:
-        lowest = there(s, "held")[:1]
+        yield f"hold {holding}", ran, settled(ran, holding)
+    if parking := at(s, "parking"):
+        ran = moves(s, parking, "parked")
+        yield f"park {parking}", ran, heard(settled(ran, parking))
+    elif s.parks is not None:
+        lowest = there(s, "parked")[:1]
         ran = placed(s, lowest[0], "queue") if lowest else s
-        after, head = heard(ran, s.holds, rules, moved=True)
-        yield f"bring {lowest} back", ran, after._replace(holds=head)
-    if s.holds is not None and not holding:
-        after, head = heard(s, s.holds, rules)
-        yield "look at the set", s, after._replace(holds=head)
-    found = [m for m in ALL if m >= s.offset and s.places[m] == "queue" and s.stages[m] == ""][:1]
-    for m in found:
-        yield f"pull {m}", s, take(s, m, rules)._replace(offset=m + 1)
+        yield f"bring {lowest} back", ran, heard(ran)
+    if (released := releases(s, rules)) is not None:
+        ran = placed(s, released, "queue")
+        known = s.stages[released] != "" and released not in s.stale
+        yield f"release {released}", ran, ran if known else take(ran, released, rules)
+    yield from pull(s, rules)
     yield "look", s, look(s)
+
+
+def pull(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
+    found = [m for m in ALL if m >= s.offset and s.places[m] == "queue"][:1]
+    if not found:
+        yield "pull nothing", s, s._replace(offset=len(ALL))
+    for m in found:
+        known = s.stages[m] != "" and m not in s.stale
+        if holds(s, m, rules) and not (known and rules.keeps):
+            ran = placed(s, m, "held")
+            yield f"pull sets {m} aside", ran, ran._replace(offset=m + 1)
+        elif known or s.stages[m] == "":
+            after = s if known else take(s, m, rules)
+            yield f"pull {m}", s, after._replace(offset=m + 1)
 
 
 def look(s: State) -> State:
     """The names of the sets, and whether something stands before the offset that is not in memory."""
     if any(s.places[m] == "queue" and s.stages[m] == "" for m in range(s.offset)):
         s = s._replace(offset=0)
-    if there(s, "held") and s.holds is None:
-        s = s._replace(holds=UNKNOWN)
-    elif not there(s, "held") and s.holds is not None and not at(s, "holding"):
-        s = s._replace(offset=0, holds=None)
+    if there(s, "parked") and s.parks is None:
+        s = s._replace(parks=UNKNOWN)
+    elif not there(s, "parked") and s.parks is not None and not at(s, "parking"):
+        s = s._replace(parks=None, offset=0)
     return s
 
 
@@ -172,42 +214,15 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
         yield f"{m} arrives", staged(s, m, "acking")._replace(arrived=s.arrived | {m})
     for m in at(s, "waits")[:1]:
         if not busy:
-            if m not in s.forced and (passed := [one for one in range(m) if one not in s.arrived]):
-                raise Broken(f"{m} overtakes {passed[0]}")
+            if m not in s.forced:
+                if passed := [one for one in range(m) if one not in s.arrived | s.forced]:
+                    raise Broken(f"{m} overtakes {passed[0]}")
+                if m in s.arrived and s.lost == 0 and s.owners == 1:
+                    raise Broken(f"{m} is sent twice")
             yield f"{m} is sent", staged(s, m, "sending")
     for label, _, after in calls(s, rules):
         if after != s:
             yield label, after
-
-
-def faults(s: State, rules: Rules) -> Iterator[Step]:
-    if s.changes < MAX_BY_HAND:
-        after = s._replace(paused=not s.paused, changes=s.changes + 1)
-        if after.paused and rules.drops and (waiting := [m for m in at(s, "waits") if is_paused(after, m, rules)]):
-            after = drop_from(after, waiting[0])
-        yield ("pause" if after.paused else "resume"), after
-    for m in at(s, "sending"):
-        yield f"{m} is not sent, and pulled anew", drop_from(s, m)
-    if s.paused and s.changes < MAX_BY_HAND:
-        for m in ALL:
-            if m not in s.forced and s.places[m] != "gone" and s.stages[m] in ("", "holding"):
-                after = placed(s, m, "queue")._replace(forced=s.forced | {m}, changes=s.changes + 1)
-                yield f"{m} is forced", after._replace(stale=s.stale | {m} if s.stages[m] else s.stale)
-    if s.lost < MAX_LOST:
-        for label, ran, _ in calls(s, rules):
-            if label.startswith(("hold", "bring", "ack")):
-                yield f"{label}: not heard", ran._replace(lost=s.lost + 1)
-        yield "reset", reset(s)._replace(lost=s.lost + 1)
-    if s.owners < MAX_OWNERS:
-        new = State(
-            places=s.places,
-            paused=s.paused,
-            forced=s.forced,
-            arrived=s.arrived,
-            changes=s.changes,
-            owners=s.owners + 1,
-        )
-        yield "another owner claims", look(new._replace(lost=s.lost))
 
 
 def drop_from(s: State, m: int) -> State:
@@ -215,6 +230,48 @@ def drop_from(s: State, m: int) -> State:
     for one in [m, *(other for other in at(s, "waits") if other > m)]:
         s = staged(s, one, "")._replace(offset=min(s.offset, one))
     return s
+
+
+def events(s: State, rules: Rules, world: World) -> Iterator[Step]:
+    """What callers and targets do."""
+    yield "a message of another key moves the offset back", s._replace(offset=0)
+    for m in at(s, "sending"):
+        yield f"{m} is not sent, and pulled anew", drop_from(s, m)
+    for m in at(s, "waits") if world.parks else ():
+        yield f"{m} and those behind it may not wait", set_aside(s, m, "holding")
+        yield f"the target of {m} takes nothing", set_aside(s, m, "parking")
+    if s.changes == MAX_CHANGES:
+        return
+    if world.pauses:
+        after = s._replace(paused=not s.paused, changes=s.changes + 1)
+        waiting = [m for m in at(s, "waits") if m not in s.forced]
+        if after.paused and rules.drops and waiting:
+            after = drop_from(after, waiting[0])
+        yield ("pause" if after.paused else "resume"), after
+    for m in ALL if world.forces else ():
+        if m not in s.forced and s.places[m] != "gone" and s.stages[m] in ("", "holding", "parking"):
+            after = placed(s, m, "queue")._replace(forced=s.forced | {m}, changes=s.changes + 1)
+            after = after._replace(offset=min(s.offset, m))  # the wake
+            yield f"{m} is forced", after._replace(stale=s.stale | {m} if s.stages[m] else s.stale)
+
+
+def faults(s: State, rules: Rules) -> Iterator[Step]:
+    if s.late:
+        m = releases(s, rules) if not rules.incarnation else None
+        yield "the late release runs", (s if m is None else placed(s, m, "queue"))._replace(late=False)
+    if s.lost < MAX_LOST:
+        for label, ran, _ in calls(s, rules):
+            unheard = ran._replace(lost=s.lost + 1, offset=0 if rules.looks_again else s.offset)
+            if not label.startswith("look"):
+                yield f"{label}: not heard", unheard
+            if label.startswith("release"):
+                yield f"{label}: late", s._replace(lost=s.lost + 1, late=True, offset=unheard.offset)
+        yield "reset", reset(s)._replace(lost=s.lost + 1)
+    if s.owners < MAX_OWNERS:
+        new = State(
+            s.places, s.paused, s.forced, arrived=s.arrived, changes=s.changes, owners=s.owners + 1, lost=s.lost
+        )
+        yield "another owner claims", look(new)
 
 
 def reset(s: State) -> State:
@@ -225,7 +282,7 @@ def reset(s: State) -> State:
     return s._replace(offset=0, stale=frozenset())
 
 
-def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:
+def check(rules: Rules, world: World, limit: int) -> tuple[str | None, str, int]:
     """What is broken (None: nothing), by which steps, and how many states were seen."""
     before: defaultdict[State, list[State]] = defaultdict(list)  # by steps while all is well
     seen = set()
@@ -235,7 +292,9 @@ def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:
         for label, after in by_itself(s, rules):
             before[after].append(s)
             yield label, after
-        yield from faults(s, rules)
+        yield from events(s, rules, world)
+        if world.faults:
+            yield from faults(s, rules)
 
     what, how, states = search(State(), steps, wrong, limit)
     if what is not None or how != "every state":
@@ -253,8 +312,7 @@ def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:
 
 def ended(s: State) -> bool:
     """Whether all is gone but what is paused."""
-    left = [m for m in ALL if s.places[m] != "gone"]
-    return not left or (s.paused and not s.forced.intersection(left))
+    return all(place == "gone" or (s.paused and m not in s.forced) for m, place in enumerate(s.places))
 
 
 def wrong(s: State) -> str | None:

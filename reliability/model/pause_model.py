@@ -4,7 +4,9 @@
 
 A step is one script, one send, or one event. Two pauses, `a` and `b`, cover the topic of the one message. A change first
 raises the version in the policies and is then applied to the queue, which keeps with each pause a mark; who does so may die
-in between, or have its second script held back for as long as it likes. The target may fail. Both clocks may go back once,
+in between, or have its second script held back for as long as it likes. The scripts that hand messages out decide by the
+pauses that the queue has: a pull moves a paused message into the set of its topic, a release takes it out and hands it out in
+one step, and the reply of a release may be lost. The target may fail. Both clocks may go back once,
 and the server of the policies may once lose its last changes, while the queue's does not (a cluster). From each state a
 message that nobody pauses must come to its end without another fault.
 Not modelled: order (`hold_model.py`), late replies of an owner (`parking_model.py`), several queues: each is as this one.
@@ -23,7 +25,7 @@ from reliability.model.search import Broken, search
 
 Step = tuple[str, "State"]
 Place = Literal["", "queue", "held", "parked", "gone"]  # '': not scheduled yet
-Stage = Literal["", "held", "going", "sent"]  # of a message in a node's memory
+Stage = Literal["", "going", "sent"]  # of a message in a node's memory
 
 LAST_TICK, MAX_RETRIES, MAX_MOVES = 1, 1, 1
 NODES = (0, 1)
@@ -51,8 +53,9 @@ WORLDS = (TRUTH, AGAIN, BOTH, LOST, FALLING, TWICE, VERSIONS)
 
 
 class Rules(Struct, frozen=True):
-    version: bool = True  # a pull that does not name the queue's version changes nothing
-    equal: bool = True  # ... nor does one that names a later one; False: that goes on
+    version: bool = True  # a script that does not name the queue's version changes nothing
+    judges: bool = True  # a script hands out what the queue does not pause; False: what its owner does not pause
+    releases: bool = True  # ... also a release; False: that goes by what its owner knows
     upwards: bool = True  # a change is applied only if its number is greater than what the queue has
     last: bool = True  # who changes is answered once the queue has it; False: once the policies have it
     watermark: bool = True  # the mark is the later of now and the watermark; False: now
@@ -60,7 +63,6 @@ class Rules(Struct, frozen=True):
     earliest: bool = True  # of several pauses the earliest mark counts; False: the latest
     active: bool = True  # a mark ends with its pause; False: the next such pause has it again
     own: bool = True  # a version has digits of its own; False: it is the number before it + 1, and no more
-    anew: bool = True  # what was pulled while it was held is sent only if it is pulled again
     exposes: bool = True  # delivering one now in spite of a pause makes it exposed
     applies: bool = True  # an owner whose queue has not got the change applies it
     again: bool = True  # ... once it has read the policies again; False: they may have lost what it knows
@@ -265,10 +267,7 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
     if rules.raises and may_be_lost(node.policies.version, s.policies.version):
         yield f"{n} raises the policies' version", raises(s, node.policies.version, 10 + n, rules)
     elif node.policies != s.policies:
-        stage = node.stage
-        if stage == "held" and not s.policies.pauses:
-            stage = "" if rules.anew else "going"
-        yield f"{n} reads {s.policies.version}", replace(s, nodes=having(policies=s.policies, stage=stage))
+        yield f"{n} reads {s.policies.version}", replace(s, nodes=having(policies=s.policies))
     elif rules.raises and may_be_lost(s.version, s.policies.version):
         yield f"{n} raises the policies' version", raises(s, s.version, 10 + n, rules)
     fresh = node.policies == s.policies or not rules.again
@@ -276,19 +275,15 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
         yield f"{n} applies {node.policies.version}", apply(s, node.policies, rules)
     own = node.epoch == s.epoch
     same = s.generation == node.generation and s.due == node.due
-    if own and node.stage == "" and s.place == "queue" and s.due <= s.now:
-        knows = node.policies.version == s.version
-        if not rules.version or knows or (node.policies.version[0] > s.version[0] and not rules.equal):
-            yield f"{n} pulls", pulls(s, n)
-    if own and s.place == "held" and not node.policies.pauses and node.policies.version == s.version:
-        yield f"{n} brings it back", replace(s, place="queue", exposed=s.exposed or s.due > s.watermark)
+    if own and node.stage == "" and s.due <= s.now and (not rules.version or node.policies.version == s.version):
+        if s.place == "queue":
+            yield f"{n} pulls", pulls(s, n, rules)
+        if s.place == "held" and not (s.pauses if rules.judges and rules.releases else node.policies.pauses):
+            released = hands_out(s, n)
+            yield f"{n} releases it", released
+            yield f"{n} releases it, and its reply is lost", replace(released, nodes=s.nodes)
     if own and s.place == "parked":
         yield f"{n} tries its target again", replace(s, place="queue", exposed=s.exposed or s.due > s.watermark)
-    if node.stage == "held":
-        if own and s.place == "queue" and same:
-            yield f"{n} sets it aside", replace(s, place="held", nodes=having(stage=""))
-        elif own:
-            yield f"{n} finds it changed", replace(s, nodes=having(stage=""))
     if node.stage == "going":
         if node.generation in s.hard:
             raise Broken("forwarded after it was cancelled for certain")
@@ -299,14 +294,21 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
         yield f"{n} acks", replace(s, place="gone" if gone else s.place, nodes=having(stage=""))
 
 
-def pulls(s: State, n: int) -> State:
-    node = s.nodes[n]
-    held = bool(node.policies.pauses) and not s.forced
-    if not held and not s.forced and s.promised:
-        raise Broken("handed out after a pause was answered")
-    node = replace(node, stage="held" if held else "going", generation=s.generation, due=s.due)
+def pulls(s: State, n: int, rules: Rules) -> State:
+    paused = s.pauses if rules.judges else s.nodes[n].policies.pauses
+    if not paused or s.forced:
+        return hands_out(s, n)
     watermark = max(s.watermark, s.due)
-    return replace(s, watermark=watermark, highest=max(s.highest, watermark), nodes=put(s.nodes, n, node))
+    return replace(s, place="held", watermark=watermark, highest=max(s.highest, watermark))
+
+
+def hands_out(s: State, n: int) -> State:
+    if not s.forced and s.promised:
+        raise Broken("handed out after a pause was answered")
+    node = replace(s.nodes[n], stage="going", generation=s.generation, due=s.due)
+    watermark = max(s.watermark, s.due)
+    highest = max(s.highest, watermark)
+    return replace(s, place="queue", watermark=watermark, highest=highest, nodes=put(s.nodes, n, node))
 
 
 def faults(s: State, world: World) -> Iterator[Step]:

@@ -249,7 +249,18 @@ OF_PAUSES = (
     ),
     Mutant(
         "a mark that outlives its pause",
-        (("apply_policies", "redis.call('HDEL', state, 'paused')", ""),),
+        (
+            (
+                "apply_policies",
+                "redis.call('HDEL', state, 'paused')",
+                "redis.call('HDEL', state, 'paused') redis.call('HSET', state, 'marks', known[2] or '')",
+            ),
+            (
+                "apply_policies",
+                "string.gmatch(paused,",
+                "string.gmatch(paused .. '\\n' .. (redis.call('HGET', state, 'marks') or ''),",
+            ),
+        ),
         says="was sent, yet it was cancelled for certain",
         path=(
             ("pause", "g.t"),
@@ -259,6 +270,7 @@ OF_PAUSES = (
             ("time_passes", 8),
             TICK,
             TICK,
+            ("pause", "g.t"),
             ("cancel", "a"),
         ),
     ),
@@ -296,14 +308,15 @@ OF_PAUSES = (
         ),
     ),
     Mutant(
-        "a pull by any policies",
-        (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),),
+        "a pull that hands out what its queue pauses",
+        (("pull", "return mark_of ~= nil and mark_of(topic) < math.huge", "return false"),),
         says="after its topic was paused",
         path=(
             ("schedule", "a", 5, False),
             ("schedule", "s1", 5, False),
             TICK,
             ("pause", "*"),
+            READ,
             ("time_passes", 8),
             TICK,
             TICK,

@@ -43,9 +43,13 @@ def test_what_was_held_since_before_it_was_due_is_cancelled_for_certain_wherever
 ) -> None:
     q.given(row("queued", at=DUE), row("aside", at=DUE))
     version = pause(q, 1, "sms.*", "ord*")
-    q.park(aside, pulled(q, version)["aside"])
+    if aside != "h:orders":
+        q.park(aside, Taken(q.admin.zrange(q.keys.queue, 0, 0)[0], DUE, 0, q.record("aside")))
+    pulled(q, version)
     assert q.cancel("queued", "aside", now=DUE + 1) == ["cancelled", "cancelled"]
-    assert q.state() == State(orphans={"aside"}, final=dict.fromkeys(("queued", "aside"), ("cancelled", DUE + 1)))
+    assert q.state() == State(
+        orphans={"queued", "aside"}, final=dict.fromkeys(("queued", "aside"), ("cancelled", DUE + 1))
+    )
 
 
 def test_what_may_have_been_handed_out_before_it_was_held_is_not_cancelled_for_certain(q: Queue) -> None:

@@ -12,7 +12,7 @@ from api.wire.problems import problem_of
 from delayq.embedded.processes import LOCALHOST
 from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
 from delayq.store import commands, scripts
-from delayq.store.commands import Census, Change, Command, Known, Retention
+from delayq.store.commands import Census, Change, Command, Known, Listed, Retention
 from delayq.store.connect.exchange import Exchange
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
@@ -117,7 +117,43 @@ def pull__when_the_clocks_were_far_ahead(q: Queue) -> Command[Any]:
     q.admin.hset(q.keys.state, mapping={"watermark": "900000001", "lowered_to": q.admin.zrange(q.keys.queue, 2, 2)[0]})
     q.admin.hset(q.keys.state, "parked:t:r", "1")
     known = commands.KnownTopics.of(q.keys, [Known("stream", "stream")])
-    return commands.pull(q.keys, EPOCH, offset=0, room=500, now=10_001, known=known, listed=True)
+    return commands.pull(q.keys, EPOCH, offset=0, room=500, now=10_001, known=known, listed=Listed.ALL)
+
+
+@case
+def pull__into_the_sets_of_topics(q: Queue) -> Command[Any]:
+    q.given(*(row(f"p{n}", at=90_000 + n) for n in range(7)), row("s", at=90_003, topic="stream", given=True))
+    q.pause("ord*")
+    known = commands.KnownTopics.of(q.keys, [Known("stream", "stream")])
+    return commands.pull(q.keys, EPOCH, offset=0, room=500, now=100_000, known=known, version="1")
+
+
+@case
+def release(q: Queue) -> Command[Any]:
+    held(q)
+    known = commands.KnownTopics.of(q.keys, [Known("orders")])
+    return commands.release(q.keys, EPOCH, {"orders": 5}, known=known, upto=None, now=100_000, version="2")
+
+
+@case
+def release__into_a_stream(q: Queue) -> Command[Any]:
+    held(q)
+    known = commands.KnownTopics.of(q.keys, [Known("orders", "orders")])
+    return commands.release(
+        q.keys, EPOCH, {"orders": 5}, known=known, upto=None, now=200_000, retention=SHORT, version="2"
+    )
+
+
+def held(q: Queue) -> None:
+    ended(q)
+    q.given(
+        *(row(f"p{n}", at=90_000 + n, given=True, keys=("k1",)) for n in range(4)),
+        row("old", at=90_004, expire_after=20_000),
+    )
+    q.pause("orders")
+    q.pull(now=100_000, version="1")
+    q.admin.hset(q.keys.state, "watermark", "1")
+    q.pause(version="2")
 
 
 @case
@@ -316,8 +352,10 @@ NOT_RUN = {
     "": {"-time"},
     "ack": {"-zcount"},
     "schedule": {"-zcard", "-zcount", "-zrange"},
-    "pull": {"-hget", "-hsetnx", "-zrank", "-hkeys"},
-    "pull__when_the_clocks_were_far_ahead": {"-zmscore"},
+    "pull": {"-hexists", "-hget", "-hkeys", "-hsetnx", "-zrank"},
+    "pull__into_the_sets_of_topics": {"-hget", "-hkeys", "-zrank"},
+    "pull__when_the_clocks_were_far_ahead": {"-hexists", "-zmscore"},
+    "release": {"-hlen", "-zscore"},
 }
 
 
@@ -338,7 +376,7 @@ def test_without_one_right_a_script_does_everything_or_nothing_and_says_so(name:
     after = refusing.data()
     assert name in UNCHANGED or before != after
     for rights in without_one(name, command):
-        if rights[0] == "-xadd" and script_of(name) in ("pull", "takes"):
+        if rights[0] == "-xadd" and script_of(name) in ("pull", "release", "takes"):
             continue  # a stream that takes nothing: tests/workers/test_refusals.py
         command = refusing.prepared(name)
         refusing.allow(*rights)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Census, Change, Command, Known, KnownTopics, Retention, Tally
+from delayq.store.commands import Bound, Census, Change, Command, Known, KnownTopics, Listed, Retention, Tally
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
@@ -45,6 +45,29 @@ def parked(q: Queue) -> None:
 
 def unpark(most: int, begin: float = 0) -> Callable[[Queue], Command[Any]]:
     return after(parked, lambda q: commands.unpark(q.keys, EPOCH, "t:x", most, begin))
+
+
+def resumed(q: Queue) -> None:
+    """Three were set aside by a pause that is over."""
+    q.given(*(row(id, at=NOW) for id in "abc"))
+    q.pause("orders", version="1", now=NOW)
+    q.pull(version="1")
+    q.pause(version="2")
+
+
+def release(most: int, *known: Known, version: str = "2") -> Callable[[Queue], Command[Any]]:
+    return after(
+        resumed,
+        lambda q: commands.release(
+            q.keys, EPOCH, {"orders": most}, known=KnownTopics.of(q.keys, known or [Known("orders")]),
+            bounds=[Bound("orders", most)] if known else (), upto=None, now=NOW, version=version,
+        ),
+    )  # fmt: skip
+
+
+def unheld(q: Queue) -> Command[Any]:
+    known = KnownTopics.of(q.keys, [Known("orders")])
+    return commands.release(q.keys, EPOCH, {"orders": 1}, known=known, upto=None, now=NOW)
 
 
 def retrying(q: Queue) -> None:
@@ -131,7 +154,7 @@ def pull(q: Queue, *known: Known) -> Command[Any]:
     q.given(row("a", at=NOW, given=True, keys=("k",)), row("b", at=NOW + 1, given=True), row("c", at=NOW + 9_000))
     q.park("t:x", *q.take(now=NOW))
     told = KnownTopics.of(q.keys, known)
-    return commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW + 1, node_now=NOW + 1, known=told, listed=True)
+    return commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW + 1, node_now=NOW + 1, known=told, listed=Listed.ALL)
 
 
 def orphans(q: Queue) -> Command[Any]:
@@ -198,7 +221,7 @@ def by_other_policies(q: Queue) -> Command[Any]:
     return command
 
 
-#: Why an `unpark` may move more the second time.
+#: Why an `unpark` or a `release` may move more the second time.
 SENT_ONCE = "the store does not send an owner's call again, and the owner's next incarnation fences it"
 
 CASES: dict[str, dict[str, Case]] = {
@@ -376,6 +399,13 @@ CASES: dict[str, dict[str, Case]] = {
                 lambda q: commands.takes("orders"),
             )
         ),
+    },
+    "release": {
+        "some": Case(release(1), answers=SENT_ONCE, changes=SENT_ONCE),
+        "all": Case(release(10), answers=SENT_ONCE),
+        "into a stream": Case(release(10, Known("orders", "orders")), answers=SENT_ONCE),
+        "other policies": Case(release(1, version="1")),
+        "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), unheld)),
     },
     "unpark": {
         "some": Case(unpark(1), answers=SENT_ONCE, changes=SENT_ONCE),

@@ -78,9 +78,16 @@ def test_scripts_touch_only_the_keys_that_they_are_given() -> None:
         check_keys(name, code(name))
 
 
+#: How the script that pulls makes the key of a topic's set, in the slot of its queue.
+MADE = "sub(state, 1, -6) .. 'parked:h:' .. topic"
+
+
 def check_keys(name: str, text: str) -> None:
     """Every key that the script passes to a command comes from KEYS."""
     bound = names_bound_to_keys(text)
+    if name == "pull":  # its caller cannot know the topics, so it makes the names of their sets
+        assert text.count(MADE) == text.count("'parked:h:'") - text.count("state, 'parked:h:'") == 2
+        bound.add("set")
     parameters = {
         function: [one.strip() for one in names.split(",")]
         for function, names in re.findall(r"local function (\w+)\(([^)]*)\)", text)
@@ -124,9 +131,21 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
     changes = {"schedule", "cancel", "reschedule", "deliver_now", "redrive", "discard"}
     assert promised == changes | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
-    assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "retry", "unpark"}
+    assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "release", "retry", "unpark"}
     empties = {name for name, script in loaded.items() if script.empties}
-    assert empties == {"ack", "apply_policies", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
+    assert empties == {
+        "ack",
+        "apply_policies",
+        "bury",
+        "cancel",
+        "claim",
+        "discard",
+        "park",
+        "pull",
+        "release",
+        "retry",
+        "unpark",
+    }
     assert scripts.stopped_when_full() == []
 
 

@@ -22,12 +22,15 @@ from delayq.store.commands import (
     Command,
     DeadLetter,
     Found,
+    Head,
     Known,
     KnownTopics,
+    Listed,
     Outdated,
     Parked,
     Pulled,
     QueueStats,
+    Released,
     Retention,
 )
 from delayq.store.connect.async_store import AsyncStore
@@ -107,6 +110,8 @@ class GuardedRunner:
     def run(self, command: Command[T]) -> T:
         # No space may stand in a pattern; the bracketed ones would mean more than themselves.
         patterns = ["%RW~" + re.sub(r"([][*?])", r"[\1]", key).replace(" ", "?") for key in command.keys]
+        if command.script == "pull":  # it makes the names of the sets of topics, which its caller does not know
+            patterns.append("%RW~" + command.keys[0].removesuffix("state") + "parked:h:*")
         self._allow(*patterns if command.script else ["allkeys"])
         return self._store.run(command)
 
@@ -242,9 +247,9 @@ class Taken:
         return self.record.index_keys
 
 
-def taken(pulled: Pulled | Outdated | None) -> list[Taken]:
-    """The messages of a pull."""
-    assert isinstance(pulled, Pulled), pulled
+def taken(pulled: Pulled | Released | Outdated | None) -> list[Taken]:
+    """The messages of a pull or a release."""
+    assert isinstance(pulled, Pulled | Released), pulled
     return [
         Taken(ticket, score, attempts, Record(raw))
         for ticket, score, attempts, raw in zip(
@@ -253,9 +258,9 @@ def taken(pulled: Pulled | Outdated | None) -> list[Taken]:
     ]
 
 
-def ids(messages: Pulled | Iterable[Taken] | None) -> list[str]:
+def ids(messages: Pulled | Released | Iterable[Taken] | None) -> list[str]:
     """The ids of pulled messages."""
-    if messages is None or isinstance(messages, Pulled):
+    if messages is None or isinstance(messages, Pulled | Released):
         messages = taken(messages)
     return [one.id for one in messages]
 
@@ -327,6 +332,8 @@ class Queue:
         node_now: int | str = "",
         version: str = "",
         bounds: Sequence[Bound] = (),
+        in_memory: Sequence[bytes] = (),
+        listed: Listed = Listed.NONE,
     ) -> Pulled:
         pulled = self.run(
             commands.pull(
@@ -346,10 +353,49 @@ class Queue:
                 retention=self.retention,
                 version=version,
                 bounds=bounds,
+                in_memory=in_memory,
+                listed=listed,
             )
         )
         assert isinstance(pulled, Pulled), pulled
         return pulled
+
+    def pause(self, *topics: str, version: str = "1", now: int | None = None) -> None:
+        """These topics are paused from now on, and no others."""
+        self.run(commands.apply_policies(self.keys, version, topics, now=self._at(now)))
+
+    def release(
+        self,
+        topics: str | dict[str, int],
+        most: int = 500,
+        *,
+        upto: Head | None = None,
+        now: int | None = None,
+        epoch: str | None = None,
+        version: str = "",
+        node_now: int | str = "",
+        known: Sequence[Known] = (),
+        bounds: Sequence[Bound] = (),
+    ) -> Released:
+        if isinstance(topics, str):
+            topics = {topics: most}
+        streams = {one.topic: one for one in known}
+        released = self.run(
+            commands.release(
+                self.keys,
+                epoch or self.epoch,
+                topics,
+                known=KnownTopics.of(self.keys, [streams.get(topic, Known(topic)) for topic in topics]),
+                bounds=bounds,
+                upto=upto,
+                now=self._at(now),
+                node_now=node_now,
+                version=version,
+                retention=self.retention,
+            )
+        )
+        assert isinstance(released, Released), released
+        return released
 
     def take(self, now: int | None = None) -> list[Taken]:
         """Pull everything that is due."""

@@ -20,7 +20,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
 from workers.limits.limit import Limit
-from workers.queue.parking import Parking
+from workers.queue.releasing import Releasing
 from workers.queue.share import Share
 from workers.sending.forwarder import Forwarder
 from workers.sending.message import LOOK_AGAIN
@@ -489,7 +489,7 @@ def test_who_ends_while_a_send_hangs_leaves_the_permits_to_others(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sent_after_an_end(worlds) >= 60
-    monkeypatch.setattr(Parking, "want_nothing", lambda self: None)
+    monkeypatch.setattr(Releasing, "want_nothing", lambda self: None)
     monkeypatch.setattr("workers.limits.limit.PROMPT", 3_000)
     assert sent_after_an_end(worlds) < 40, "it would be seen"
 

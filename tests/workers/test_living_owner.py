@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.store.commands import Head, Now
-from delayq.store.keys import ParkedSet
+from delayq.store.commands import Now
 from delayq.targets import OK
 from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
@@ -120,13 +119,6 @@ def _leave_what_waits(self: InFlight) -> None:
     self.rewind(0)
 
 
-_holds_up = ParkedSets.holds_up
-
-
-def _hold_up_by_no_topic(self: ParkedSets, name: str, place: Head) -> bool:
-    return not ParkedSet.is_of_topic(name) and _holds_up(self, name, place)
-
-
 #: What is replaced by what; and seeds that show it.
 MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (1, 2, 6)),
@@ -155,24 +147,35 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         lambda self, policies: setattr(self, "_policies", policies),
         (5, 6, 8),
     ),
-    "followers that pass what their topic holds": (ParkedSets, "holds_up", _hold_up_by_no_topic, (1, 2, 5)),
 }
 
 
 #: What is taken out of a script; and seeds that show it.
 SCRIPT_MUTANTS = (
-    (Mutant("a pull by any policies", (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),)), (2, 4)),
+    (
+        Mutant(
+            "a pull that hands out what its queue pauses",
+            (("pull", "return mark_of ~= nil and mark_of(topic) < math.huge", "return false"),),
+        ),
+        (2, 4),
+    ),
 )
 
 
-#: What lets a message with an ordering key pass those that its topic holds; and seeds that show it in lives with streams.
-STREAM_MUTANTS = (
+#: What keeps messages in order that go through the set of their topic; and seeds that show it.
+HELD_MUTANTS = (
     (
         Mutant(
-            "a key that is appended behind what is held of its topic",
-            (("pull", "return score > bound[2] or score == bound[2] and behind(ticket, bound[3])", "return false"),),
+            "a pull that hands out what comes behind the set of its topic",
+            (
+                (
+                    "pull",
+                    "held = is_paused(topic) or some_held and redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1",
+                    "held = is_paused(topic)",
+                ),
+            ),
         ),
-        (1, 6, 11),
+        (0, 2, 3),
     ),
 )
 
@@ -202,10 +205,15 @@ def test_the_random_life_fails_without_a_rule_of_a_script(
         _live_all(valkey.url, mutant[1])
 
 
-@pytest.mark.parametrize("mutant", STREAM_MUTANTS, ids=lambda one: one[0].name)
+@pytest.mark.parametrize("mutant", HELD_MUTANTS, ids=lambda one: one[0].name)
 def test_a_random_life_with_streams_fails_without_a_rule_of_a_script(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
 ) -> None:
     plant(mutant[0], monkeypatch)
+
+    def live_with_streams_and_without() -> None:
+        for streams in (False, True):
+            _live_all(valkey.url, mutant[1], streams=streams)
+
     with pytest.raises(AssertionError, match="overtakes"):
-        _live_all(valkey.url, mutant[1], streams=True)
+        live_with_streams_and_without()

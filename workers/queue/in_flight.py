@@ -24,18 +24,19 @@ a permit, and is pulled anew then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from delayq.codec import CorruptRecord
 from delayq.policies import NO_POLICIES, Policies
-from delayq.store.commands import Head, Now, Parked, Pulled
+from delayq.store.commands import Head, Now, Parked, Pulled, Released
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.limits.limit import Limit, Listener, admit
 from workers.queue.cursor import Cursor
+from workers.queue.held_topics import HeldTopics
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
@@ -80,6 +81,8 @@ class InFlight:
         self._offset = Cursor()
         self._weight = 0  # of all of them
         self._lanes = Lanes()
+        self.held_topics = HeldTopics()
+        self._reached: Head = (-1, b"")  # no message behind this place was ever in flight
         self._settlement = Settlement()
         self._policies = NO_POLICIES
         #: By topic, messages for a stream in this Redis that wait for permits of its limit.
@@ -176,6 +179,17 @@ class InFlight:
             return b""
         return max((t for t, one in self._messages.items() if one.score == due and t <= upto), default=b"")
 
+    def behind(self, place: Head) -> list[bytes]:
+        """The tickets in flight that a pull from this place may look at, and has to leave alone."""
+        if place >= self._reached:
+            return []
+        return [ticket for ticket, one in self._messages.items() if one.score >= place[0]]
+
+    @property
+    def pulled_up_to(self) -> Head:
+        """The place that pulls from the offset have come to."""
+        return self._offset.place
+
     def misses(self, place: Head, start: int) -> bool:
         """Whether more stood in the queue before a pull from this place (`start` tickets) than is in flight."""
         return start > sum(1 for one in self._messages.values() if one.place <= place)
@@ -202,31 +216,60 @@ class InFlight:
         """
         cursor = self._offset if fresh is None else fresh
         cursor.advance(pulled)
-        if not pulled.tickets:
-            return
+        if pulled.last is not None:
+            self._reached = max(self._reached, pulled.last)
+        self._describe_held(pulled.held)
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
-        keyed = not cursor.unread
+        self._take(pulled, pulled.let_past, now, settled, keyed=not cursor.unread)
+
+    def accept_released(self, released: Released, now: int) -> None:
+        """Take what a release of the sets of topics has brought, and send it on its way."""
+        self._describe_held(released.held)
+        if not released.tickets:
+            return
+        self._reached = max(self._reached, *zip(released.scores, released.tickets, strict=True))
+        # Something that goes before it may have been put back into the queue along with it: then it is pulled, behind that.
+        keyed = not self._offset.unread
+        self._take(released, {}, now, frozenset(), keyed=keyed)
+        if not keyed:
+            self.rewind(min(released.scores))
+
+    def _describe_held(self, held: Mapping[str, Parked]) -> None:
+        for topic, parked in held.items():
+            self.held_topics.describe(topic, parked)
+
+    def _take(
+        self,
+        brought: Pulled | Released,
+        let_past: Mapping[bytes, bool],
+        now: int,
+        settled: Set[bytes],
+        *,
+        keyed: bool,
+    ) -> None:
+        if not brought.tickets:
+            return
         ready: dict[Share, list[InFlightMessage]] = {}
         gates: dict[Share, bool] = {}
         refused = dict(self._refusals.reasons)
-        for refusing, error in pulled.refused.items():
+        for refusing, error in brought.refused.items():
             if (route := self._tenure.routes.find(refusing)) is not None:
                 refused[stream_of(route, refusing)] = error
         for ticket, score, attempts, record in zip(
-            pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
+            brought.tickets, brought.scores, brought.attempts, brought.records, strict=True
         ):
             if ticket in self._messages or ticket in settled:
                 continue
             try:
-                message = InFlightMessage(ticket, score, attempts, record, pulled.now)
+                message = InFlightMessage(ticket, score, attempts, record, brought.now)
                 topic = message.topic
             except (CorruptRecord, UnicodeDecodeError) as error:
                 self._settlement.add(Corrupt(ticket, score, attempts), Bury(f"corrupt record: {error}"))
                 continue
             if message.record.keyed and not keyed:
                 continue
-            if ticket in pulled.let_past:
-                message.by_hand, message.by_force = True, pulled.let_past[ticket]
+            if ticket in let_past:
+                message.by_hand, message.by_force = True, let_past[ticket]
             message.route = self._tenure.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
@@ -248,7 +291,7 @@ class InFlight:
             parked=self._parked,
             lanes=self._lanes,
             policies=self._policies,
-            short=self._is_short,
+            to_park=self.to_park,
         )
         if way is Way.AWAIT_PERMIT and self._awaits_permit(message):
             return None
@@ -272,11 +315,6 @@ class InFlight:
         if message.by_force:
             return ()
         return self._tenure.limits.of(message.topic, self._policies, longest)
-
-    def _is_short(self, message: InFlightMessage) -> bool:
-        """Whether permits of the message's topic are for what stands aside."""
-        now = self._tenure.clock.monotonic()
-        return any(limit.is_short(now) for limit in self._limits(message))
 
     def _awaits_permit(self, message: InFlightMessage) -> bool:
         """Whether a message for a stream here waits in memory for a permit, by which it is pulled anew and appended."""
@@ -444,7 +482,8 @@ class InFlight:
         self._settlement.add(message, fate)
 
     def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
-        self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
+        if not ParkedSet.is_of_topic(fate.name):  # pulls see what stands in the set of a topic
+            self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
         self._move([message], Stage.PARKING)
         self._settlement.add(message, fate)
 
@@ -495,6 +534,9 @@ class InFlight:
     def observe_set(self, name: str, answer: Parked, *, moved: bool = False) -> bool:
         """Take in what a parked set is like now, behind a call that may have `moved` some of it into the queue. Returns whether
         something may have left the set."""
+        if ParkedSet.is_of_topic(name) and (topic := ParkedSet.topic(name)) is not None:
+            self.held_topics.describe(topic, answer)
+            return False
         if (due := self._parked.observe(name, answer, moved=moved)) is not None:
             self.rewind(due)
             self._offset.unread = True  # it stands there by now, also where the offset has not come to yet
@@ -502,9 +544,13 @@ class InFlight:
             self._parked.expect(name, message.place)
         return due is not None
 
-    def observe_sets(self, names: Iterable[str]) -> None:
-        """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
-        if (due := self._parked.observe_names(names, self._settlement.names)) is not None:
+    def observe_sets(self, names: Sequence[str], *, every: bool) -> None:
+        """Redis lists the parked sets, with those of topics (`every`) or without: what was forgotten is known again, and what is
+        gone is pulled anew."""
+        if every:
+            self.held_topics.read(names, self._tenure.clock.monotonic())
+        others = [name for name in names if not ParkedSet.is_of_topic(name)]
+        if (due := self._parked.observe_names(others, self._settlement.names)) is not None:
             self.rewind(due)
         for name in self._parked:
             if ParkedSet.is_of_lane(name) and self._lanes.low(name):
@@ -542,9 +588,10 @@ class InFlight:
         self.rewind(0)
 
     def observe_policies(self, policies: Policies) -> None:
-        """What these pause is pulled anew, and set aside then, unless a thread sends it or has sent it. What waits for a limit is
-        pulled anew, too: it may be another one."""
+        """What these pause is pulled anew, and set aside by that pull, unless a thread sends it or has sent it. What waits for a
+        limit is pulled anew, too: it may be another one."""
         self._policies = policies
+        self.held_topics.observe_policies(policies)
         for share in self._shares.values():
             for message in self._withdrawn(share, lambda _: True, limited=True):
                 self._drop(message)

@@ -1,4 +1,5 @@
-"""What the owner of a queue knows of its parked sets: of each a place before which nothing stands in it, and how many did.
+"""What the owner of a queue knows of the parked sets of its routes and lanes (`HeldTopics` has those of topics): of each a place
+before which nothing stands in it, and how many did.
 
 Nothing of it is certain: a reply may be lost, and Redis may go back in time. So the place is noted before anything is
 parked, only what Redis says raises it, and once a second the names are compared with those that Redis has.
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from delayq.store.commands import Head, Parked
-from delayq.store.keys import ParkedSet
 
 __all__ = ["ParkedSets", "follows"]
 
@@ -38,7 +38,7 @@ class _Set:
 
 
 class ParkedSets:
-    """The parked sets of one queue, by name (`ParkedSet`)."""
+    """The parked sets of one queue, but for those of topics, by name (`ParkedSet`)."""
 
     def __init__(self) -> None:
         self._sets: dict[str, _Set] = {}
@@ -52,16 +52,6 @@ class ParkedSets:
 
     def __len__(self) -> int:
         return len(self._sets)
-
-    @property
-    def held(self) -> Iterator[str]:
-        """The names of those that hold messages of paused or limited topics."""
-        return (name for name in self._sets if ParkedSet.is_of_topic(name))
-
-    def head(self, name: str) -> Head | None:
-        """A place before which nothing stands in the set; None if there is no such set."""
-        known = self._sets.get(name)
-        return known.head if known is not None else None
 
     def count(self, name: str) -> int:
         """How many tickets stood in a set when Redis described it last; 0 if it has not yet."""

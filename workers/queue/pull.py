@@ -10,11 +10,12 @@ import msgspec
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Command, Head, Most, Now, Outdated, Pulled
+from delayq.store.commands import Command, Head, Listed, Most, Now, Outdated, Pulled, Released
 from workers.limits.rate import Permits, RateLimit
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
+from workers.queue.releasing import Release
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 
@@ -42,6 +43,7 @@ class Pull(msgspec.Struct, frozen=True):
     fresh: Cursor | None
     command: Command[Pulled | Outdated | None]
     permits: Sequence[tuple[RateLimit, Permits]]
+    every: bool  # it reads the names of all parked sets, also of topics
 
 
 class Pulling:
@@ -65,6 +67,7 @@ class Pulling:
         self._look = min(tenure.bounds.look, APPEND_LOOK) if topics.local else tenure.bounds.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
+        self._read_all = False  # the last pull came to the end of what was due
         self._most_bytes = MOST_BYTES
         self._now_offset: int | None = None  # the now that pulls go by minus the monotonic clock
         self._redis_offset: int | None = None  # Redis's own: permits end by it
@@ -156,9 +159,10 @@ class Pulling:
         listed = fresh is None and self._clock.precise() >= self._look_by
         if listed:
             self._parked.ask()
+        every = listed and in_flight.held_topics.to_read(self._clock.monotonic())
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
         permits = self._take_permits() if self._topics.limited else []
-        most = {limit.name: self._most(some) for limit, some in permits if some}
+        most = {limit.name: self.valid_until(some) for limit, some in permits if some}
         return Pull(
             start,
             fresh,
@@ -173,16 +177,18 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(tenure.keys),
-                bounds=self._topics.bounds(self._parked, most),
+                bounds=self._topics.bounds(most),
+                in_memory=in_flight.behind(start),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,
                 retention=tenure.retention,
                 traced=tenure.spans is not None,
-                listed=listed,
+                listed=Listed.ALL if every else Listed.BUT_TOPICS if listed else Listed.NONE,
                 version=version,
             ),
             permits,
+            every,
         )
 
     def _take_permits(self) -> list[tuple[RateLimit, Permits]]:
@@ -191,7 +197,8 @@ class Pulling:
         limits = self._tenure.limits.with_permits(names, now)
         return [(limit, limit.take(self._in_flight.waits_for(limit), self._look, now)) for limit in limits]
 
-    def _most(self, permits: Permits) -> Most:
+    def valid_until(self, permits: Permits) -> Most:
+        """Permits as a script is told of them: until when they are valid by the clock of Redis."""
         if (offset := self._redis_offset) is None:
             return sum([count for _, count in permits])
         return [(until + offset, count) for until, count in permits]
@@ -209,6 +216,13 @@ class Pulling:
                 self._redis_offset = self._now_offset + answer.ahead
                 self._unix_0 = min(self._clock.precise(), self._set_off + TRIP) - answer.now - answer.micro / 1000
 
+    @property
+    def read_up_to(self) -> Head | None:
+        """The place up to which pulls have read what is due; None if they have read all of it."""
+        in_flight = self._in_flight
+        everything = self._read_all and not in_flight.unread and in_flight.looks_again_from is None
+        return None if everything else in_flight.pulled_up_to
+
     def failed(self, pull: Pull) -> None:
         """Nobody knows what it took."""
         self._most_bytes = max(LEAST_BYTES, self._most_bytes // 2)
@@ -217,25 +231,14 @@ class Pulling:
     def took_nothing(self, pull: Pull) -> None:
         """It is to be made again."""
         (self._in_flight if pull.fresh is None else pull.fresh).pull_failed()
+        self._read_all = False
 
     def take(self, pull: Pull, pulled: Pulled, settled: Set[bytes]) -> None:
         """Take what came, but for what this tick has `settled`."""
-        observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
-        for limit, permits in pull.permits:
-            taken = sum([count for _, count in permits])
-            limit.put_back(permits, taken - pulled.left.get(limit.name, taken), self._clock.monotonic())
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
-        for topic, error in pulled.refused.items():
-            if not error.startswith("WRONGTYPE"):  # those are buried
-                self._refusals.add(topic, error)
-        if pulled.refused:
-            self._topics.refuse(self._refusals.reasons)
-        if observer is not None and (pulled.appended or pulled.tickets):
-            observer.pulled(pulled)
-        if spans is not None and pulled.traces:
-            spans.appended(pulled.traces, self._clock.now())
+        self._see(pulled, pull.permits)
         self._in_flight.accept(pulled, min(self.now(), self._clock.now()), settled, pull.fresh)
         if pull.fresh is not None:
             self._flood.see_fresh(pulled)
@@ -243,8 +246,30 @@ class Pulling:
         self._look_for_missed(pull, pulled)
         self._flood.see_backlog(pulled)
         self._more_due = pulled.more
+        self._read_all = not pulled.more
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
         self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
+
+    def _see(self, brought: Pulled | Released, permits: Sequence[tuple[RateLimit, Permits]]) -> None:
+        """Put back the permits by which nothing was appended, and note which streams refuse messages."""
+        observer, spans = self._tenure.observer, self._tenure.spans
+        for limit, some in permits:
+            taken = sum([count for _, count in some])
+            limit.put_back(some, taken - brought.left.get(limit.name, taken), self._clock.monotonic())
+        for topic, error in brought.refused.items():
+            if not error.startswith("WRONGTYPE"):  # those are buried
+                self._refusals.add(topic, error)
+        if brought.refused:
+            self._topics.refuse(self._refusals.reasons)
+        if observer is not None and (brought.appended or brought.tickets):
+            observer.pulled(brought)
+        if spans is not None and brought.traces:
+            spans.appended(brought.traces, self._clock.now())
+
+    def take_released(self, release: Release, released: Released) -> None:
+        """Take what came out of the sets of topics."""
+        self._see(released, release.permits)
+        self._in_flight.accept_released(released, min(self.now(), self._clock.now()))
 
     def room_made(self) -> None:
         """Something has left the window: what is due finds room again."""
@@ -258,7 +283,7 @@ class Pulling:
         self._look_by = float(monotonic - monotonic % LONGEST_WAIT + LONGEST_WAIT)
         if self._in_flight.misses(pull.start, pulled.start):
             self._in_flight.rewind(0)
-        self._in_flight.observe_sets(pulled.parked)
+        self._in_flight.observe_sets(pulled.parked, every=pull.every)
 
     def looks_at(self, *, at_once: bool) -> float:
         """When to look again, by the precise monotonic clock; 0 = at once.

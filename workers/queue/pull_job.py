@@ -18,7 +18,7 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.policies import NO_POLICIES, Policies, number_of
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
+from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled, Released
 from delayq.targets import Result
 from workers.limits.limit import Limit
 from workers.queue.census import CensusTaker
@@ -26,6 +26,7 @@ from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import Parking
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
+from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Ack, Bury, Step
 from workers.queue.symptoms import History, Progress
 from workers.queue.tenure import Tenure
@@ -113,7 +114,8 @@ class PullJob:
         self._pulse = pulse
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight, self)
+        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
+        self._releasing = Releasing(tenure, self.in_flight, topics, self)
         self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)]
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
@@ -123,6 +125,7 @@ class PullJob:
         self._tick = _Tick()
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
+        self._came_back = False  # what was parked, in the last tick
         self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -197,7 +200,7 @@ class PullJob:
 
     def end(self) -> None:
         """Nobody moves it any more."""
-        self._parking.want_nothing()
+        self._releasing.want_nothing()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:
@@ -239,7 +242,7 @@ class PullJob:
     @property
     def in_backlog(self) -> bool:
         """Whether a look would take a slice of its backlog."""
-        return self._pulling.in_backlog or self._parking.in_backlog
+        return self._pulling.in_backlog or self._releasing.in_backlog
 
     @property
     def presses(self) -> bool:
@@ -259,10 +262,11 @@ class PullJob:
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)
             self._pulling.observe_policies(policies)
+            self._pulling.look()  # a pull lists the sets of topics whose pause has ended
             self._policies = policies  # last: from now on its node says that it acts on them
         if ending:
             self.in_flight.stop_sending(fenced=self.fenced)
-            self._parking.want_nothing()
+            self._releasing.want_nothing()
         else:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
@@ -279,16 +283,25 @@ class PullJob:
         return [command for command, _ in tick.work]
 
     def _ask_on(self, tick: _Tick, now: Now, policies: Policies, *, backlog: bool) -> None:
-        for name, most, unpark in self._parking.commands(policies, backlog=backlog):
-            tick.came_back = True
+        for name, most, unpark in self._parking.commands():
+            tick.came_back = tick.came_back or most > 0
             tick.add(unpark, partial(self._unparked, name, most))
         if self._lags_behind(policies):
             tick.add(commands.apply_policies(self.keys, policies.version, policies.paused, now=now), self._saw_applied)
         if self._parking.before_pulls:
             return
+        read_up_to = self._pulling.read_up_to  # by the pulls before these, which may not come so far
         for pull in self._pulling.pulls(now, policies.version, backlog=backlog, came_back=tick.came_back):
             tick.pulls += 1
             tick.add(pull.command, partial(self._pulled, pull))
+        # Behind the pulls, which do not know of what it brings, and would set that aside again.
+        if backlog or not self._releasing.in_backlog:
+            unix = min(self.now(), self._clock.now())
+            release = self._releasing.release(
+                policies, read_up_to, unix, now=now, valid_until=self._pulling.valid_until
+            )
+            if release is not None:
+                tick.add(release.command, partial(self._released, release))
         if tick.pulls and not self._pulling.in_backlog:
             for beside in self._beside:
                 if (command := beside.ask(now, policies.version)) is not None:
@@ -355,8 +368,10 @@ class PullJob:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         if not self._tenure.may_send():
             return self._clock.precise() + OUTDATED_WAIT
-        # What was settled has made room, perhaps for some that are parked.
-        returns = self._parking.returning or (bool(tick.settled) and self.in_flight.parked_for_targets)
+        # What was settled has made room, perhaps for some that are parked; and a pull may have set aside all that came back.
+        room_made, self._came_back = bool(tick.settled) or self._came_back, tick.came_back
+        returns = self._releasing.in_backlog or self.in_flight.held_topics.changed
+        returns = returns or (room_made and self.in_flight.parked_for_targets)
         at_once = tick.changed or tick.came_back or tick.outdated or returns
         return self._pulling.looks_at(at_once=at_once)
 
@@ -408,6 +423,18 @@ class PullJob:
             self._pulling.take(pull, answer, tick.settled)
             tick.confirmed = tick.confirmed or answer.appended > 0
 
+    def _released(self, release: Release, answer: Released | Outdated | StoreError | None) -> None:
+        tick = self._tick
+        if isinstance(answer, StoreError):
+            tick.fail(answer)
+        elif isinstance(answer, Outdated):
+            tick.outdated, self._found = True, answer.version
+        elif answer is None:
+            self._fence(True)
+        else:
+            self._pulling.take_released(release, answer)
+            tick.confirmed = tick.confirmed or answer.appended > 0
+
     # -- trouble ---------------------------------------------------------------------------------------------------
 
     def _failed(self, error: StoreError, *, was_refused: bool) -> float:
@@ -440,6 +467,8 @@ class PullJob:
         the head of the queue, as the command may have put messages back there."""
         self._tenure.incarnation.go_on()
         self.in_flight.rewind(0)
+        self.in_flight.held_topics.read_again()
+        self._pulling.look()
 
     def _trouble(self) -> float:
         self._troubles = min(self._troubles + 1, 5)

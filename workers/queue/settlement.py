@@ -73,41 +73,34 @@ def sort(
     parked: ParkedSets,
     lanes: Lanes,
     policies: Policies,
-    short: Callable[[InFlightMessage], bool],
+    to_park: Callable[[str], bool],
 ) -> Way | Bury | Park:
-    """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
-    is parked or held, what is paused, and what else is in flight of the message's ordering key."""
-    if policies.pauses and not message.by_force and policies.pause(message.topic) is not None:
-        return Park(ParkedSet.of_topic(message.topic))
+    """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what is parked, what is
+    about to be parked (`to_park`), and what else is in flight of the message's ordering key."""
+    held = ParkedSet.of_topic(message.topic)
+    # Others of its topic are about to stand there, and the next pull sets aside what comes behind them.
+    if policies.limited and not message.by_force and to_park(held):
+        return Park(held)
     route = message.route
     if route is None:
         return Park(ParkedSet.NO_ROUTE)
     if message.expired(now):
         return Bury("expired")
-    held = ParkedSet.of_topic(message.topic)
-    is_behind = not message.by_force and parked.holds_up(held, message.place)
     if route.name not in targets:  # so its topic is a stream in the same Redis
-        if message.record.keyed and is_behind:
-            return Park(held)
         error = refused.get((route.name, route.stream_of(message.topic)))
-        if error is None and policies.limited and policies.bucket(message.topic) is not None:
-            if message.by_force or (is_behind and short(message)):
-                return Park(held)
+        limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
+        if error is None and limited:
             return Way.AWAIT_PERMIT
         if error is None:
             return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(ParkedSet.of_route(route.name))
-    if policies.limited and is_behind and short(message):
-        return Park(held)  # permits are for the earliest
     if message.record.keyed:
         lane = lanes.name(message)
         for name in (ParkedSet.of_route(route.name), lane):
             if parked.holds_up(name, message.place):
                 return Park(name)
-        if is_behind:
-            return Park(held)
         if lanes.full(message):
             return Park(lane)
     return Way.TO_TARGET

@@ -47,7 +47,6 @@ class Topics:
         self._as_list: list[Known] = []
         self._told: KnownTopics | None = None  # of these
         self._appended: dict[str, str] = {}  # to these streams
-        self._paused: set[str] = set()
         self.limited: dict[str, str] = {}  # of what is appended, by topic the name of its bucket
 
     @property
@@ -75,22 +74,20 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, parked: ParkedSets, most: Mapping[str, Most]) -> list[Bound]:
-        """What is not to be appended: what is paused; of what is limited what is beyond `most`, by the name of its limit, for all
-        topics of that together; and what has an ordering key and stands behind the first message of its topic that is held."""
-        if not (parked or self._paused or self.limited):
-            return []
-        bounds = []
-        for topic in self._appended:
-            head = parked.head(ParkedSet.of_topic(topic))
-            name = self.limited.get(topic)
-            if name is not None and name in most:
-                bounds.append(Bound(topic, most[name], head, name))
-            elif topic in self._paused or name is not None:
-                bounds.append(Bound(topic, 0, head))
-            elif head is not None:
-                bounds.append(Bound(topic, None, head))
-        return bounds
+    def bounds(self, most: Mapping[str, Most]) -> list[Bound]:
+        """How many messages of limited topics may be appended: `most` by the name of the limit, for all its topics together."""
+        return [Bound(topic, most.get(name, 0), name if name in most else "") for topic, name in self.limited.items()]
+
+    def to_release(self, topics: Iterable[str], keys: QueueKeys) -> KnownTopics:
+        """The same topics, as a release of their sets is told of them."""
+        return KnownTopics.of(
+            keys, [self._find(topic) if self.is_appended(topic) else Known(topic) for topic in topics]
+        )
+
+    def is_appended(self, topic: str) -> bool:
+        """Whether messages of a topic are appended to a stream in this Redis, and the stream takes them."""
+        route = self._routes.find(topic)
+        return route is not None and route.name in self.local and stream_of(route, topic) not in self._refused
 
     def learn(self, topics: Iterable[str]) -> None:
         """Find the routes of topics that a pull did not know; at most MOST of them are kept."""
@@ -111,7 +108,7 @@ class Topics:
             self._list()
 
     def observe_policies(self, policies: Policies) -> None:
-        """Tell pulls to append nothing of what is paused, and of what is limited only what has permits."""
+        """Tell pulls to append of limited topics only what has permits."""
         self._policies = policies
         self._list()
 
@@ -139,11 +136,10 @@ class Topics:
             for one in self._as_list
             if one.stream is not None and (stream := self._streams[one.topic]) is not None
         }
-        self._paused = {topic for topic in self._appended if self._policies.pause(topic) is not None}
         self.limited = {
             topic: bucket.name
             for topic in self._appended
-            if topic not in self._paused and (bucket := self._policies.bucket(topic)) is not None
+            if self._policies.pause(topic) is None and (bucket := self._policies.bucket(topic)) is not None
         }
 
 

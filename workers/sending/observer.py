@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from delayq.store.commands import Pulled
+from delayq.store.commands import Pulled, Released
 from delayq.targets import Result
 from workers.sending.message import InFlightMessage
 
@@ -15,7 +15,7 @@ __all__ = ["Observer"]
 class Observer(Protocol):
     """Counts events. Its methods must not block or raise."""
 
-    def pulled(self, pulled: Pulled) -> None:
+    def pulled(self, pulled: Pulled | Released) -> None:
         """A pull returned messages, or appended them to streams in the same Redis."""
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:

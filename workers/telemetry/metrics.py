@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from delayq.nodes import LATENESS
 from delayq.policies import number_of
-from delayq.store.commands import COUNTERS, Pulled
+from delayq.store.commands import COUNTERS, Pulled, Released
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
 from workers.sending.message import InFlightMessage
@@ -50,7 +50,7 @@ class Metrics:
             "delayq_circuit_open", "1 while a target is held for broken", ["route"], registry=self.registry
         )
 
-    def pulled(self, pulled: Pulled) -> None:
+    def pulled(self, pulled: Pulled | Released) -> None:
         """A pull returned messages, or appended them to streams itself."""
         if pulled.appended:
             self._appended.inc(pulled.appended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any, Final, Protocol
 
@@ -10,7 +11,7 @@ import msgspec
 
 from delayq.message import RESERVED
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain, texts
-from delayq.store.keys import QueueKeys
+from delayq.store.keys import ParkedSet, QueueKeys
 
 __all__ = [
     "AsPulled",
@@ -19,16 +20,19 @@ __all__ = [
     "Head",
     "Known",
     "KnownTopics",
+    "Listed",
     "Most",
     "Outdated",
     "Parked",
     "Pulled",
+    "Released",
     "Traced",
     "ack",
     "bury",
     "claim",
     "park",
     "pull",
+    "release",
     "repair",
     "retry",
     "stored_epoch",
@@ -77,7 +81,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
     many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by share how many more might have
-    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`.
+    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`. `held` describes by
+    topic the sets that it has put messages into, but for those of paused topics.
     """
 
     now: int
@@ -99,6 +104,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     let_past: Mapping[bytes, bool] = {}
     left: Mapping[str, int] = {}
     ahead: int = 0
+    held: Mapping[str, Parked] = {}
 
 
 class Outdated(msgspec.Struct, frozen=True):
@@ -133,6 +139,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         counted,
         left,
         ahead,
+        held,
     ) = reply
     return Pulled(
         int(now),
@@ -147,17 +154,30 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         [number(tries) if tries else 0 for tries in attempts],
         records,
         [topic.decode() for topic in unknown],
-        {
-            topic.decode(): error.decode(errors="replace")
-            for topic, error in zip(refused[::2], refused[1::2], strict=True)
-        },
+        _read_refused(refused) if refused else {},
         _read_traces(traces) if traces else (),
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
         _let_past(tickets, attempts) if any(attempts) else {},
-        {topic.decode(): int(count) for topic, count in zip(left[::2], left[1::2], strict=True)} if left else {},
+        _read_left(left) if left else {},
         ahead,
+        _read_held(held) if held else {},
     )
+
+
+def _read_refused(reply: list[bytes]) -> dict[str, str]:
+    return {
+        topic.decode(): error.decode(errors="replace") for topic, error in zip(reply[::2], reply[1::2], strict=True)
+    }
+
+
+def _read_left(reply: list[bytes]) -> dict[str, int]:
+    return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _read_held(reply: list[Any]) -> dict[str, Parked]:
+    topics = zip(reply[::4], reply[1::4], reply[2::4], reply[3::4], strict=True)
+    return {topic.decode(): Parked((int(due), ticket) if due else None, count) for topic, due, ticket, count in topics}
 
 
 def _let_past(tickets: list[bytes], attempts: list[bytes]) -> Mapping[bytes, bool]:
@@ -223,27 +243,31 @@ NO_TOPICS: Final = KnownTopics()
 Most = int | Sequence[tuple[int, int]]
 
 
+class Listed(Enum):
+    """Which names of parked sets a pull is asked for."""
+
+    NONE = "0"
+    BUT_TOPICS = "1"
+    ALL = "2"
+
+
 class Bound(msgspec.Struct, frozen=True, dict=True):
-    """What of a topic that is a stream here a pull may append: `most` messages (None: all), or until each time (Unix ms by
-    the clock of its server) so many, and of those with an ordering key only what stands up to a place. It returns the others.
-    Topics with the same `share` have `most` together."""
+    """What of a topic that is a stream here a pull may append: `most` messages, or until each time (Unix ms by the clock of its
+    server) so many. It returns the others. Topics with the same `share` have `most` together."""
 
     topic: str
-    most: Most | None = None
-    before: Head | None = None
+    most: Most
     share: str = ""
 
     @property
     def written(self) -> Arg:
         """`most`, as the script reads it."""
-        if self.most is None:
-            return ""
         return self.most if isinstance(self.most, int) else " ".join([f"{n}@{until}" for until, n in self.most]) or 0
 
     @cached_property
     def args(self) -> Sequence[Arg]:
         """As the script reads it; pulls that find nothing are told the same."""
-        return (self.topic, self.share, self.written, *(self.before or ("", "")))
+        return (self.topic, self.share, self.written)
 
 
 def pull(
@@ -263,23 +287,26 @@ def pull(
     now: Now = "",
     retention: Retention = RETENTION,
     traced: bool = False,
-    listed: bool = False,
+    listed: Listed = Listed.NONE,
     version: str = "",
     bounds: Sequence[Bound] = (),
+    in_memory: Sequence[bytes] = (),
 ) -> Command[Pulled | Outdated | None]:
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or the last one in flight there.
 
-    None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
-    `version` is that of the policies which the owner goes by.
+    None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: which names of parked sets are.
+    `version` is that of the policies which the owner goes by. `in_memory` are the tickets behind the offset that the owner has in
+    flight: the pull leaves them alone.
     """
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
-        "1" if listed else "0", version, len(known.args) // 3,
+        listed.value, version, len(known.args) // 3, len(bounds),
         *known.args,
     ]  # fmt: skip
     for bound in bounds:
         args += bound.args
+    args += in_memory
     return Command(
         "pull",
         (
@@ -295,7 +322,7 @@ def pull(
             *known.streams,
         ),
         args,
-        partial(_read_pull, listed),
+        partial(_read_pull, listed is not Listed.NONE),
     )
 
 
@@ -415,6 +442,92 @@ def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0)
         (keys.state, keys.queue, keys.pool, keys.parked(name), keys.attempts),
         (epoch, name, limit, f"{begin:.6f}"),
         _read_parked,
+    )
+
+
+class Released(msgspec.Struct, frozen=True, gc=False):
+    """What a release took out of the sets of topics: messages that are in flight from then on (the four lists belong together),
+    and how many were `appended`. `refused` has the topics whose stream takes nothing, with the error of Redis. `left` is as in
+    `Pulled`. `held` describes by topic what each set is like now."""
+
+    now: int
+    appended: int
+    tickets: list[bytes]
+    scores: list[int]
+    attempts: list[int]
+    records: list[bytes]
+    refused: dict[str, str]
+    traces: tuple[Traced, ...]
+    left: Mapping[str, int]
+    held: Mapping[str, Parked]
+    last: Head | None = None  # of what was appended the due times are not told
+
+
+def _read_released(reply: list[Any]) -> Released | Outdated | None:
+    if reply[0] == b"fenced":
+        return None
+    if reply[0] == b"policies":
+        return Outdated(reply[1].decode())
+    _, now, appended, tickets, scores, attempts, records, refused, traces, left, held = reply
+    return Released(
+        int(now),
+        appended,
+        tickets,
+        list(map(int, scores)),
+        [number(tries) if tries else 0 for tries in attempts],
+        records,
+        _read_refused(refused),
+        _read_traces(traces) if traces else (),
+        _read_left(left),
+        _read_held(held),
+    )
+
+
+def release(
+    keys: QueueKeys,
+    epoch: str,
+    topics: Mapping[str, int],
+    *,
+    known: KnownTopics,
+    upto: Head | None,
+    most_bytes: int = 8 * 1024 * 1024,
+    bounds: Sequence[Bound] = (),
+    node_now: Now = "",
+    now: Now = "",
+    retention: Retention = RETENTION,
+    traced: bool = False,
+    version: str = "",
+) -> Command[Released | Outdated | None]:
+    """Take the earliest messages out of the sets of topics, of each as many as `topics` says, but none behind `upto`, the place
+    that the pulls have come to (None: all that is due). `known` has the same topics, in the same order. Messages of streams here
+    are appended, within their `bounds`.
+
+    None means fenced.
+    """
+    args: list[Arg] = [
+        epoch, now, node_now, version, *(upto or ("", "")), most_bytes, retention.window, retention.most,
+        "1" if traced else "0", len(topics), len(bounds), *known.args,
+    ]  # fmt: skip
+    for bound in bounds:
+        args += bound.args
+    args += topics.values()
+    return Command(
+        "release",
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.index,
+            keys.final,
+            keys.dead,
+            keys.reasons,
+            keys.ended,
+            *[keys.parked(ParkedSet.of_topic(topic)) for topic in topics],
+            *known.streams,
+        ),
+        args,
+        _read_released,
     )
 
 

@@ -6,6 +6,8 @@ local function describe_set(state, parked, field)
     redis.call('HDEL', state, field)
     return { 'ok', '', '', 0 }
   end
-  redis.call('HSETNX', state, field, '0')
+  if redis.call('HSETNX', state, field, '0') == 1 and string.sub(field, 8, 9) == 'h:' then
+    redis.call('HSET', state, 'held', '1')
+  end
   return { 'ok', head[2], head[1], redis.call('ZCARD', parked) }
 end

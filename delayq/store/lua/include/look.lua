@@ -1,0 +1,226 @@
+-- Look at `entries`, tickets of the queue or of a topic's set: append each message whose topic is a stream here, bury it if it
+-- has expired, name it for the set of its topic (`aside`), or return it. It may end early (`full`); `leave` finishes what it did.
+local pcall, refused = redis.pcall, {}
+-- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
+local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end, properties_end)
+  local entry = { 'XADD', stream }
+  if trim then
+    entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
+  end
+  for _, value in ipairs({ '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body, 'due', due,
+    'attempt', attempt }) do
+    entry[#entry + 1] = value
+  end
+  local at, trace = keys_end + 1, nil
+  while at <= properties_end do
+    local name, value_at = text_at(record, at)
+    local value, behind = text_at(record, value_at)
+    local n = #entry
+    entry[n + 1], entry[n + 2] = 'p:' .. name, value
+    if traced and name == 'traceparent' then
+      trace = value
+    end
+    at = behind
+  end
+  return pcall(unpack(entry)), trace
+end
+
+-- What a script must not find out behind its first XADD: that somebody made a key of another type. The error, or false.
+local function wrong_type(hash, sorted_sets)
+  local tried = pcall('HLEN', hash)
+  for _, sorted_set in ipairs(sorted_sets) do
+    tried = type(tried) == 'table' and tried or pcall('ZCARD', sorted_set)
+  end
+  return type(tried) == 'table' and tostring(tried.err)
+end
+
+-- What is wrong with the server as a whole, and passes; any other error of XADD is that stream's own.
+local PASSING = ' OOM READONLY MISCONF NOREPLICAS MASTERDOWN CLUSTERDOWN '
+
+-- Look at what is due, in chunks so that large bodies do not pile up in memory.
+local gone_ids, stays, members, ends, traces, aside = {}, {}, {}, {}, {}, {}
+local keyed, n_keyed, n_ends, plain_end, next_plain = {}, 0, 0, nil, nil -- ids and business keys of what has ended
+local tickets, tried, returned, unknown = {}, {}, {}, {}
+local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
+local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
+local full, sure = false, false -- sure: the rights to remove something are there
+local dead_wrong, ends_wrong -- why a message can neither be buried nor remembered once it has ended
+-- Almost every due lies between these texts, which costs less to ask than what number it is.
+local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
+local records, attempts, chunk = {}, {}, 0
+for i = 1, due_count do
+  local at = i - chunk
+  if at > #records then
+    chunk = i - 1
+    at = 1
+    local last = math.min(i + 99, due_count)
+    records = redis.call('HMGET', pool, unpack(ids, i, last))
+    attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
+  end
+  local id, record = ids[i], records[at]
+  if in_memory and in_memory[entries[i]] then
+    kept = kept + 1
+    stays[i] = true
+  elseif not record or sub(record, 1, GENERATION) ~= sub(entries[i], -7) then
+    if not sure then
+      -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+      sure = true
+    end
+    orphans = orphans + 1 -- a ticket without its record
+  else
+    local topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags = fields(record)
+    local topic = topic_end and sub(record, FIELDS, topic_end)
+    local stream = topic and streams[topic]
+    local forced = attempts[at] and find(attempts[at], '^%+0%d') -- a caller has it delivered in spite of pauses and limits
+    local held = topic and gated and not forced and is_held(topic)
+    -- Returned as corrupt if it is: an error here, after the first XADD, would append that again at every pull.
+    if (stream == nil or held) and topic and not is_topic(topic) or stream and not is_sound(record, topic_end, tags_end,
+      ordering_end, options_end, keys_end, properties_end, body_end, mark, flags) then
+      topic, stream, held = nil, nil, false
+    end
+    if topic and stream == nil and not held and unlisted == 'unknown' then
+      unknown[1] = topic
+      break
+    end
+    bytes = bytes + #record
+    if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
+      full = true
+      break
+    end
+    local bound = bounds and bounds[topic]
+    if bound and bound.most < 1 and not forced then
+      stream = false -- returned: its owner decides whether it waits in memory
+    end
+    if held and unreachable then
+      if looked == 0 then
+        return redis.error_reply(unreachable)
+      end
+      full = true
+      break
+    end
+    local due
+    if fresh and topic_end and ordering_end > tags_end then
+      full = false -- one with an ordering key stays for the backlog
+      kept = kept + 1
+      stays[i] = true
+    elseif held then
+      local n = #aside
+      aside[n + 1], aside[n + 2] = entries[i], topic
+    else
+      local expired = false
+      if stream then
+        if not sure then
+          -- @guard HDEL HINCRBY HLEN HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+          sure = true
+        end
+        due = sub(record, ASKED, MARK - 1)
+        if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
+          local asked = tonumber(due)
+          local after = flags % 8 > 3 and tonumber(match(sub(record, ordering_end + 1, options_end), ',([0-9]+)$'))
+          expired = after and expiry_now >= asked + after
+          if expired and in_doubt and now < asked + after then
+            full, next_due = true, due_of[entries[i]] or redis.call('ZSCORE', queue, entries[i])
+            break
+          end
+          due = digits(asked) -- without the zeros before it
+        end
+      end
+      local wrong
+      if expired then
+        if dead_wrong == nil then
+          dead_wrong = wrong_type(reasons, { dead })
+        end
+        wrong = dead_wrong
+      elseif due and (mark > 1 or keys_end > options_end) then
+        if ends_wrong == nil then
+          ends_wrong = wrong_type(ended_keys, { final, index })
+        end
+        wrong = ends_wrong
+      end
+      if wrong then
+        if looked == 0 then
+          return redis.error_reply(wrong)
+        end
+        full = true
+        break
+      end
+      if expired then
+        local tries = attempts[at]
+        buried = buried + 1
+        redis.call('ZADD', dead, digits(now), id)
+        redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
+        if tries then
+          redis.call('HDEL', attempts_key, id)
+        end
+      elseif due then
+        local tries = attempts[at]
+        local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
+        local tags, body = sub(record, topic_end + 1, tags_end), sub(record, properties_end + 1, body_end)
+        local keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
+        local told = keys
+        if flags % 16 > 7 then
+          told = unreserved(keys)
+        end
+        local trim, entry, trace = trims[topic], nil, nil
+        if properties_end == keys_end and not trim then
+          entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
+            'due', due, 'attempt', attempt)
+        else
+          entry, trace = append(stream, trim, id, topic, tags, told, body, due, attempt, record, keys_end,
+            properties_end)
+        end
+        if not entry.err then
+          appended = appended + 1
+          gone_ids[appended] = id
+          if bound and bound.most >= 1 then -- one that is forced needs none
+            bound.most = bound.most - 1
+          end
+          if trace then
+            local n = #traces
+            traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
+          end
+          if #told < #keys then
+            split_keys(members, keys, id)
+          end
+          if told ~= '' then
+            keyed[n_keyed + 1], keyed[n_keyed + 2] = id, told
+            n_keyed = n_keyed + 2
+          end
+          if mark > 1 then
+            ends[n_ends + 1], ends[n_ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
+            n_ends = n_ends + 2
+          elseif told ~= '' then
+            if not plain_end then
+              plain_end, next_plain = plain_ends(now)
+            end
+            ends[n_ends + 1], ends[n_ends + 2] = plain_end, id
+            plain_end = plain_end + next_plain
+            n_ends = n_ends + 2
+          end
+        elseif not find(PASSING, ' ' .. match(tostring(entry.err), '^%u*') .. ' ', 1, true) then
+          local n = #refused
+          refused[n + 1], refused[n + 2] = topic, tostring(entry.err)
+          streams[topic] = false
+          due = nil -- returned, so that its owner can bury it or set it aside
+        elseif looked == 0 then
+          return redis.error_reply(tostring(entry.err))
+        else
+          full = true -- what was done so far is finished first; the next pull meets this error again
+          break
+        end
+      end
+      if not due then
+        if #tickets >= room then
+          full = true
+          break
+        end
+        local n = #tickets + 1
+        tickets[n], returned[n] = entries[i], record
+        tried[n] = attempts[at] or ''
+        kept = kept + 1
+        stays[i] = true
+      end
+    end
+  end
+  looked = i
+end

@@ -1,0 +1,195 @@
+"""Brings messages back from the sets of topics that are not paused any more, some topics at a time, in one command that returns
+their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from delayq.policies import Policies
+from delayq.store import commands
+from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Released
+from workers.limits.limit import Limit, Listener
+from workers.limits.rate import Permits, RateLimit
+from workers.queue.in_flight import InFlight
+from workers.queue.share import Share
+from workers.queue.tenure import Tenure
+from workers.queue.topics import Topics
+
+__all__ = ["Release", "Releasing"]
+
+#: Messages and topics of one release, as other clients wait for as long as a script takes; and how many of the messages it
+#: appends to streams.
+MOST_AT_ONCE: Final = 500
+APPENDED_AT_ONCE: Final = 200
+TOPICS_AT_ONCE: Final = 64
+#: Topics that a tick looks at.
+LOOKED_AT_ONCE: Final = 256
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A release, and the permits by which it appends messages to streams here."""
+
+    command: Command[Released | Outdated | None]
+    permits: Sequence[tuple[RateLimit, Permits]]
+
+
+class _Turn:
+    """What one release may bring back, and what it does so far."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.counts: dict[str, int] = {}  # by topic
+        self.permits: dict[RateLimit, list[tuple[int, int]]] = {}
+        self.limited: dict[str, RateLimit] = {}  # topics that are appended by permits
+        self.left = MOST_AT_ONCE
+        self.to_append = APPENDED_AT_ONCE
+        self.shares: dict[Share, int] = {}  # how many messages each has room for
+        self.limits: dict[Limit, int] = {}  # ... and how many may wait for each, or begin
+        self.wants: dict[Limit, tuple[int, Head]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether it brings back as much as one release may."""
+        return self.left <= 0 or len(self.counts) >= TOPICS_AT_ONCE
+
+    def room_of(self, share: Share) -> int:
+        """How many messages may come back for a target."""
+        if share not in self.shares:
+            self.shares[share] = share.may_come_back(MOST_AT_ONCE)
+        return self.shares[share]
+
+
+class Releasing:
+    """How much of which sets comes back in this tick. `listener`, the pull job, is told by limits of room and permits."""
+
+    def __init__(self, tenure: Tenure, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
+        self._tenure = tenure
+        self._in_flight = in_flight
+        self._held = in_flight.held_topics
+        self._topics = topics
+        self._listener = listener
+        self._wanted: dict[Limit, tuple[int, Head]] = {}  # what limits were told of by the last round
+        self._wants: dict[Limit, tuple[int, Head]] = {}  # ... by this one. A round looks at each topic once
+        self._to_look_at = 0  # topics that this round has yet to look at
+        self.in_backlog = False  # more may come back, or topics were not looked at
+
+    def release(
+        self,
+        policies: Policies,
+        read_up_to: Head | None,
+        unix: int,
+        *,
+        now: Now,
+        valid_until: Callable[[Permits], Most],
+    ) -> Release | None:
+        """What brings messages back now, if any may come back: none behind `read_up_to`, and none due later than `unix`."""
+        self.in_backlog = self._held.changed = False
+        if not (self._held or self._wanted or self._wants):
+            return None
+        if not self._to_look_at:
+            self._to_look_at, self._wants = len(self._held), {}
+        turn = _Turn(self._tenure.clock.monotonic())
+        last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
+        for topic in self._held.first(min(self._to_look_at, LOOKED_AT_ONCE)):
+            if turn.full and not policies.limited:  # else limits are to know of everything that waits for them
+                break
+            self._to_look_at -= 1
+            self._held.to_end(topic)
+            if self._held.head(topic) <= last:
+                self._look_at(topic, policies, turn)
+        self._to_look_at = min(self._to_look_at, len(self._held))
+        self._tell(turn)
+        self.in_backlog = self.in_backlog or self._to_look_at > 0
+        return self._of(turn, policies, read_up_to, now, valid_until) if turn.counts else None
+
+    def _look_at(self, topic: str, policies: Policies, turn: _Turn) -> None:
+        appended = self._topics.is_appended(topic)
+        count = min(self._held.count(topic), turn.left, *([turn.to_append] if appended else ()))
+        route = self._tenure.routes.find(topic)
+        share = self._in_flight.shares.get(route.name) if route is not None else None
+        limits: tuple[Limit, ...] = ()
+        if policies.limited and share is not None:
+            limits = self._tenure.limits.of(topic, policies, share.forwarder.longest)
+        elif policies.limited and appended and (rate := self._tenure.limits.rate(topic, policies)) is not None:
+            limits = (rate,)
+        # Of a broken target what is limited stays until it may be a probe, and the rest moves on to what is parked for it.
+        if share is not None and (limits or not share.broken):
+            count = min(count, turn.room_of(share))
+        if limits:
+            count = self._limited(topic, limits, count, share, turn)
+        if count <= 0 or turn.full:
+            return
+        if share is not None and share in turn.shares:
+            turn.shares[share] -= count
+        for limit in limits:
+            turn.limits[limit] -= count
+        if share is None and limits:
+            count = self._take_permits(topic, limits[0], count, turn)
+            if not count:
+                return
+        turn.left -= count
+        turn.to_append -= count if appended else 0
+        turn.counts[topic] = count
+        self.in_backlog = self.in_backlog or not limits
+
+    def _limited(self, topic: str, limits: tuple[Limit, ...], count: int, share: Share | None, turn: _Turn) -> int:
+        """How many of so many messages may come back by their limits, which are told of what waits for them."""
+        if not count:
+            return 0
+        head = self._held.head(topic)
+        for limit in limits:  # of the next one only as many permits are wanted as this one lets come back
+            wanted, earliest = self._wants.get(limit, (0, head))
+            self._wants[limit] = turn.wants[limit] = wanted + count, min(earliest, head)
+            if limit not in turn.limits:
+                turn.limits[limit] = limit.room_for(self._listener, head, turn.now)
+            count = min(count, turn.limits[limit])
+        if share is not None and count and not all(limit.has_stock(turn.now) for limit in limits):
+            count = min(count, self._in_flight.room_for_limited(share))
+        return count
+
+    def _take_permits(self, topic: str, limit: Limit, count: int, turn: _Turn) -> int:
+        assert isinstance(limit, RateLimit)  # there is no other limit of what is appended here
+        taken = limit.take(count, count, turn.now)
+        if taken:
+            turn.permits.setdefault(limit, []).extend(taken)
+            turn.limited[topic] = limit
+        return sum([some for _, some in taken])
+
+    def _tell(self, turn: _Turn) -> None:
+        for limit, (count, earliest) in turn.wants.items():
+            limit.want(self._listener, count, earliest, turn.now)
+        if not self._to_look_at:
+            for limit in self._wanted.keys() - self._wants.keys():
+                limit.want(self._listener, 0, (0, b""), turn.now)
+            self._wanted = self._wants
+
+    def want_nothing(self) -> None:
+        """Nothing comes back any more: permits are for others."""
+        now = self._tenure.clock.monotonic()
+        for limit in self._wanted.keys() | self._wants.keys():
+            limit.want(self._listener, 0, (0, b""), now)
+        self._wanted, self._wants, self._to_look_at = {}, {}, 0
+
+    def _of(
+        self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, valid_until: Callable[[Permits], Most]
+    ) -> Release:
+        tenure = self._tenure
+        permits = [(limit, sorted(some)) for limit, some in turn.permits.items()]
+        most = {limit: valid_until(some) for limit, some in permits}
+        command = commands.release(
+            tenure.keys,
+            tenure.incarnation.name,
+            turn.counts,
+            known=self._topics.to_release(turn.counts, tenure.keys),
+            upto=read_up_to,
+            bounds=[Bound(topic, most[limit], limit.name) for topic, limit in turn.limited.items()],
+            node_now=tenure.clock.now(),
+            now=now,
+            retention=tenure.retention,
+            traced=tenure.spans is not None,
+            version=policies.version,
+        )
+        return Release(command, permits)
