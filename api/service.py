@@ -81,7 +81,7 @@ class Readiness:
     async def _unaccounted(self) -> list[str]:
         now = self._clock.monotonic()
         if self._counted_at is None or now - self._counted_at >= COUNT_EVERY:
-            self._lost = list(self._accounts.look(await self._client.stats()).lost.values())
+            self._lost = list(self._accounts.look(await self._client.queues()).lost.values())
             self._counted_at = now
         return self._lost
 

@@ -5,7 +5,7 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
      0   7  generation       base-64 digits, given by the script that wrote the record
      7  13  asked due        Unix ms, decimal
     20   1  mark             '0' + 1 if moved (the due first asked for follows the body)
-                                 + 2 if its id is remembered when it is forwarded
+                                 + 2 if its id is remembered when it is delivered
     21   1  flags            1 relative due · 2 has an ordering key · 4 has expireAfter · 8 has reserved keys
                              16 body is bytes · 32 body is JSON (neither: a string) · 64 expireAfter is a policy's
     22   4  lengths, 1 byte each: topic, tags, ordering key, options
@@ -386,7 +386,7 @@ class Record:
 
     @property
     def expire_after(self) -> int | None:
-        """ms after the asked due from which it is not forwarded any more, if the message says so."""
+        """ms after the asked due from which it is not delivered any more, if the message says so."""
         return self._option(1)
 
     @property
@@ -445,7 +445,7 @@ class Record:
 
     @property
     def remembered(self) -> bool:
-        """Whether its id is remembered when it is forwarded, with a digest; one with business keys is remembered anyhow."""
+        """Whether its id is remembered when it is delivered, with a digest; one with business keys is remembered anyhow."""
         return bool(self.mark & 2)
 
     @property
@@ -489,7 +489,7 @@ class Record:
 
     @property
     def expires_at(self) -> int | None:
-        """Unix ms from which it is not forwarded any more."""
+        """Unix ms from which it is not delivered any more."""
         if not self.flags & EXPIRES or (after := self.expire_after) is None:
             return None
         return self.asked + after

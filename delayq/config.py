@@ -292,7 +292,7 @@ class Settings:
     retry_base: int = _duration(1_000, "back-off after the first failed attempt")
     retry_cap: int = _duration(600_000, "longest back-off")
     send_timeout: int = _duration(30_000, "how long a send may take")
-    forwarders: int = _number(4, "concurrent sends to one target", least=1, most=64)
+    senders: int = _number(4, "concurrent sends to one target", least=1, most=64)
     window: int = _number(2_000, "most messages in flight in one queue", least=10, most=100_000)
     drain_timeout: int = _duration(25_000, "how long a stopping worker lets its sends finish")
     stuck_after: int = _duration(60_000, "a queue that hands out messages and has none confirmed for so long is stuck")
@@ -344,7 +344,7 @@ class Settings:
         "yes",
         "whether the HTTP API has a console under /console/, and whether that changes anything",
         "yes",
-        "read-only",
+        "readOnly",
         "no",
     )
     worker_port: int = _number(0, "port of the worker's /metrics, /livez and /readyz; 0 = none", least=0, most=65_535)

@@ -75,7 +75,7 @@ _WHY_TAKEN: Final = {
     "": "belongs to a message with other content; use another id, or cancel that one first",
     "delivered": "belonged to a message with other content, which was delivered; use another id",
     "cancelled": "was cancelled; schedule the message under another id, or with again",
-    "removed_in_flight": "was cancelled when it may have been forwarded; schedule the message under another id",
+    "removedInFlight": "was cancelled when it may have been delivered; schedule the message under another id",
     "discarded": "was deleted as a dead letter; schedule the message under another id",
 }
 

@@ -5,7 +5,7 @@ The life of a message::
                     reschedule
                      ┌─────┐
                      ▼     │
-    schedule ──▶ scheduled ┴──▶ due ──pull──▶ in_flight ──┬─ack───▶ delivered
+    schedule ──▶ scheduled ┴──▶ due ──pull──▶ inFlight ───┬─ack───▶ delivered
                                                           ├─retry─▶ retrying ─────────▶ due
                                                           ├─park──▶ parked ──unpark───▶ due
                                                           ├─park──▶ held ────unpark───▶ due
@@ -13,7 +13,7 @@ The life of a message::
                                                                            └─discard──▶ discarded
 
     cancel ──▶ cancelled, if no target can have the message: it is scheduled, or a pause holds it
-           ──▶ removed_in_flight, if a target may have it: any other state; a dead letter stays
+           ──▶ removedInFlight, if a target may have it: any other state; a dead letter stays
 
 A parked message waits for its target, its ordering key or a route. A held one is parked, too: its topic is paused or limited.
 
@@ -33,7 +33,7 @@ import msgspec
 from delayq.errors import InvalidMessage
 from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
-__all__ = ["DELAY_LEVELS", "RUN_PROPERTY", "TRACEPARENT", "Limits", "Message", "State"]
+__all__ = ["DELAY_LEVELS", "RESULTS", "RUN_PROPERTY", "STATES", "TRACEPARENT", "Limits", "Message", "State"]
 
 #: RocketMQ 4's `messageDelayLevel`, in ms: level 1 is the first; a level above the last is the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
@@ -76,15 +76,24 @@ class State:
 
     SCHEDULED: Final = "scheduled"
     DUE: Final = "due"
-    IN_FLIGHT: Final = "in_flight"
+    IN_FLIGHT: Final = "inFlight"
     RETRYING: Final = "retrying"
     PARKED: Final = "parked"
     HELD: Final = "held"
     DEAD: Final = "dead"
     DELIVERED: Final = "delivered"
     CANCELLED: Final = "cancelled"
-    REMOVED_IN_FLIGHT: Final = "removed_in_flight"
+    REMOVED_IN_FLIGHT: Final = "removedInFlight"
     DISCARDED: Final = "discarded"
+
+
+#: All states: those of messages that have not ended, then how a message ended.
+STATES: Final = (
+    State.SCHEDULED, State.DUE, State.IN_FLIGHT, State.RETRYING, State.PARKED, State.HELD, State.DEAD,
+    State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED,
+)  # fmt: skip
+#: Results of calls that change messages: what the call did, or the state or the reason that prevented it.
+RESULTS: Final = (*STATES, "notFound", "notDead", "noRoute", "corrupt")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ def walk(target: str) -> Trace:
 
         with worker(settings), Client(server.url) as client:
             asyncio.run(scheduled())
-            until(lambda: sum(queue.counters["forwarded"] for queue in client.stats()) == 1)
+            until(lambda: sum(queue.counters["delivered"] for queue in client.queues()) == 1)
             trace.on = False
     return trace
 

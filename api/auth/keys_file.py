@@ -129,7 +129,7 @@ class Door:
         parts = [self._redis_url, *sorted(key.hash for key in keys)]
         self._secret = hashlib.sha256("\n".join(parts).encode()).digest()
         may = callers.values() if self._console != "no" else ()
-        sessions = Sessions(may, self._redis_url, read_only=self._console == "read-only")
+        sessions = Sessions(may, self._redis_url, read_only=self._console == "readOnly")
         self._verified = (
             callers,
             Remembered(VERIFIED),
@@ -210,7 +210,7 @@ class Door:
     def enter(self, scope: Any, path: str) -> Caller:
         """Who a request is from; raises Problem for nobody, for one who asks too often, and for what a page may not do."""
         caller = self.guest(scope) if self._path is None else self._known(scope, path)
-        if self._console == "read-only" and scope["method"] not in ("GET", "HEAD") and from_a_page(scope["headers"]):
+        if self._console == "readOnly" and scope["method"] not in ("GET", "HEAD") and from_a_page(scope["headers"]):
             raise Problem("forbidden", "The console is read-only here (DELAYQ_CONSOLE): it changes nothing.")
         return caller
 

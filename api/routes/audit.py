@@ -46,8 +46,8 @@ async def audit(service: Service, request: Request) -> Answer:
     caller = request.caller
     wanted: dict[str, Any] = {name: given[name] for name in ("id", "key", "topic", "actor", "action") if name in given}
     begin, end = instant_of("from", given.get("from")), instant_of("to", given.get("to"))
-    check_span("from", begin, "to", end)
-    wanted |= {"since": begin, "until": end}
+    check_span(begin, end)
+    wanted |= {"from_": begin, "to": end}
     if "topic" in given:
         caller.need_if_named("read", check_pattern(given["topic"], "topic"))
     everything = caller.everything("read")

@@ -52,8 +52,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
         "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
         "reason": {"schema": {"type": "string", "maxLength": 255}, "description": "a part of the reason, in any case"},
         "group": {"schema": {"type": "string"}, "description": "the reason of one of /v1/dead-letters:groups, whole"},
-        "since": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
-        "until": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
+        "from": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
+        "to": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
     },
 )
 async def dead_letters(service: Service, request: Request) -> Answer:
@@ -63,7 +63,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     may have fewer than `limit`; the last page has no token. A page has none and a token only if a second was not enough to
     find one. A token is for the same order and filters.
     """
-    given = request.query("limit", "pageToken", "order", "topic", "reason", "group", "since", "until")
+    given = request.query("limit", "pageToken", "order", "topic", "reason", "group", "from", "to")
     limit = limit_of(given.get("limit"))
     token = given.get("pageToken")
     caller = request.caller
@@ -73,8 +73,8 @@ async def dead_letters(service: Service, request: Request) -> Answer:
         topic=given.get("topic", ""),
         reason=given.get("reason", ""),
         group=given.get("group"),
-        since=instant_of("since", given.get("since")),
-        until=instant_of("until", given.get("until")),
+        from_=instant_of("from", given.get("from")),
+        to=instant_of("to", given.get("to")),
         may=None if everything else lambda topic: "read" in caller.on(topic),
     )
     if "topic" in given:
@@ -140,7 +140,7 @@ async def dead_groups(service: Service, request: Request) -> Answer:
 async def redrive(service: Service, request: Request) -> Answer:
     """Put dead letters back, due now
 
-    A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
+    A result for each id, in order: `scheduled`, `notDead`, `noRoute`, or `corrupt`.
     """
     return await _mend(service, request, for_caller.redrive, "redrive")
 
@@ -149,7 +149,7 @@ async def redrive(service: Service, request: Request) -> Answer:
 async def discard_many(service: Service, request: Request) -> Answer:
     """Delete dead letters for good by ids
 
-    A result for each id, in order: `discarded`, now or before, or `not_dead`.
+    A result for each id, in order: `discarded`, now or before, or `notDead`.
     """
     return await _mend(service, request, for_caller.discard, "discard")
 
@@ -182,7 +182,7 @@ async def discard(service: Service, request: Request) -> Answer:
     (outcome,) = await for_caller.discard(service, request.caller, by, [id])
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
-    if outcome == "not_dead":
+    if outcome == "notDead":
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
     tell(service, by, "discard")
     return Answer(200, encode(EndedOut(id, outcome)))

@@ -160,7 +160,7 @@ async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[
     """Cancel messages and return the outcomes in order."""
     do = partial(messages.cancel, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
-    return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
+    return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "notFound") for id in ids]
 
 
 async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
@@ -173,7 +173,7 @@ async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids
     scope: Scope = "admin" if force else "cancel"
     do = partial(messages.deliver_now, force=force, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
-    return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "not_found") for id in ids]
+    return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "notFound") for id in ids]
 
 
 async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
@@ -191,7 +191,7 @@ async def reschedule(
     spec = messages.spec_of(service.limits, service.clock.now(), **due)
     topic = await _topic(service, caller, "cancel", id)
     if topic is None:
-        return Rescheduled(id, "not_found")
+        return Rescheduled(id, "notFound")
     return await service.client.run(lambda context: messages.reschedule(context, id, spec, topic, by))
 
 
@@ -207,4 +207,4 @@ async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) 
 
 async def _to_dead(service: Service, caller: Caller, do: Do, ids: Sequence[str]) -> Sequence[Mended]:
     outcomes = await service.client.run(lambda context: _to_each(caller, "admin", do, context, ids))
-    return ["not_dead" if outcomes[id] is None else outcomes[id] for id in ids]
+    return ["notDead" if outcomes[id] is None else outcomes[id] for id in ids]

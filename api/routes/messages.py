@@ -44,7 +44,7 @@ _deliver_many = msgspec.json.Decoder(DeliverManyIn)
 #: Each key is looked for in every queue.
 MOST_KEYS: Final = 100
 STATUS: Final = {
-    "cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "discarded": 409, "not_found": 404,
+    "cancelled": 200, "inFlight": 202, "delivered": 409, "dead": 409, "discarded": 409, "notFound": 404,
 }  # fmt: skip
 
 
@@ -86,8 +86,8 @@ async def get(service: Service, request: Request) -> Answer:
 async def cancel(service: Service, request: Request) -> Answer:
     """Cancel a message
 
-    200 `cancelled`: it is never forwarded. 202 `in_flight`: it is removed and not tried again, but it may be or have
-    been forwarded. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
+    200 `cancelled`: it is never delivered. 202 `inFlight`: it is removed and not tried again, but it may be or have
+    been delivered. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
     """
     request.query()
     id = check_id(request.path_params["id"])
@@ -98,7 +98,7 @@ async def cancel(service: Service, request: Request) -> Answer:
         raise outcome
     result = outcome.result
     tell(service, by, "cancel")
-    if result == "not_found":
+    if result == "notFound":
         raise _unknown(id)
     if STATUS[result] == 409:
         raise Problem("conflict", f"The message {REFUSALS[result]}.", id=id, state=result)
@@ -205,7 +205,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
     given = decode(_patch, await request.json_text(service.settings.request_limit))
     by, due = by_application(request, given.reason), due_of(given)
     outcome = await for_caller.reschedule(service, request.caller, by, id, due)
-    if outcome.result == "not_found":
+    if outcome.result == "notFound":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", f"The message {outcome.refusal}.", id=id, state=outcome.result)
@@ -234,18 +234,18 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     (outcome,) = await for_caller.deliver_now(service, request.caller, by, given.force, [id])
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
-    if outcome.result == "not_found":
+    if outcome.result == "notFound":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem(
             "conflict",
             "The message may be on its way already."
-            if outcome.result == "in_flight"
+            if outcome.result == "inFlight"
             else f"The message {outcome.refusal}.",
             id=id,
             state=outcome.result,
         )
-    tell(service, by, "deliver_now")
+    tell(service, by, "deliverNow")
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
 
@@ -256,7 +256,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     example={"keys": ["order-42"]},
     **TO_MANY,
 )
-async def deliver_many_now(service: Service, request: Request) -> Answer:
+async def deliver_now_many(service: Service, request: Request) -> Answer:
     """Have messages delivered now by ids or by business keys
 
     A result for each id or key, in order; under a key, one for each message that carries it.
@@ -271,9 +271,9 @@ async def deliver_many_now(service: Service, request: Request) -> Answer:
     try:
         return await _to_many(service, given, calls[0], calls[1], _delivered)
     finally:
-        tell(service, by, "deliver_now")
+        tell(service, by, "deliverNow")
 
 
 def _delivered(outcome: Rescheduled | Problem | StoreError, id: str) -> ResultOut:
-    statuses = {"scheduled": 200, "not_found": 404}
+    statuses = {"scheduled": 200, "notFound": 404}
     return result_of(outcome.result if isinstance(outcome, Rescheduled) else outcome, id, statuses)

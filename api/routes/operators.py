@@ -1,4 +1,4 @@
-"""For operators: queues, nodes, routes, figures, whether it lives and is ready, metrics."""
+"""For operators: queues, nodes, routes, an overview, whether it lives and is ready, metrics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from delayq.answers.service import (
     OverviewOut,
     QueuesOut,
     RoutesOut,
-    StatsOut,
     StatusOut,
     nodes_out,
     queues_out,
     routes_out,
-    stats_out,
     status_out,
 )
 from delayq.api_keys import SCOPES
@@ -38,10 +36,10 @@ _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
 
 @OPERATIONS.add("GET", "/v1/queues", gives={200: QueuesOut}, problems=(400, 503))
 async def queues(service: Service, request: Request) -> Answer:
-    """Look at the queues"""
+    """Look at the queues and their total"""
     request.caller.need_everywhere("read")
     request.query()
-    return Answer(200, encode(queues_out(await service.client.stats(), await service.client.nodes())))
+    return Answer(200, encode(queues_out(await service.client.queues(), await service.client.nodes())))
 
 
 @OPERATIONS.add("GET", "/v1/nodes", gives={200: NodesOut}, problems=(400, 503))
@@ -64,14 +62,6 @@ async def routes(service: Service, request: Request) -> Answer:
     request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(routes_out(await service.client.routes())))
-
-
-@OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))
-async def stats(service: Service, request: Request) -> Answer:
-    """Look at all queues together"""
-    request.caller.need_everywhere("read")
-    request.query()
-    return Answer(200, encode(stats_out(await service.client.stats())))
 
 
 @OPERATIONS.add("GET", "/v1/status", gives={200: StatusOut}, problems=(400, 503))

@@ -75,9 +75,9 @@ async def put_policy(service: Service, request: Request) -> Answer:
     seen, before = _seen(request), await _before(service, request, policy.name)
     by, url = by_hand(request), service.settings.redis_url
     changed = await service.client.run(
-        lambda context: plans.put_policy(context, policy, url, seen=seen, before=before, by=by)
+        lambda context: plans.put_policy(context, policy, url, if_version=seen, before=before, by=by)
     )
-    tell(service, by, "put_policy", [policy.name] * changed.changed)
+    tell(service, by, "putPolicy", [policy.name] * changed.changed)
     return Answer(200, encode(policy_changed_out(changed)))
 
 
@@ -94,9 +94,9 @@ async def delete_policy(service: Service, request: Request) -> Answer:
     seen, before = _seen(request), await _before(service, request, name)
     by = by_hand(request)
     changed = await service.client.run(
-        lambda context: plans.delete_policy(context, name, seen=seen, before=before, by=by)
+        lambda context: plans.delete_policy(context, name, if_version=seen, before=before, by=by)
     )
-    tell(service, by, "delete_policy", [name] * changed.changed)
+    tell(service, by, "deletePolicy", [name] * changed.changed)
     return Answer(200, encode(policy_changed_out(changed)))
 
 

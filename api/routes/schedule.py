@@ -74,7 +74,7 @@ async def schedule(service: Service, request: Request) -> Answer:
     gives={200: BatchOut},
     problems=(400, 408, 413, 415, 503, 507),
 )
-async def schedule_batch(service: Service, request: Request) -> Answer:
+async def schedule_many(service: Service, request: Request) -> Answer:
     """Schedule many messages
 
     Each gets its own result, in order, with the status it would have got by itself: a bad one never stops the

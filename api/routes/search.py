@@ -57,7 +57,7 @@ def _filter_of(given: dict[str, str]) -> Filter:
         tags=_one(given, "tags"),
         states=tuple(one.strip() for one in given["state"].split(",")) if "state" in given else (),
         property=_property(given.get("property")),
-        prefix=_one(given, "idPrefix"),
+        id_prefix=_one(given, "idPrefix"),
         due_from=instant_of("dueFrom", given.get("dueFrom")),
         due_to=instant_of("dueTo", given.get("dueTo")),
         key=given.get("key"),
@@ -138,8 +138,8 @@ async def count(service: Service, request: Request) -> Answer:
     problems=(400, 503),
     query=_TOPIC
     | {
-        "from": {"schema": {"type": "string"}, "description": f"now, or {_WHEN}"},
-        "to": {"schema": {"type": "string"}, "description": f"a day behind from, or {_WHEN}"},
+        "dueFrom": {"schema": {"type": "string"}, "description": f"now, or {_WHEN}"},
+        "dueTo": {"schema": {"type": "string"}, "description": f"a day behind dueFrom, or {_WHEN}"},
         "step": {
             "schema": {"type": "string", "default": "15m"},
             "description": f"ms, or '1h30m'; {MOST_BUCKETS} at most",
@@ -152,11 +152,11 @@ async def forecast(service: Service, request: Request) -> Answer:
     Those that wait in queues, by when they are tried next. Exact without `topic`, and with it if there are 10,000 messages or
     fewer in all and the key may read all topics. Else as of the last census of each queue, without what was due already then.
     """
-    given = request.query("from", "to", "step", "topic")
+    given = request.query("dueFrom", "dueTo", "step", "topic")
     wanted = _filter_of({"topic": given["topic"]} if "topic" in given else {})
-    begin = instant_of("from", given.get("from"))
+    begin = instant_of("dueFrom", given.get("dueFrom"))
     begin = service.clock.now() if begin is None else begin
-    end = instant_of("to", given.get("to"))
+    end = instant_of("dueTo", given.get("dueTo"))
     step = duration_of("step", given.get("step", "15m"))
     found = await for_caller.forecast(service, request.caller, begin, begin + DAY if end is None else end, step, wanted)
     return Answer(200, encode(forecast_out(found)))

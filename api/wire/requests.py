@@ -109,7 +109,7 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=F
         Meta(description="give up after as many", extra_json_schema={"minimum": 1, "maximum": 1_000}),
     ] = None
     expire_after: Annotated[
-        Duration, Meta(description="ms (or text) after its due from which it is not forwarded any more")
+        Duration, Meta(description="ms (or text) after its due from which it is not delivered any more")
     ] = None
     window: Annotated[
         int | str | None,
@@ -226,7 +226,7 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         ),
     ] = None
     expire_after: Annotated[
-        Duration, Meta(description="after its due from which a message is not forwarded any more")
+        Duration, Meta(description="after its due from which a message is not delivered any more")
     ] = None
     pending: Annotated[int | None, Meta(description="how many may wait at most", extra_json_schema={"minimum": 1})] = (
         None

@@ -9,10 +9,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from api.wire.problems import ProblemOut
 from delayq.answers.service import FindingOut
-from delayq.answers.times import Ms, Time
+from delayq.answers.times import Ms, Time, one_of
 from delayq.api_keys import Scope
+from delayq.message import RESULTS, STATES
 
 __all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]
+
+
+Result = Annotated[str, Meta(extra_json_schema=one_of(*RESULTS))]
 
 
 class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
@@ -21,7 +25,7 @@ class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     status: int
     id: str | UnsetType = UNSET
     queue: int | UnsetType = UNSET
-    state: str | UnsetType = UNSET
+    state: Annotated[str, Meta(extra_json_schema=one_of(*STATES))] | UnsetType = UNSET
     due_time: Time | UnsetType | None = UNSET
     due_ms: Ms | UnsetType | None = UNSET
     window: int | UnsetType = UNSET
@@ -38,7 +42,7 @@ class EndedOut(msgspec.Struct):
     """What became of the id."""
 
     id: str
-    result: str
+    result: Result
 
 
 class ResultOut(msgspec.Struct, omit_defaults=True):
@@ -49,7 +53,7 @@ class ResultOut(msgspec.Struct, omit_defaults=True):
 
     status: int | UnsetType = UNSET
     id: str | UnsetType = UNSET
-    result: str | UnsetType = UNSET
+    result: Result | UnsetType = UNSET
     key: str | UnsetType = UNSET
     messages: list[ResultOut] | UnsetType = UNSET
     problem: ProblemOut | UnsetType = UNSET
@@ -67,7 +71,13 @@ class MeOut(msgspec.Struct):
     name: str | None
     scopes: dict[str, list[Scope]]
     version: str
-    console: Annotated[str, Meta(description="whether this API has a console: yes, read-only or no")]
+    console: Annotated[
+        str,
+        Meta(
+            description="whether this API has a console: yes, readOnly or no",
+            extra_json_schema=one_of("yes", "readOnly", "no"),
+        ),
+    ]
     session: Annotated[bool, Meta(description="whether a session of the console stands for the key")]
 
 

@@ -286,7 +286,7 @@ def _few_at_a_time(count: int) -> float:
     routes = NULL_ROUTES.replace("null:", f"null:{LATENCY}")
     with (
         server() as running,
-        worker(running.url, NULL, routes, DELAYQ_FORWARDERS=str(2 * FEW)),
+        worker(running.url, NULL, routes, DELAYQ_SENDERS=str(2 * FEW)),
         Client(running.url, routes=load_routes(routes)) as client,
         closing(Watch(running.url)) as watch,
     ):

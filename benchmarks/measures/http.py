@@ -193,7 +193,7 @@ def _measure(
 
 def _scheduled(url: str) -> int:
     with Client(url) as client:
-        return sum(queue.counters["scheduled"] for queue in client.stats())
+        return sum(queue.counters["scheduled"] for queue in client.queues())
 
 
 def _empty(bodies: Path, connections: int, seconds: float) -> float:

@@ -71,7 +71,7 @@ class Team:
     def _owners(self) -> dict[int, str]:
         nodes: dict[str, NodeLine] = self._client.nodes()
         live = [line for name, line in nodes.items() if name in self._processes and self._is_its(name, line)]
-        return owners_of(live, {stats.queue: stats.epoch for stats in self._client.stats()})
+        return owners_of(live, {stats.queue: stats.epoch for stats in self._client.queues()})
 
     def _is_its(self, name: str, line: NodeLine) -> bool:
         return line.since is not None and line.since >= self._after[name]

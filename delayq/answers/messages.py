@@ -10,11 +10,12 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
-from delayq.answers.times import Ms, Time, instant
+from delayq.answers.times import Ms, Time, instant, one_of
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
-from delayq.client.looking.explain import Explanation
+from delayq.client.looking.explain import WAITS_FOR, Explanation
 from delayq.codec import BODY_JSON, Record
+from delayq.message import STATES, State
 from delayq.store.commands import DeadLetter, Found
 from delayq.times import format_instant
 
@@ -30,7 +31,13 @@ class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
 
     id: str
     queue: int
-    state: Annotated[str, Meta(description="scheduled; delivered or dead, when that id is so already")]
+    state: Annotated[
+        str,
+        Meta(
+            description="scheduled; delivered or dead, when that id is so already",
+            extra_json_schema=one_of(State.SCHEDULED, State.DELIVERED, State.DEAD),
+        ),
+    ]
     due_time: Time | None
     due_ms: Ms | None
     window: Annotated[int, Meta(description="ms over which its due was spread")] | UnsetType = UNSET
@@ -57,13 +64,17 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
 class ExplainOut(msgspec.Struct, rename="camel"):
     """Why a message has not been delivered yet, or how it ended."""
 
-    waits_for: Annotated[
-        str | None,
-        Meta(
-            description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key (others of its "
-            "ordering key), target, route, return (it comes back), redrive; null once it has ended"
-        ),
-    ]
+    waits_for: (
+        Annotated[
+            str,
+            Meta(
+                description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key (others of its "
+                "ordering key), target, route, return (it comes back), redrive; null once it has ended",
+                extra_json_schema=one_of(*WAITS_FOR),
+            ),
+        ]
+        | None
+    )
     text: Annotated[str, Meta(description="the same as a sentence, with what is in the way")]
     since: Time | None
     until: Annotated[Time | None, Meta(description="when that is over by itself")]
@@ -78,8 +89,9 @@ class StateOut(msgspec.Struct, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="scheduled, due, in_flight, retrying, parked, held or dead; for a while: delivered, cancelled, "
-            "removed_in_flight (cancelled when it may have been forwarded), discarded (as a dead letter)"
+            description="scheduled, due, inFlight, retrying, parked, held or dead; for a while: delivered, cancelled, "
+            "removedInFlight (cancelled when it may have been delivered), discarded (as a dead letter)",
+            extra_json_schema=one_of(*STATES),
         ),
     ]
     attempts: Annotated[int, Meta(description="failed ones")]
@@ -113,9 +125,9 @@ class CountOut(msgspec.Struct, rename="camel"):
 
 
 class BucketOut(msgspec.Struct, rename="camel"):
-    """Messages that fall due from then on, and before the next bucket."""
+    """Messages that fall due from `dueFrom` on, and before the next bucket."""
 
-    begin: Time = msgspec.field(name="from")
+    due_from: Time
     messages: int
 
 

@@ -9,20 +9,21 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.answers.times import Time, instant
+from delayq.answers.times import Time, instant, one_of
 from delayq.answers.topics import PauseOut, pause_out
 from delayq.client.findings import Finding
+from delayq.client.findings.check import SEVERITIES
 from delayq.client.findings.overview import Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
 from delayq.client.looking.service import RouteState
 from delayq.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
-from delayq.store.commands import QueueStats
+from delayq.store.commands import COUNTERS, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
     "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeOut", "NodeQueueOut", "NodesOut",
-    "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatsOut", "StatusOut", "TrafficOut",
-    "TrafficWholeOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out", "stats_out",
+    "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatusOut", "TotalOut", "TrafficOut",
+    "TrafficTotalOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out",
     "status_out",
 ]  # fmt: skip
 
@@ -43,10 +44,24 @@ class QueueOut(msgspec.Struct, rename="camel"):
     closed: Annotated[bool, Meta(description="of an older layout: it takes no new messages, and goes when it is empty")]
 
 
-class QueuesOut(msgspec.Struct):
-    """All queues."""
+class TotalOut(msgspec.Struct, rename="camel"):
+    """All queues together; headLateness is the largest. `counters` count since the store was created."""
 
+    depth: int
+    due: int
+    head_lateness: int
+    parked: int
+    dead: int
+    remembered: int
+    counters: dict[str, int]
+
+
+class QueuesOut(msgspec.Struct):
+    """All queues, and their total."""
+
+    now: Time
     queues: list[QueueOut]
+    total: TotalOut
 
 
 class NodeQueueOut(msgspec.Struct):
@@ -83,7 +98,16 @@ class RouteOut(msgspec.Struct, rename="camel"):
 
     name: str
     target: Annotated[str | None, Meta(description="its kind and hosts; null if no live worker has the route")]
-    circuit: Annotated[str | None, Meta(description="open (at one worker at least) or closed; null as above")]
+    circuit: (
+        Annotated[
+            str,
+            Meta(
+                description="open (at one worker at least) or closed; null as above",
+                extra_json_schema=one_of("open", "closed"),
+            ),
+        ]
+        | None
+    )
     reason: Annotated[str | None, Meta(description="what the target said last, where it has been open for longest")]
     since: Annotated[Time | None, Meta(description="when the first of them opened")]
     next_probe_time: Annotated[Time | None, Meta(description="when the target is tried next")]
@@ -97,24 +121,15 @@ class RoutesOut(msgspec.Struct):
     routes: list[RouteOut]
 
 
-class StatsOut(msgspec.Struct, rename="camel"):
-    """All queues together; headLateness is the largest. `counters` count since the store was made."""
-
-    now: Time
-    queues: int
-    depth: int
-    due: int
-    head_lateness: int
-    parked: int
-    dead: int
-    remembered: int
-    counters: dict[str, int]
-
-
 class FindingOut(msgspec.Struct, omit_defaults=True):
     """Something to know: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
 
-    severity: Annotated[str, Meta(description="critical, warning, or info: nothing is broken")]
+    severity: Annotated[
+        str,
+        Meta(
+            description="critical, warning, or info: nothing is broken", extra_json_schema=one_of(*SEVERITIES.values())
+        ),
+    ]
     code: Annotated[str, Meta(description="which check has found it")]
     runbook: str
     text: str | UnsetType = UNSET
@@ -140,7 +155,7 @@ class FigureOut(msgspec.Struct, rename="camel"):
 class TrafficOut(msgspec.Struct, rename="camel"):
     """What went out in the last ten minutes, in slots of `stepMs`; null is what no node tells."""
 
-    begin: Annotated[Time, Meta(description="of the first slot; the last one is over")]
+    begin: Annotated[Time, Meta(description="of the first slot; the last one is over")] = msgspec.field(name="from")
     step_ms: int
     complete: Annotated[bool, Meta(description="every live node tells")]
     over_ms: Annotated[
@@ -149,16 +164,16 @@ class TrafficOut(msgspec.Struct, rename="camel"):
             description="the largest lateness that is measured; null in a slot with messages is a percentile above it"
         ),
     ]
-    forwarded: Annotated[list[float | None], Meta(description="messages a second")]
+    delivered: Annotated[list[float | None], Meta(description="messages a second")]
     p50_ms: Annotated[list[float | None], Meta(description="lateness, as far as the workers' buckets tell")]
     p99_ms: list[float | None]
-    whole: TrafficWholeOut
+    total: TrafficTotalOut
 
 
-class TrafficWholeOut(msgspec.Struct, rename="camel"):
+class TrafficTotalOut(msgspec.Struct, rename="camel"):
     """The same of all slots together."""
 
-    forwarded: float
+    delivered: float
     p50_ms: float | None
     p99_ms: float | None
 
@@ -173,7 +188,10 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     held: FigureOut
     parked: FigureOut
     dead: FigureOut
+    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
     head_lateness: Annotated[int, Meta(description="by how many ms the earliest message is overdue")]
+    queues: Annotated[int, Meta(description="of all layouts")]
+    counters: Annotated[dict[str, int], Meta(description="since the store was created")]
     live_nodes: int
     stale_nodes: int
     pauses: Annotated[list[PauseOut], Meta(description="in force, the oldest first")]
@@ -217,6 +235,7 @@ def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> Queue
     """The answer with the figures and the owner of each queue."""
     owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
     return QueuesOut(
+        format_instant(max(stats.now for stats in queues)),
         [
             QueueOut(
                 stats.queue,
@@ -232,7 +251,8 @@ def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> Queue
                 stats.closed,
             )
             for stats in queues
-        ]
+        ],
+        total_of(queues),
     )
 
 
@@ -276,22 +296,17 @@ def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
     )
 
 
-def stats_out(queues: list[QueueStats]) -> StatsOut:
-    """The answer with the figures of all queues together."""
-    counters: dict[str, int] = {}
-    for queue in queues:
-        for name, count in queue.counters.items():
-            counters[name] = counters.get(name, 0) + count
-    return StatsOut(
-        now=format_instant(max(queue.now for queue in queues)),
-        queues=len(queues),
-        depth=sum(queue.scheduled for queue in queues),
-        due=sum(queue.due for queue in queues),
-        head_lateness=max(queue.head_lateness for queue in queues),
-        parked=sum(queue.parked for queue in queues),
-        dead=sum(queue.dead for queue in queues),
-        remembered=sum(queue.remembered for queue in queues),
-        counters=counters,
+def total_of(queues: Iterable[QueueStats]) -> TotalOut:
+    """Add up the figures of queues."""
+    stats = list(queues)
+    return TotalOut(
+        depth=sum(one.scheduled for one in stats),
+        due=sum(one.due for one in stats),
+        head_lateness=max(one.head_lateness for one in stats),
+        parked=sum(one.parked for one in stats),
+        dead=sum(one.dead for one in stats),
+        remembered=sum(one.remembered for one in stats),
+        counters={name: sum(one.counters[name] for one in stats) for name in COUNTERS},
     )
 
 
@@ -322,7 +337,10 @@ def overview_out(overview: Overview) -> OverviewOut:
         held=figure(overview.held),
         parked=figure(overview.parked),
         dead=figure(overview.dead),
+        remembered=overview.remembered,
         head_lateness=overview.head_lateness,
+        queues=overview.queues,
+        counters=overview.counters,
         live_nodes=overview.live,
         stale_nodes=overview.stale,
         pauses=[pause_out(one) for one in overview.pauses],
@@ -332,16 +350,16 @@ def overview_out(overview: Overview) -> OverviewOut:
 
 def _traffic_out(traffic: Traffic) -> TrafficOut:
     seconds = RECENT_STEP / 1_000
-    told = sum(one is not None for one in traffic.forwarded)
+    told = sum(one is not None for one in traffic.delivered)
     return TrafficOut(
         begin=format_instant(traffic.begin),
         step_ms=RECENT_STEP,
         complete=traffic.complete,
-        forwarded=[None if one is None else one / seconds for one in traffic.forwarded],
+        delivered=[None if one is None else one / seconds for one in traffic.delivered],
         over_ms=int(LATENESS[-1] * 1_000),
         p50_ms=[None if one is None else _measured(one[0]) for one in traffic.lateness],
         p99_ms=[None if one is None else _measured(one[1]) for one in traffic.lateness],
-        whole=TrafficWholeOut(round(traffic.total / seconds / told, 3), _measured(traffic.p50), _measured(traffic.p99)),
+        total=TrafficTotalOut(round(traffic.total / seconds / told, 3), _measured(traffic.p50), _measured(traffic.p99)),
     )
 
 

@@ -1,14 +1,14 @@
-"""How answers write times."""
+"""How answers write times and words."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from delayq.times import format_instant
 
-__all__ = ["Ms", "Time", "instant"]
+__all__ = ["Ms", "Time", "instant", "one_of"]
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
 Ms = Annotated[int, Meta(description="Unix ms")]
@@ -17,3 +17,8 @@ Ms = Annotated[int, Meta(description="Unix ms")]
 def instant(ms: int | None) -> str | None:
     """The time as RFC 3339, or None."""
     return None if ms is None else format_instant(ms)
+
+
+def one_of(*words: str) -> dict[str, Any]:
+    """Return the JSON schema of a text that is one of these words."""
+    return {"enum": list(words)}

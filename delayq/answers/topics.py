@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.answers.times import Time
+from delayq.answers.times import Time, one_of
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.message import check_topic
@@ -37,7 +37,13 @@ class PausedOut(msgspec.Struct, rename="camel"):
     """A pause: nothing of the topics is handed out any more, at most `inFlight` messages may arrive yet."""
 
     match: str
-    state: Annotated[str, Meta(description="paused: nothing may arrive any more; else pausing")]
+    state: Annotated[
+        str,
+        Meta(
+            description="paused: nothing may arrive any more; else pausing",
+            extra_json_schema=one_of("pausing", "paused"),
+        ),
+    ]
     version: Annotated[int, Meta(description="of the policies")]
     since: Time
     in_flight: Annotated[int | None, Meta(description="null until every node has told")]

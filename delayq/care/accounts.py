@@ -1,6 +1,6 @@
 """Whether all messages are accounted for. Of each queue, as its counters say:
 
-scheduled = forwarded + cancelled + cancelled in flight + discarded + written off + those that are in the pool
+scheduled = delivered + cancelled + cancelled in flight + discarded + written off + those that are in the pool
 
 Every script changes counters and pool together, so a difference is never delayq's own doing: a hand in Redis, or data
 that came from elsewhere. A whole queue that was deleted takes its counters with it; that is seen only by a process that

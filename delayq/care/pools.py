@@ -28,7 +28,7 @@ def check_pools(store: Store, queues: Sequence[int]) -> Iterator[Check]:
         pool, tickets, parked = _count(store, queue)
         if pool > tickets + parked:
             agree = False
-            text = f"queue {queue}: {pool - tickets - parked} messages have no ticket, so they are never forwarded"
+            text = f"queue {queue}: {pool - tickets - parked} messages have no ticket, so they are never delivered"
             yield Check("pool", FAIL, text, "delayq doctor --repair gives them their tickets back")
         elif pool < tickets:
             agree = False
@@ -39,7 +39,7 @@ def check_pools(store: Store, queues: Sequence[int]) -> Iterator[Check]:
 
 
 def lacks_tickets(store: Store, queue: int) -> bool:
-    """Whether a queue has messages that no ticket leads to: they would never be forwarded."""
+    """Whether a queue has messages that no ticket leads to: they would never be delivered."""
     pool, tickets, parked = _count(store, queue)
     return pool > tickets + parked
 

@@ -28,7 +28,7 @@ CHUNK: Final = 500
 class Undone(msgspec.Struct, frozen=True):
     """What became of the messages of a run that were found.
 
-    `too_late` were due, or had been in flight before: they are removed, but may have been forwarded. `dead` ones stay.
+    `too_late` were due, or had been in flight before: they are removed, but may have been delivered. `dead` ones stay.
     """
 
     cancelled: int = 0
@@ -54,7 +54,7 @@ def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iter
     What was cancelled for certain may be scheduled again at once: the corrected run needs nothing for that.
     """
     by = one_act(by)
-    entry = entry_of(by and msgspec.structs.replace(by, run=run), "undo_backfill", context.retention)
+    entry = entry_of(by and msgspec.structs.replace(by, run=run), "undoBackfill", context.retention)
     undone = Undone()
     left = _queues(store, context, -1)
     while left:
@@ -91,6 +91,6 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str
 
 def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str) -> Undone:
     results: list[Any] = store.run(commands.cancel(keys, ids, free=True, entry=entry, retention=context.retention))
-    # One that was forwarded or cancelled since it was found is delivered, or not there: too late as well.
+    # One that was delivered or cancelled since it was found is delivered, or not there: too late as well.
     cancelled, dead = results.count("cancelled"), results.count("dead")
     return Undone(cancelled, len(results) - cancelled - dead, dead)

@@ -45,7 +45,6 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "status": "status:status",
     "overview": "status:overview",
     "me": "status:me",
-    "stats": "queues:stats",
     "queues": "queues:queues",
     "nodes": "queues:nodes",
     "routes": "queues:routes",

@@ -45,7 +45,7 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
                 "memory": size,
                 "usedMemory": room.used,
                 "maxMemory": room.most or None,
-                "dues": [{"from": instant(begin), "messages": count} for begin, count in found.dues.rows()],
+                "buckets": [{"dueFrom": instant(begin), "messages": count} for begin, count in found.dues.rows()],
             }
         )
     else:

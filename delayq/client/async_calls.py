@@ -26,7 +26,7 @@ from delayq.client.looking.explain import Explanation, explain
 from delayq.client.looking.messages import find, get
 from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
 from delayq.client.looking.search_by_key import search_of
-from delayq.client.looking.service import RouteState, nodes, routes, stats
+from delayq.client.looking.service import RouteState, nodes, queues, routes
 from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -304,15 +304,17 @@ class AsyncCalls:
         """
         return await self._run(count_messages(await self.reading(), wanted))
 
-    async def forecast(self, begin: Instant, end: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
-        """Count the messages that fall due in each `step` (ms) between `begin` and `end` (Unix ms), for a filter of topics."""
-        first, last = given_instant("from", begin) or 0, given_instant("to", end) or 0
+    async def forecast(
+        self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
+    ) -> Forecast:
+        """Count the messages that fall due in each `step` (ms) from `due_from` to `due_to` (Unix ms), for a filter of topics."""
+        first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
         each = given_duration("step", step) or 0
         return await self._run(forecast(await self.reading(), first, last, each, wanted))
 
-    async def stats(self) -> list[QueueStats]:
+    async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
-        return await self._run(stats(await self.reading()))
+        return await self._run(queues(await self.reading()))
 
     async def dead_letters(
         self,
@@ -323,22 +325,22 @@ class AsyncCalls:
         topic: str = "",
         reason: str = "",
         group: str | None = None,
-        since: Instant | None = None,
-        until: Instant | None = None,
+        from_: Instant | None = None,
+        to: Instant | None = None,
     ) -> DeadLetterPage:
         """Return a page of dead letters by the time of their death, the oldest first unless `newest`.
 
         `topic` is a pattern with `*` and `?`, `reason` a part of the reason, and `group` the reason of one of `dead_groups`.
-        The letters died at or after `since` and before `until` (Unix ms). With one of the first three, a page may have fewer
+        The letters died at or after `from_` and before `to` (Unix ms). With one of the first three, a page may have fewer
         letters than `limit` and not be the last one. An empty page is not the last one only if no letter was found within
         a second.
         """
-        begin, end = given_instant("since", since), given_instant("until", until)
-        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=begin, until=end)
+        begin, end = given_instant("from", from_), given_instant("to", to)
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
         return await self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each."""
+        """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
         return await self._run(redrive(await self.context(), ids, by=one_act(by)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
@@ -346,7 +348,7 @@ class AsyncCalls:
         return bool(single(await self.discard_many((id,), by=by)) == "discarded")
 
     async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Delete dead letters for good and return 'discarded' or 'not_dead' for each (a StoreError where it is unknown)."""
+        """Delete dead letters for good and return 'discarded' or 'notDead' for each (a StoreError where it is unknown)."""
         return await self._run(discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
@@ -450,17 +452,17 @@ class AsyncCalls:
         """Return the policy with this name, or None."""
         return (await self.policies()).policies.get(check_policy_name(name))
 
-    async def put_policy(self, policy: Policy, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
-        """Create or replace a policy; with `seen`, only if the policies still have that version.
+    async def put_policy(self, policy: Policy, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Create or replace a policy; with `if_version`, only if the policies still have that version.
 
         Raises InvalidMessage, and PoliciesChanged if the version is another one.
         """
         context = await self.context()
-        return await self._run(policies.put_policy(context, policy, self._setup.url, seen=seen, by=by))
+        return await self._run(policies.put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
 
-    async def delete_policy(self, name: str, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
+    async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
-        return await self._run(policies.delete_policy(await self.context(), name, seen=seen, by=by))
+        return await self._run(policies.delete_policy(await self.context(), name, if_version=if_version, by=by))
 
     async def close(self) -> None:
         """Close the connections."""

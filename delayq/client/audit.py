@@ -10,14 +10,15 @@ import msgspec
 from delayq.clock import SystemClock
 from delayq.errors import InvalidMessage
 from delayq.store.commands import Retention
+from delayq.words import stored
 
 __all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "new_act", "one_act"]
 
 LONGEST_REASON: Final = 200
 #: The manual changes, as entries name them.
 Action = Literal[
-    "cancel", "reschedule", "deliver_now", "redrive", "discard", "pause", "resume", "put_policy", "delete_policy", "repair",
-    "write_off", "reshard", "bump_era", "undo_backfill",
+    "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy", "repair",
+    "writeOff", "reshard", "bumpEra", "undoBackfill",
 ]  # fmt: skip
 ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 
@@ -53,7 +54,7 @@ def entry_of(by: By | None, action: Action, retention: Retention) -> str:
         return ""
     by.check()
     said = msgspec.json.encode(
-        msgspec.to_builtins(msgspec.structs.replace(by, changed=[], patterns=None)) | {"action": action}
+        msgspec.to_builtins(msgspec.structs.replace(by, changed=[], patterns=None)) | {"action": stored(action)}
     ).decode()
     return f"{retention.audit_most} {retention.audit_window} {said}"
 

@@ -58,6 +58,6 @@ def examine(
         yield repair_pools(store, queues, repair, entry_of(by, "repair", retention_of(settings)))
     yield from check_pools(store, queues)
     if repair is not None:
-        yield from write_off(store, queues, entry_of(by, "write_off", retention_of(settings)))
+        yield from write_off(store, queues, entry_of(by, "writeOff", retention_of(settings)))
     else:
         yield from check_accounts(facts)

@@ -66,12 +66,12 @@ def check_zookeeper(settings: Settings) -> Iterator[Check]:
         return
     hosts = [urlsplit(f"//{one.strip()}").hostname or "" for one in settings.zookeeper_hosts.split(",")]
     if settings.zookeeper_user:
-        yield Check("zookeeper", OK, f"workers log in as {settings.zookeeper_user}")
+        yield Check("zookeeperAccess", OK, f"workers log in as {settings.zookeeper_user}")
     elif all(map(_is_loopback, hosts)):
-        yield Check("zookeeper", OK, "workers need no user; it is reached here by the loopback address")
+        yield Check("zookeeperAccess", OK, "workers need no user; it is reached here by the loopback address")
     else:
         text = "workers need no user: whoever reaches this ZooKeeper can take queues away from them"
-        yield Check("zookeeper", WARN, text, "give it users, and set DELAYQ_ZOOKEEPER_USER: docs/operations.md")
+        yield Check("zookeeperAccess", WARN, text, "give it users, and set DELAYQ_ZOOKEEPER_USER: docs/operations.md")
 
 
 def _is_loopback(host: str) -> bool:

@@ -103,7 +103,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     due_to: int | None = None
     #: Only these queues, by number: '0,3,5-7'.
     queues: tuple[int, ...] = ()
-    #: 'pending': what will be forwarded, parked messages too. 'dead': dead letters, with their reasons. Or 'all'.
+    #: 'pending': what will be delivered, parked messages too. 'dead': dead letters, with their reasons. Or 'all'.
     state: Literal["pending", "dead", "all"] = "pending"
     #: The same as state 'dead'.
     dead: bool = False

@@ -10,7 +10,7 @@ from typing import Final
 from delayq import message
 from delayq.message import State
 from delayq.store import scripts
-from delayq.store.commands import COUNTERS
+from delayq.store.commands import COUNTER_FIELDS
 from delayq.store.keys import AUDIT, META, NODES, ParkedSet, QueueKeys, rate_key, report_key, slots_key
 from devtools import rights
 from devtools.checks.generated import differences
@@ -36,7 +36,7 @@ def complaints() -> Iterator[str]:
     for name in _keys():
         if f"| `{name}` |" not in text:
             yield at(REDIS, 1, f"the key `{name}` has no row: add one")
-    written = set(COUNTERS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
+    written = set(COUNTER_FIELDS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
     for name in sorted(SURELY - written):
         yield at(
             Path(__file__), 1, f"no script writes the field {name} of `state`: look here for how scripts write now"

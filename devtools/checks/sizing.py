@@ -26,8 +26,8 @@ CPU: Final = (
     ("scheduled in bulk, by Python", "schedule", "plain"),
     ("… over HTTP, batches of 100", "http", "batches of 100"),
     ("… over HTTP, single messages", "http", "single messages"),
-    ("forwarded into streams of the same Redis", "drain", "into Redis Streams, plain"),
-    ("forwarded to a target (without what the target itself costs)", "drain",
+    ("delivered into streams of the same Redis", "drain", "into Redis Streams, plain"),
+    ("delivered to a target (without what the target itself costs)", "drain",
      "through the general path into a null target"),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ PICTURE_WIDTH: Final = 1440
 PICTURE_BYTES: Final = 150_000
 #: Words that the glossary has to explain.
 WORDS: Final = {
-    "ack", "bury", "cancel", "circuit", "due", "epoch", "exposed", "forward", "fresh", "generation", "lane",
+    "ack", "bury", "cancel", "circuit", "deliver", "due", "epoch", "exposed", "fresh", "generation", "lane",
     "message", "node", "offset", "owner", "park", "pool", "pull", "queue", "record", "redrive", "reschedule",
     "retry", "route", "schedule", "score", "target", "ticket", "topic", "wake", "watermark", "window",
 }  # fmt: skip

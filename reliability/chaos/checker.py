@@ -19,7 +19,7 @@ MOST_EXAMPLES = 20
 # What is known of a message; a message takes 20 bytes here, so that a history of millions fits.
 PLANNED, ACCEPTED, CANCELLED, EXCUSED, GENERAL, DOUBTFUL = 1, 2, 4, 8, 16, 32
 #: What the answer to a cancel means for the message; none came: it may have been carried out.
-ENDS = {"cancelled": CANCELLED, "in_flight": EXCUSED, "delivered": 0, "unknown": DOUBTFUL}
+ENDS = {"cancelled": CANCELLED, "inFlight": EXCUSED, "delivered": 0, "unknown": DOUBTFUL}
 _SUFFIX = re.compile(r"\.([0-9a-f]{4})$")
 
 

@@ -92,7 +92,7 @@ class Stack:
             "send_timeout": "3s",
             "final_window": str(self.options.final_window),
             "drain_timeout": "8s",
-            "forwarders": str(self.options.forwarders),
+            "senders": str(self.options.forwarders),
         }
 
     def settings(self) -> Settings:
@@ -142,22 +142,22 @@ class Stack:
 
     # -- what it has left --------------------------------------------------------------------------------------------
 
-    def stats(self) -> Mapping[str, int]:
-        """`GET /v1/stats` of the first API that answers; empty if none does."""
+    def total(self) -> Mapping[str, int]:
+        """The total of `GET /v1/queues` of the first API that answers; empty if none does."""
         for url in self.urls:
             try:
-                answer = httpx2.get(f"{url}/v1/stats", timeout=HTTP_SECONDS)
+                answer = httpx2.get(f"{url}/v1/queues", timeout=HTTP_SECONDS)
             except httpx2.HTTPError:
                 continue
             if answer.status_code == 200:
-                found: Mapping[str, int] = answer.json()
+                found: Mapping[str, int] = answer.json()["total"]
                 return found
         return {}
 
     def left(self) -> int | None:
         """How many messages have not ended: pending, parked or given up; None while no API answers."""
-        stats = self.stats()
-        return stats["depth"] + stats["parked"] + stats["dead"] if stats else None
+        total = self.total()
+        return total["depth"] + total["parked"] + total["dead"] if total else None
 
     def owned(self) -> bool:
         """Whether every queue has an owner."""

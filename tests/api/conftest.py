@@ -125,7 +125,7 @@ class Worker:
     def bring_into(self, state: str, id: str) -> None:
         """Bring a message that is due into a state that a worker brings it into; nothing for other states."""
         match state:
-            case "in_flight":
+            case "inFlight":
                 self.pull(id)
             case "parked":
                 self.park(id)
@@ -184,7 +184,7 @@ async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker, queue:
     id = await schedule(api, delayTime=delay, id=f"m.{queue:04x}", **fields)
     if state == "cancelled":
         assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
-    if state == "removed_in_flight":
+    if state == "removedInFlight":
         assert (await api.delete(f"/v1/messages/{id}")).status_code == 202
     worker.bring_into("dead" if state == "discarded" else state, id)
     if state == "discarded":
@@ -193,14 +193,14 @@ async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker, queue:
 
 
 #: How a message may have ended.
-ENDS = ["delivered", "cancelled", "removed_in_flight", "discarded"]
+ENDS = ["delivered", "cancelled", "removedInFlight", "discarded"]
 
 
 @pytest.fixture
 async def untouched(api: httpx2.AsyncClient) -> AsyncIterator[httpx2.AsyncClient]:
     """An API that has not scheduled anything when the test is over."""
     yield api
-    assert (await api.get("/v1/stats")).json()["counters"]["scheduled"] == 0
+    assert (await api.get("/v1/queues")).json()["total"]["counters"]["scheduled"] == 0
 
 
 def assert_refused(answer: httpx2.Response, status: int = 400) -> dict[str, Any]:

@@ -59,7 +59,7 @@ async def test_invalid_input_is_a_problem_with_the_name_of_the_field(
     settings: Settings, api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:
     fill(settings.redis_url)
-    assert (await api.get("/v1/stats")).status_code == 200
+    assert (await api.get("/v1/queues")).status_code == 200
     before = contents(valkey)
     found, expected = {}, {}
     for one in OPERATIONS:
@@ -94,7 +94,7 @@ async def test_every_operation_reports_that_redis_is_away_and_works_again(
         for one, given in [(one, ("", one.body)) for one in OPERATIONS] + BY_KEY:
             if known:
                 proxy.heal()
-                assert (await api.get("/v1/stats")).status_code == 200
+                assert (await api.get("/v1/queues")).status_code == 200
             proxy.refuse()
             answer = await send(api, one, *given)
             if one.redis:
@@ -104,7 +104,7 @@ async def test_every_operation_reports_that_redis_is_away_and_works_again(
             else:
                 assert answer.status_code == 200, one.call
         proxy.heal()
-        assert (await api.get("/v1/stats")).status_code == 200
+        assert (await api.get("/v1/queues")).status_code == 200
 
 
 def statuses(answer: httpx2.Response) -> int | list[int]:

@@ -82,7 +82,7 @@ async def test_a_key_sees_what_concerns_topics_that_it_reads(door: Door, worker:
         await door.given(id, topic, 0)
         worker.bury(id)
     await door.ask("boss", "POST", "/v1/dead-letters:redrive", {"ids": ["a", "c"]})
-    await door.ask("boss", "GET", "/v1/stats")
+    await door.ask("boss", "GET", "/v1/queues")
     assert sorted(id for _, _, ids in told(await door.audit("boss")) for id in ids) == ["a", "c"]
     assert told(await door.audit("shop")) == [("boss", "redrive", ["a"])]
     page = (await door.ask("press", "GET", "/v1/audit?limit=1")).json()
@@ -146,7 +146,7 @@ async def test_what_is_changed_in_the_console_is_done_by_hand_and_what_changes_n
                 assert answer.status_code in (200, 202), answer.text
     events = [(one["action"], one["ids"][0], one.get("reason", "")) for one in logs if one["event"] == "audit"]
     assert events == [
-        ("reschedule", "a", ""), ("deliver_now", "a", ""), ("deliver_now", "b", ""), ("cancel", "b", ""),
+        ("reschedule", "a", ""), ("deliverNow", "a", ""), ("deliverNow", "b", ""), ("cancel", "b", ""),
         ("cancel", "c", "the shop is closed"), ("cancel", "d", ""), ("discard", "dead", ""), ("redrive", "redriven", "naïve"),
     ]  # fmt: skip
     entries = (await api.get("/v1/audit")).json()["entries"]

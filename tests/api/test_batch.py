@@ -32,7 +32,7 @@ async def test_each_message_of_the_largest_batch_gets_its_result_in_order(api: h
     assert len({result["id"] for result in made if result["status"] == 201}) == 1_000
     answer = await api.post("/v1/messages:batch", json={"messages": [message()] * 1_001})
     assert (answer.status_code, answer.json()["field"]) == (400, "messages")
-    assert (await api.get("/v1/stats")).json()["depth"] == 2_000
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 2_000
 
 
 async def test_invalid_ones_are_refused_by_themselves_and_the_others_scheduled(api: httpx2.AsyncClient) -> None:
@@ -52,7 +52,7 @@ async def test_invalid_ones_are_refused_by_themselves_and_the_others_scheduled(a
     told = [(result["status"], result.get("problem", {}).get("field")) for result in results]
     assert told == [(status, field) for _, status, field in table]
     assert [results[7]["id"], results[7]["problem"]["state"]] == ["gone", "cancelled"]
-    assert (await api.get("/v1/stats")).json()["depth"] == 4
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 4
 
 
 async def test_a_body_over_its_limit_is_too_large_by_itself(settings: Settings, asgi: Serving) -> None:

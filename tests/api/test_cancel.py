@@ -20,9 +20,9 @@ from tests.support.keys import KeyFile
 
 async def test_a_cancel_tells_the_truth_and_the_same_again(api: httpx2.AsyncClient, worker: Worker) -> None:
     for queue, (state, status, result) in enumerate((
-        ("scheduled", 200, "cancelled"), ("due", 202, "in_flight"), ("in_flight", 202, "in_flight"),
-        ("parked", 202, "in_flight"), ("dead", 409, "dead"), ("delivered", 409, "delivered"),
-        ("cancelled", 200, "cancelled"), ("removed_in_flight", 202, "in_flight"), ("discarded", 409, "discarded"),
+        ("scheduled", 200, "cancelled"), ("due", 202, "inFlight"), ("inFlight", 202, "inFlight"),
+        ("parked", 202, "inFlight"), ("dead", 409, "dead"), ("delivered", 409, "delivered"),
+        ("cancelled", 200, "cancelled"), ("removedInFlight", 202, "inFlight"), ("discarded", 409, "discarded"),
     )):  # fmt: skip
         id = await bring_into(state, api, worker, queue)
         for _ in range(2):
@@ -41,9 +41,9 @@ async def test_many_ids_are_cancelled_each_with_its_result(api: httpx2.AsyncClie
     results = answer.json()["results"]
     assert [result["id"] for result in results] == asked
     assert [result["status"] for result in results] == [200] * 20 + [404, 400, 200]
-    assert results[-3]["result"] == "not_found"
+    assert results[-3]["result"] == "notFound"
     assert results[-2]["problem"]["field"] == "ids[21]"
-    assert (await api.get("/v1/stats")).json()["depth"] == 0
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 0
 
 
 async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClient, worker: Worker) -> None:
@@ -61,17 +61,17 @@ async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClie
         ("b", "cancelled"),
         ("c", "cancelled"),
     ]
-    assert due["messages"] == [{"status": 202, "id": "due", "result": "in_flight"}]
+    assert due["messages"] == [{"status": 202, "id": "due", "result": "inFlight"}]
     assert nobody == {"status": 200, "key": "nobody", "messages": []}
     assert (bad["status"], bad["problem"]["field"]) == (400, "keys[3]")
-    assert (await api.get("/v1/stats")).json()["depth"] == 1
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 1
 
 
 async def test_a_cancel_by_key_tells_the_truth_and_the_same_again(api: httpx2.AsyncClient, worker: Worker) -> None:
     told: dict[str, tuple[int, str]] = {}
     for queue, (state, status, result) in enumerate((
-        ("scheduled", 200, "cancelled"), ("due", 202, "in_flight"), ("parked", 202, "in_flight"), ("dead", 409, "dead"),
-        ("delivered", 409, "delivered"), ("cancelled", 200, "cancelled"), ("removed_in_flight", 202, "in_flight"),
+        ("scheduled", 200, "cancelled"), ("due", 202, "inFlight"), ("parked", 202, "inFlight"), ("dead", 409, "dead"),
+        ("delivered", 409, "delivered"), ("cancelled", 200, "cancelled"), ("removedInFlight", 202, "inFlight"),
         ("discarded", 409, "discarded"),
     )):  # fmt: skip
         id = await bring_into(state, api, worker, queue, keys=["order-42", f"own-{state}"])

@@ -53,9 +53,9 @@ async def test_they_come_by_time_from_either_end_and_filtered(api: httpx2.AsyncC
     assert await ids(order="newest") == [one["id"] for one in reversed(letters)]
     assert await ids(topic="ma*") == ["mail-1"]
     assert await ids(reason="OF M3") == ["m3"]
-    assert await ids(until=times[0]) == []
-    assert await ids(since=times[0], limit="3") == [one["id"] for one in letters[:3]]
-    assert await ids(until="1000") == []
+    assert await ids(to=times[0]) == []
+    assert await ids(**{"from": times[0]}, limit="3") == [one["id"] for one in letters[:3]]
+    assert await ids(to="1000") == []
 
 
 async def test_a_page_of_large_messages_ends_early(
@@ -90,12 +90,12 @@ async def test_redriven_ones_are_due_and_the_others_told(api: httpx2.AsyncClient
     answer = await api.post("/v1/dead-letters:redrive", json={"ids": ["b", "alive", "unknown", "no id", "a"]})
     assert answer.status_code == 200
     results = answer.json()["results"]
-    assert [result.get("result") for result in results] == ["scheduled", "not_dead", "not_dead", None, "scheduled"]
+    assert [result.get("result") for result in results] == ["scheduled", "notDead", "notDead", None, "scheduled"]
     assert [result["status"] for result in results] == [200, 409, 409, 400, 200]
     assert results[3]["problem"]["field"] == "ids[3]"
     assert (await api.get("/v1/dead-letters")).json()["deadLetters"] == []
     assert (await api.get("/v1/messages/a")).json()["state"] == "due"
-    assert (await api.delete("/v1/messages/a")).json()["result"] == "in_flight"
+    assert (await api.delete("/v1/messages/a")).json()["result"] == "inFlight"
 
 
 async def test_many_are_deleted_at_once_and_each_is_told_of(api: httpx2.AsyncClient, worker: Worker) -> None:
@@ -105,7 +105,7 @@ async def test_many_are_deleted_at_once_and_each_is_told_of(api: httpx2.AsyncCli
     for _ in range(2):  # the same again, as after a lost answer
         results = (await api.post("/v1/dead-letters:discard", json=given)).json()["results"]
         told = [one.get("result") for one in results]
-        assert told == ["discarded", "not_dead", "not_dead", None, "discarded", "discarded"]
+        assert told == ["discarded", "notDead", "notDead", None, "discarded", "discarded"]
         assert [one["status"] for one in results] == [200, 409, 409, 400, 200, 200]
     assert [one["id"] for one in (await api.get("/v1/dead-letters")).json()["deadLetters"]] == ["c"]
     entries = (await api.get("/v1/audit?action=discard")).json()["entries"]
@@ -155,5 +155,5 @@ async def test_one_whose_route_is_gone_is_not_put_back(
     async with asgi(file.settings(settings)) as later:
         answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]}, headers=who)
         told = [(one["status"], one["result"]) for one in answer.json()["results"]]
-        assert told == [(409, "no_route"), (200, "scheduled"), (409, "not_dead")]
+        assert told == [(409, "noRoute"), (200, "scheduled"), (409, "notDead")]
         assert (await later.get("/v1/messages/gone", headers=who)).json()["state"] == "dead"

@@ -14,7 +14,7 @@ from tests.support.keys import KeyFile
 
 
 async def test_each_state_has_its_answer_and_the_same_again(api: httpx2.AsyncClient, worker: Worker) -> None:
-    for queue, state in enumerate(("scheduled", "due", "parked", "in_flight", "dead", *ENDS)):
+    for queue, state in enumerate(("scheduled", "due", "parked", "inFlight", "dead", *ENDS)):
         status = 200 if state in ("scheduled", "due", "parked") else 409
         id = await bring_into(state, api, worker, queue)
         for _ in range(2):

@@ -42,7 +42,7 @@ def scope(text: str, host: str = "10.0.0.1") -> dict[str, Any]:
 def kind(door: Door, text: str, host: str = "10.0.0.1") -> str:
     """How it ends for one who comes with this key."""
     try:
-        door.enter(scope(text, host), "/v1/stats")
+        door.enter(scope(text, host), "/v1/queues")
     except Problem as problem:
         return problem.kind
     return "in"
@@ -249,6 +249,6 @@ async def test_each_message_of_a_batch_counts(keys: KeyFile, settings: Settings,
     async with asgi(keys.settings(settings)) as client:
         batch = {"messages": [{"topic": "orders", "delayTime": 60_000}] * 1_000}
         assert (await client.post("/v1/messages:batch", json=batch, headers=headers)).status_code == 200
-        answer: httpx2.Response = await client.get("/v1/stats", headers=headers)
+        answer: httpx2.Response = await client.get("/v1/queues", headers=headers)
         assert assert_refused(answer, 429)["type"] == "urn:delayq:problem:rate"
         assert 900 < int(answer.headers["retry-after"]) <= 1_000

@@ -16,7 +16,7 @@ async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker
         answer = await api.request(method, f"/v1/{path}/unknown", json=body)
         assert assert_refused(answer, 404)["id"] == "unknown"
     reasons = {"dead": "nobody wants it", "parked": "no live worker says that it owns its queue"}
-    for queue, state in enumerate(("scheduled", "due", "in_flight", "parked", "dead", *ENDS)):
+    for queue, state in enumerate(("scheduled", "due", "inFlight", "parked", "dead", *ENDS)):
         id = await bring_into(state, api, worker, queue)
         found = (await api.get(f"/v1/messages/{id}")).json()
         assert found["state"] == state
@@ -62,10 +62,10 @@ async def test_a_message_is_explained_if_that_is_asked_for(api: httpx2.AsyncClie
 
 
 async def test_a_message_that_may_be_on_its_way_keeps_its_due_time(api: httpx2.AsyncClient, worker: Worker) -> None:
-    for queue, state in enumerate(("due", "in_flight", "parked", "dead", *ENDS)):
+    for queue, state in enumerate(("due", "inFlight", "parked", "dead", *ENDS)):
         id = await bring_into(state, api, worker, queue)
         problem = assert_refused(await api.patch(f"/v1/messages/{id}", json={"delayTime": "2h"}), 409)
-        assert problem["state"] == ("in_flight" if state == "due" else state)
+        assert problem["state"] == ("inFlight" if state == "due" else state)
 
 
 async def test_head_is_get_without_its_body(api: httpx2.AsyncClient) -> None:

@@ -37,18 +37,19 @@ async def test_a_queue_tells_what_is_in_it_and_who_owns_it(api: httpx2.AsyncClie
     assert (other["depth"], other["owner"], other["headDueTime"], other["headLateness"]) == (0, None, None, 0)
 
 
-async def test_stats_are_the_sum_of_the_queues(api: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_the_total_is_the_sum_of_the_queues(api: httpx2.AsyncClient, worker: Worker) -> None:
     for number in range(40):
         await schedule(api, id=f"m{number}", delayTime=0 if number < 10 else 3_600_000)
     worker.bury("m0")
     worker.park("m1")
     worker.deliver("m2")
     await api.delete("/v1/messages/m39")
-    stats = (await api.get("/v1/stats")).json()
-    assert (stats["queues"], stats["depth"], stats["due"]) == (16, 36, 7)
+    answer = (await api.get("/v1/queues")).json()
+    stats = answer["total"]
+    assert (len(answer["queues"]), stats["depth"], stats["due"]) == (16, 36, 7)
     assert (stats["dead"], stats["parked"], stats["remembered"]) == (1, 1, 2)
     counters = stats["counters"]
-    assert (counters["scheduled"], counters["forwarded"], counters["buried"], counters["cancelled"]) == (40, 1, 1, 1)
+    assert (counters["scheduled"], counters["delivered"], counters["buried"], counters["cancelled"]) == (40, 1, 1, 1)
 
 
 async def metrics(api: httpx2.AsyncClient) -> dict[str, float]:
@@ -75,7 +76,7 @@ async def test_metrics_count_what_became_of_messages_and_requests(api: httpx2.As
     }
     assert scheduled == {"created": 2, "repeated": 1, "conflict": 2, "invalid": 2}
     assert found["delayq_api_cancelled_total{'result': 'cancelled'}"] == 2
-    assert found["delayq_api_cancelled_total{'result': 'not_found'}"] == 1
+    assert found["delayq_api_cancelled_total{'result': 'notFound'}"] == 1
     assert found["delayq_api_requests_total{'method': 'POST', 'route': '/v1/messages', 'status': '201'}"] == 1
     assert found["delayq_api_requests_total{'method': 'DELETE', 'route': '/v1/messages/{id}', 'status': '200'}"] == 1
     assert found["delayq_api_request_seconds_count{'route': '/v1/messages'}"] == 4

@@ -134,12 +134,12 @@ def test_without_memory_it_blames_no_caller_and_lives(valkey: ServerUnderTest, t
 
 def test_its_log_is_json_where_nobody_looks_on(valkey: ServerUnderTest, tmp_path: Path) -> None:
     with api_process(valkey.url, tmp_path, min_replicas="1") as process:
-        process.request("GET", "/v1/stats")
+        process.request("GET", "/v1/queues")
         process.stop()
         lines = [json.loads(line) for line in process.said().splitlines()]
         assert {"event", "level", "timestamp"} <= lines[0].keys()
         assert any("only 0 replicas" in line.get("reason", "") for line in lines)
-        assert not any("/v1/stats" in line["event"] for line in lines)  # no access log
+        assert not any("/v1/queues" in line["event"] for line in lines)  # no access log
 
 
 @pytest.mark.parametrize("module", ["api", "workers"])
@@ -163,7 +163,7 @@ def test_a_log_that_nobody_reads_any_more_does_not_hold_up_the_end(
             output.stop_reading()
             if module == "workers":
                 client.schedule(Message(topic="orders", id="a", delay_time=0))
-                eventually(lambda: not client.stats()[0].scheduled, "the message is on its way")
+                eventually(lambda: not client.queues()[0].scheduled, "the message is on its way")
             assert process.stop() == 0
         finally:
             process.kill()

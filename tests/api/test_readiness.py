@@ -41,7 +41,7 @@ def keys_of(server: EmbeddedServer) -> list[bytes]:
 async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=16)) as api:
         assert (await api.get("/readyz")).status_code == 200
-        assert (await api.get("/v1/stats")).json()["depth"] == 0
+        assert (await api.get("/v1/queues")).json()["total"]["depth"] == 0
         assert keys_of(own_valkey) == []  # it is asked without writing
         assert (await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})).status_code == 201
     async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=8)) as api:
@@ -49,6 +49,6 @@ async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Servi
         for answer in (
             await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000}),
             await api.post("/v1/messages:batch", json={"messages": [{"topic": "orders", "delayTime": 60_000}]}),
-            await api.get("/v1/stats"),
+            await api.get("/v1/queues"),
         ):
             assert "16 queues" in assert_away(answer)["detail"]

@@ -23,9 +23,9 @@ async def test_each_way_to_say_when_gives_the_due_time_that_it_means(api: httpx2
         ({"delayTime": None, "delayLevel": 18}, 7_200_000), ({"delayTime": None, "delayLevel": 99}, 7_200_000),
         ({"delayTime": None, "expectDate": "2001-01-01T00:00:00Z"}, 0),
     ):  # fmt: skip
-        before = parse_instant((await api.get("/v1/stats")).json()["now"])
+        before = parse_instant((await api.get("/v1/queues")).json()["now"])
         scheduled = (await post(api, **due)).json()
-        after = parse_instant((await api.get("/v1/stats")).json()["now"])
+        after = parse_instant((await api.get("/v1/queues")).json()["now"])
         assert before <= scheduled["dueMs"] - delay <= after, due
     for date in (1_900_000_000_123, "2030-03-17T17:46:40.123Z", "2030-03-17T19:46:40.123+02:00"):
         scheduled = (await post(api, delayTime=None, expectDate=date)).json()
@@ -89,7 +89,7 @@ async def test_the_same_call_again_changes_nothing_and_says_so(api: httpx2.Async
     spaced = await api.post("/v1/messages", content=text, headers={"content-type": "application/json"})
     assert [one.status_code for one in (first, again, spaced)] == [201, 200, 200]
     assert again.json() == spaced.json() == first.json()
-    assert (await api.get("/v1/stats")).json()["depth"] == 1
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 1
     problem = assert_refused(await post(api, id="order-42", body="c"), 409)
     assert (problem["field"], problem["id"]) == ("id", "order-42")
     assert (await api.get("/v1/messages/order-42")).json()["message"]["body"] == {"a": 1}
@@ -99,7 +99,7 @@ async def test_the_same_call_after_its_end_says_how_it_ended_and_schedules_nothi
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for queue, (state, status) in enumerate({
-        "delivered": 200, "dead": 200, "cancelled": 409, "removed_in_flight": 409, "discarded": 409
+        "delivered": 200, "dead": 200, "cancelled": 409, "removedInFlight": 409, "discarded": 409
     }.items()):  # fmt: skip
         id = await bring_into(state, api, worker, queue)
         again = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": id})
@@ -107,7 +107,7 @@ async def test_the_same_call_after_its_end_says_how_it_ended_and_schedules_nothi
         if state == "delivered":
             ended = {"id": id, "queue": queue, "state": state, "dueTime": None, "dueMs": None}
             assert again.json() == ended
-    assert (await api.get("/v1/stats")).json()["depth"] == 0
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 0
 
 
 async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.AsyncClient) -> None:
@@ -117,7 +117,7 @@ async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.
     calls += [(400, {"topic": "no spaces"}), (201, {"orderingKey": "k"}), (400, {"maxAttempts": 0})]
     answers = await asyncio.gather(*[post(api, **message) for _, message in calls])
     assert [answer.status_code for answer in answers] == [status for status, _ in calls]
-    assert (await api.get("/v1/stats")).json()["depth"] == 62
+    assert (await api.get("/v1/queues")).json()["total"]["depth"] == 62
 
 
 async def test_a_message_is_refused_while_too_much_waits(
@@ -135,7 +135,7 @@ async def test_what_was_cancelled_before_it_could_be_delivered_is_scheduled_agai
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for queue, (state, status) in enumerate((
-        ("cancelled", 201), ("removed_in_flight", 409), ("delivered", 409), ("discarded", 409), ("scheduled", 409),
+        ("cancelled", 201), ("removedInFlight", 409), ("delivered", 409), ("discarded", 409), ("scheduled", 409),
     )):  # fmt: skip
         id = await bring_into(state, api, worker, queue)
         new = {"topic": "orders", "delayTime": HOUR, "id": id, "body": "new"}

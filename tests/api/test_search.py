@@ -30,9 +30,9 @@ async def given(api: httpx2.AsyncClient, worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("messages?", "dueFrom"), ("messages?", "dueTo"), ("messages:count?", "dueTo"), ("forecast?", "from"),
-        ("forecast?from=2027-01-31T00:00:00Z&step=1h&", "to"), ("audit?", "from"), ("audit?", "to"),
-        ("dead-letters?", "since"), ("dead-letters?", "until"),
+        ("messages?", "dueFrom"), ("messages?", "dueTo"), ("messages:count?", "dueTo"), ("forecast?", "dueFrom"),
+        ("forecast?dueFrom=2027-01-31T00:00:00Z&step=1h&", "dueTo"), ("audit?", "from"), ("audit?", "to"),
+        ("dead-letters?", "from"), ("dead-letters?", "to"),
     ],
 )  # fmt: skip
 async def test_the_dates_of_a_query_have_a_plus_and_an_error_says_how_to_write_one(
@@ -133,9 +133,9 @@ async def test_messages_are_counted_and_forecast(api: httpx2.AsyncClient, worker
         assert answer.json() == {"count": count, "exact": True, "asOf": None}
     found = (await api.get("/v1/messages?topic=mail")).json()["messages"]
     assert (await api.get("/v1/messages:count?topic=mail")).json() == {"count": len(found), "exact": True, "asOf": None}
-    told = (await api.get("/v1/forecast", params={"from": due, "step": "1m"} | {"to": ms(due) + 150_000})).json()
+    told = (await api.get("/v1/forecast", params={"dueFrom": due, "step": "1m"} | {"dueTo": ms(due) + 150_000})).json()
     assert (told["exact"], told["asOf"], told["drainRate"], told["capacity"]) == (True, None, None, None)
-    assert [(ms(one["from"]) - ms(due), one["messages"]) for one in told["buckets"]] == [
+    assert [(ms(one["dueFrom"]) - ms(due), one["messages"]) for one in told["buckets"]] == [
         (0, 1),
         (60_000, 1),
         (120_000, 1),

@@ -49,7 +49,7 @@ def begin(one: Door, text: str) -> str:
 def said(one: Door, scope: dict[str, Any]) -> str:
     """How it ends for who comes so."""
     try:
-        one.enter(scope, "/v1/stats")
+        one.enter(scope, "/v1/queues")
     except Problem as problem:
         return f"{problem.kind}: {problem}"
     return "in"
@@ -60,7 +60,7 @@ def test_a_session_stands_for_its_key_in_every_process_that_has_it_until_its_tim
     one, other = door(keys, clock), door(keys, clock)
     cookie = begin(one, keys.texts["shop"])
     for each in (one, other):
-        caller = each.enter(scope(cookie), "/v1/stats")
+        caller = each.enter(scope(cookie), "/v1/queues")
         assert (caller.key, caller.session) == (keys.keys[0], True)
     elsewhere = door(keys, clock, redis_url="redis://elsewhere:6379")
     assert said(elsewhere, scope(cookie)) == ENDED
@@ -140,7 +140,7 @@ def test_installations_on_other_ports_of_a_host_leave_each_other_s_sessions_alon
         assert len(set(names)) == 2
         for both in ("; ".join(cookies), "; ".join(reversed(cookies))):
             for each, key in ((one, keys.keys[0]), (other, there.keys[0])):
-                assert each.enter(scope(both), "/v1/stats").key == key
+                assert each.enter(scope(both), "/v1/queues").key == key
         assert [cookie.name.decode() for cookie in one.sessions_begun(scope("; ".join(cookies)))] == names[:1]
 
 
@@ -176,7 +176,7 @@ def test_keys_that_are_not_for_the_console_get_no_session(keys: KeyFile) -> None
 
 
 def test_a_read_only_console_lets_sessions_look_and_keys_do(keys: KeyFile) -> None:
-    one = door(keys, ManualClock(), console="read-only")
+    one = door(keys, ManualClock(), console="readOnly")
     cookie = begin(one, keys.texts["shop"])
     caller = one.enter(scope(cookie), "/v1/messages")
     assert caller.key is not None
@@ -230,14 +230,14 @@ async def test_a_read_only_console_changes_nothing(settings: Settings, keys: Key
         ("DELETE", "/v1/messages/a", None),
     )
     for one in (settings.replace(api_open="yes-without-keys"), keys.settings(settings)):
-        async with asgi(one.replace(console="read-only")) as api:
+        async with asgi(one.replace(console="readOnly")) as api:
             api.headers["authorization"] = f"Bearer {keys.texts['shop']}"
             for page in (OWN, {"origin": "http://delayq.internal:8080"}, {"origin": "null"}):
                 headers = page | {"host": "delayq.internal:8080"}
                 for method, path, body in calls:
                     problem = assert_refused(await api.request(method, path, json=body, headers=headers), 403)
                     assert "read-only" in problem["detail"]
-                assert (await api.get("/v1/me", headers=headers)).json()["console"] == "read-only"
+                assert (await api.get("/v1/me", headers=headers)).json()["console"] == "readOnly"
             assert (await api.post("/v1/messages", json=message)).status_code == 201
 
 

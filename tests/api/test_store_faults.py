@@ -64,7 +64,7 @@ async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with_and_wha
 ) -> None:
     async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         if known:
-            assert (await api.get("/v1/stats")).status_code == 200
+            assert (await api.get("/v1/queues")).status_code == 200
         proxy.refuse()
         messages = [message(body=1), message(id="mine"), message(orderingKey="k", id="keyed")]
         problem = assert_away(await api.post("/v1/messages:batch", json={"messages": messages}))
@@ -93,7 +93,7 @@ async def test_a_lost_reply_of_a_cancel_tells_the_truth_all_the_same(proxy: Faul
 
 async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)) as api:
-        assert (await api.get("/v1/stats")).status_code == 200
+        assert (await api.get("/v1/queues")).status_code == 200
         for queue in range(16):
             valkey.admin.set(queue_keys(queue).pool, "this is no hash")
         problem = assert_away(await api.post("/v1/messages", json=message()))

@@ -49,7 +49,7 @@ def run(spark: Any, own_valkey: EmbeddedServer) -> Run:
 
 
 def pool(client: Client) -> int:
-    return sum(queue.pool for queue in client.stats())
+    return sum(queue.pool for queue in client.queues())
 
 
 @contextmanager
@@ -86,4 +86,4 @@ def test_a_job_that_redis_left_fails_and_the_same_again_completes_it(
     assert (counts.read, counts.scheduled + counts.present, counts.rejected) == (ROWS, ROWS, {})
     assert counts.present
     assert pool(client) == ROWS
-    assert sum(queue.counters["scheduled"] for queue in client.stats()) == ROWS
+    assert sum(queue.counters["scheduled"] for queue in client.queues()) == ROWS

@@ -65,7 +65,7 @@ def test_the_same_again_schedules_nothing_and_a_run_can_be_undone(cli: Cli, give
     again = dict(cli("backfill", orders, *ORDERS).rows)
     assert (again["scheduled"], again["alreadyThere"]) == ("0", "1000")
     assert json.loads(cli("backfill", "undo", first["run"], "--json").out)["cancelled"] == 1_000
-    assert sum(one.scheduled for one in given.client.stats()) == 0
+    assert sum(one.scheduled for one in given.client.queues()) == 0
 
 
 def test_strict_schedules_nothing_if_one_row_is_rejected(cli: Cli, given: Given, table: Table) -> None:
@@ -77,7 +77,7 @@ def test_strict_schedules_nothing_if_one_row_is_rejected(cli: Cli, given: Given,
         shape = json.loads(ran.out)
         assert (ran.code, shape["scheduled"], shape["rejected"]) == (1, 0, 1)
         assert "nothing was scheduled" in ran.sentence()
-        assert sum(one.scheduled for one in given.client.stats()) == 0
+        assert sum(one.scheduled for one in given.client.queues()) == 0
 
 
 def test_a_dry_run_reports_when_and_how_much_and_schedules_nothing(cli: Cli, given: Given, orders: Path) -> None:
@@ -90,11 +90,11 @@ def test_a_dry_run_reports_when_and_how_much_and_schedules_nothing(cli: Cli, giv
         given.admin.config_set("maxmemory", 0)
     assert (shape["dryRun"], shape["scheduled"], shape["maxMemory"]) == (True, 1_000, 1024**3)
     assert 200_000 < shape["memory"] < 500_000
-    assert sum(one["messages"] for one in shape["dues"]) == 1_000
+    assert sum(one["messages"] for one in shape["buckets"]) == 1_000
     assert sum(int(row[1]) for row in tight.rows if len(row) == 3) == 1_000
     assert tight.code == 0
     assert "this does not fit" in tight.sentence()
-    assert sum(one.scheduled for one in given.client.stats()) == 0
+    assert sum(one.scheduled for one in given.client.queues()) == 0
 
 
 def test_relative_due_times_come_with_a_warning(cli: Cli, given: Given, table: Table) -> None:
@@ -146,4 +146,4 @@ def test_every_reason_is_counted_and_no_bad_row_stops_a_good_one(
     found = {row["reject_reason"]: row["count"] for row in rejected.groupBy("reject_reason").count().collect()}
     assert found == wanted
     assert rejected.where("reject_detail is null or reject_detail = ''").count() == 0
-    assert sum(one.scheduled for one in given.client.stats()) == shape["scheduled"] + 2
+    assert sum(one.scheduled for one in given.client.queues()) == shape["scheduled"] + 2

@@ -190,7 +190,7 @@ def test_a_date_begins_in_the_zone_of_the_machine(
     path = tmp_path / "dates.parquet"
     pyarrow.parquet.write_table(pa.table({"id": ["a"], "expect_date": [date(2033, 5, 18)]}), path)
     words = ("backfill", str(path), "--local", "--topic", "t")
-    assert json.loads(cli(*words, "--dry-run", "--json").out)["dues"][0]["from"] == "2033-05-17T15:00:00.000Z"
+    assert json.loads(cli(*words, "--dry-run", "--json").out)["buckets"][0]["dueFrom"] == "2033-05-17T15:00:00.000Z"
     cli(*words)
     found = given.client.get("a")
     assert found is not None and found.due == 1_999_954_800_000

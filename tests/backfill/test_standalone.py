@@ -90,8 +90,8 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
         stages = {ended[task].stage for task in lost}  # the schemas of the files are merged in a stage before
         copies = [one.host for one in ended.values() if one.is_copy and one.reason == "Success" and one.stage in stages]
         assert copies == [HOSTS[1]], "the task of the slow host was done by its copy"
-        assert sum(one.scheduled for one in client.stats()) == ROWS
-        counters = [one.counters["scheduled"] for one in client.stats()]
+        assert sum(one.scheduled for one in client.queues()) == ROWS
+        counters = [one.counters["scheduled"] for one in client.queues()]
         assert sum(counters) == ROWS, "none was scheduled twice"
         dues = {f"m{n}": FAR + n for n in range(ROWS)}
         found = {one.id: one.due for one in client.get_many([*dues]) if one is not None}

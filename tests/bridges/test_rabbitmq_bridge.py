@@ -30,7 +30,7 @@ HOUR = 3_600_000
 
 def pending(client: Client) -> int:
     """How many messages are scheduled."""
-    return sum(one.scheduled for one in client.stats())
+    return sum(one.scheduled for one in client.queues())
 
 
 def unanswered(broker: Amqp, queue: str) -> int:

@@ -65,7 +65,7 @@ def test_invalid_words_are_one_sentence_and_status_2(cli: Cli, given: Given) -> 
             if not said.startswith(sentence):
                 found[words[:80]] = (said, sentence)
     assert not found, "\n".join(map(str, found.items()))
-    assert given.client.stats()[0].counters["scheduled"] == 0
+    assert given.client.queues()[0].counters["scheduled"] == 0
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)], ids=["plain", "json"])

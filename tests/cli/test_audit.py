@@ -19,7 +19,7 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     entries = json.loads(cli("audit", "--json").out)["entries"]
     told = sorted((one["action"], tuple(sorted(m["id"] for m in one.get("messages", ())))) for one in entries)
     assert told == [
-        ("bump_era", ()),
+        ("bumpEra", ()),
         ("cancel", ("a",)),
         ("cancel", ("b", "c")),
         ("discard", ("e",)),
@@ -28,8 +28,8 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     assert {one["actor"] for one in entries} == {json.loads(cli("me", "--json").out)["name"]}
     (row,) = cli("audit", "--id", "a").rows
     assert row[2:] == ["cancel", "a", "no longer wanted"]
-    (row,) = cli("audit", "--action", "bump_era", "--since", "1h").rows
-    assert row[2:] == ["bump_era", "0 1", "ZooKeeper was wiped"]
+    (row,) = cli("audit", "--action", "bumpEra", "--from", "1h").rows
+    assert row[2:] == ["bumpEra", "0 1", "ZooKeeper was wiped"]
     assert cli("get", "a").out.endswith(f"{row[1]}\n")
 
 
@@ -66,7 +66,7 @@ def test_an_undo_is_one_entry_with_the_name_of_its_run(cli: Cli, given: Given) -
     assert cli("backfill", "undo", "r1", "--reason", "a wrong column").code == 0
     undo, cancel = json.loads(cli("audit", "--json").out)["entries"]
     assert (undo["action"], undo["run"], undo["count"], undo["reason"]) == (
-        "undo_backfill",
+        "undoBackfill",
         "r1",
         2_000,
         "a wrong column",
@@ -74,4 +74,4 @@ def test_an_undo_is_one_entry_with_the_name_of_its_run(cli: Cli, given: Given) -
     assert (cancel["action"], "count" in cancel, "run" in cancel) == ("cancel", False, False)
     assert [row[3] for row in cli("audit").rows] == ["run r1: 2000 messages", "other"]
     named = undo["messages"][0]["id"]
-    assert [row[2] for row in cli("audit", "--id", named).rows] == ["undo_backfill"]
+    assert [row[2] for row in cli("audit", "--id", named).rows] == ["undoBackfill"]

@@ -51,7 +51,7 @@ def test_without_a_live_node_a_worker_has_to_be_started(given: Given, owners: Ow
     assert mend.startswith("start a worker")
     given.scheduled("a")
     ((result, text, _),) = owners()
-    assert (result, text.endswith(", with 1 messages that nobody forwards")) == ("fail", True)
+    assert (result, text.endswith(", with 1 messages that nobody delivers")) == ("fail", True)
 
 
 def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Owners) -> None:
@@ -62,7 +62,7 @@ def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Ow
     ((result, text, mend),) = owners()
     assert (result, text) == (
         "fail",
-        f"queue {queue} without an owner, with 1 messages that nobody forwards, though node-1, node-2 are live: "
+        f"queue {queue} without an owner, with 1 messages that nobody delivers, though node-1, node-2 are live: "
         "no node has ever claimed it",
     )
     assert "logs of the workers" in mend

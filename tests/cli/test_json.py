@@ -20,7 +20,7 @@ def test_get_prints_what_the_http_api_answers_in_one_line(cli: Cli, given: Given
     given.dead_letter("garbled")
     given.admin.hset(f"delayq:{{{given.queue_of('garbled')}}}:pool", "garbled", "garbled")
     given.client.cancel(given.scheduled("cancelled"))
-    states = {"in-flight": "in_flight", "parked": "parked", "dead": "dead", "garbled": "dead", "cancelled": "cancelled"}
+    states = {"in-flight": "inFlight", "parked": "parked", "dead": "dead", "garbled": "dead", "cancelled": "cancelled"}
     for id in (*ids, *states):
         out = cli("get", id, "--json").out
         shape = json.loads(out)

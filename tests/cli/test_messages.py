@@ -96,9 +96,9 @@ def test_cancel_says_each_result_and_is_0_only_if_all_are_cancelled(cli: Cli, gi
     ran = cli("cancel", "a", "b")
     assert (ran.code, ran.rows, ran.err) == (0, [["a", "cancelled"], ["b", "cancelled"]], "")
     ran = cli("cancel", "b", "nobody")
-    assert (ran.code, ran.rows) == (1, [["b", "cancelled"], ["nobody", "not_found"]])
+    assert (ran.code, ran.rows) == (1, [["b", "cancelled"], ["nobody", "notFound"]])
     results = json.loads(cli("cancel", "b", "nobody", "--json").out)["results"]
-    assert results == [{"id": "b", "result": "cancelled"}, {"id": "nobody", "result": "not_found"}]
+    assert results == [{"id": "b", "result": "cancelled"}, {"id": "nobody", "result": "notFound"}]
     for id, keys in (("c", ("order-1",)), ("d", ("order-1", "order-2")), ("e", ("order-2",))):
         given.scheduled(id, keys=keys)
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:
     for id in ("a", "b"):
         given.scheduled(id, keys=(id,))
     assert (ran := cli("deliver-now", "a", "nobody")).code == 1
-    assert ran.rows == [["a", "scheduled"], ["nobody", "not_found"]]
+    assert ran.rows == [["a", "scheduled"], ["nobody", "notFound"]]
     ran = cli("deliver-now", "--key", "b", "--force", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, {"results": [{"id": "b", "result": "scheduled"}]})
     found = given.client.get("b")
@@ -147,7 +147,7 @@ def test_reschedule_moves_the_due_time_but_not_of_what_is_in_flight_or_dead(cli:
     given.pulled("a")
     assert "so its due time cannot be changed" in cli("reschedule", "a", "--delay", "1h").refused()
     ran = cli("cancel", "a")
-    assert (ran.code, ran.rows) == (1, [["a", "in_flight"]])
+    assert (ran.code, ran.rows) == (1, [["a", "inFlight"]])
 
 
 def test_an_unknown_id_is_status_1_and_a_sentence(cli: Cli, given: Given) -> None:

@@ -76,7 +76,7 @@ def test_a_new_era_is_the_next_one_above_all_that_redis_has_and_is_shown_with_th
     ran = cli("era", "bump", "--yes")
     assert (ran.code, ran.rows) == (0, [["before", "0"], ["era", "1"]])
     assert "take their queues again" in ran.sentence()
-    assert "forwarded twice" in ran.sentence()
+    assert "delivered twice" in ran.sentence()
     ran = cli("era", "bump", "--yes", "--json")
     assert (json.loads(ran.out), ran.err) == ({"before": 1, "era": 2}, "")
     given.stored(NEW_EPOCH, range(3, 5))
@@ -103,7 +103,7 @@ def test_somebody_at_a_terminal_is_asked_and_changes_nothing_without_agreeing(
         assert main(["era", "bump"]) == (0 if agrees else 1)
         printed = capsys.readouterr()
         assert printed.out == (f"before\t{era}\nera\t{era + 1}\n" if agrees else "")
-        assert "forwarded twice" in printed.err.partition("[y/N]")[0]
+        assert "delivered twice" in printed.err.partition("[y/N]")[0]
         assert printed.err.endswith("delayq: nothing was changed.\n") is not agrees
         era += agrees
         assert int(given.admin.hget("delayq:meta", "era")) == era

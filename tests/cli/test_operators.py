@@ -11,13 +11,15 @@ from tests.support.nodes import publish_routes
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
 
-def test_stats_add_up_all_queues_and_queues_are_one_line_each(cli: Cli, given: Given) -> None:
+def test_the_overview_adds_up_all_queues_and_queues_are_one_line_each(cli: Cli, given: Given) -> None:
     for number in range(5):
         given.scheduled(f"id-{number}")
     given.dead_letter("dead")
-    fields = dict(cli("stats").rows)
-    assert (fields["queues"], fields["depth"], fields["dead"]) == ("16", "5", "1")
-    assert (fields["scheduled"], fields["buried"]) == ("6", "1")
+    fields = dict(cli("overview").rows)
+    assert (fields["queues"], fields["scheduled"], fields["dead"]) == ("16", "5", "1")
+    assert (fields["scheduled in all"], fields["buried in all"]) == ("6", "1")
+    total = json.loads(cli("queues", "--json").out)["total"]
+    assert (total["depth"], total["dead"], total["counters"]["scheduled"]) == (5, 1, 6)
     given.owner("node-1", range(16))
     rows = cli("queues").rows
     assert [row[0] for row in rows] == [str(queue) for queue in range(16)]
@@ -71,8 +73,8 @@ def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given:
     first = cli("dead-letters", "list", "--limit", "4")
     assert [row[0] for row in first.rows] + ids("--page-token", first.err.split()[-1]) == oldest
     assert ids("--reason", "USER") == ["id-3"]
-    assert ids("--topic", "de*", "--since", "1h") == oldest
-    ran = cli("dead-letters", "list", "--until", "1h")
+    assert ids("--topic", "de*", "--from", "1h") == oldest
+    ran = cli("dead-letters", "list", "--to", "1h")
     assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no such dead letters.")
 
 
@@ -83,23 +85,23 @@ def test_redrive_puts_dead_letters_back_and_discard_deletes_them_for_good(
         given.dead_letter(f"id-{number}")
     monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "all", "match": "*"}]')  # no worker goes by what is set here
     publish_routes(given.url, [{"name": "orders", "match": "orders.*", "target": "log:"}])
-    assert cli("dead-letters", "redrive", "id-0").rows == [["id-0", "no_route"]]
+    assert cli("dead-letters", "redrive", "id-0").rows == [["id-0", "noRoute"]]
     ran = cli("dead-letters", "redrive", "--no-route-check", "id-0")
     assert (ran.code, ran.rows) == (0, [["id-0", "scheduled"]])
     publish_routes(given.url, [{"name": "all", "match": "*", "target": "log:"}])
     given.dead_letter("id-0")
     ran = cli("dead-letters", "redrive", "id-0")
     assert (ran.code, ran.rows) == (0, [["id-0", "scheduled"]])
-    assert dict(cli("stats").rows)["depth"] == "1"
+    assert dict(cli("overview").rows)["due"] == "1"
     ran = cli("dead-letters", "redrive", "id-0", "nobody")
-    assert (ran.code, ran.rows) == (1, [["id-0", "scheduled"], ["nobody", "not_dead"]])
+    assert (ran.code, ran.rows) == (1, [["id-0", "scheduled"], ["nobody", "notDead"]])
     given.admin.hset(f"delayq:{{{given.queue_of('id-1')}}}:pool", "id-1", "garbled")
     assert [row[3] for row in cli("dead-letters", "list").rows].count("-") == 1
     ran = cli("dead-letters", "redrive", "--all", "--json")  # every page
     results = {one["id"]: one["result"] for one in json.loads(ran.out)["results"]}
     assert (ran.code, len(results), results.pop("id-1"), set(results.values())) == (1, 59, "corrupt", {"scheduled"})
     ran = cli("dead-letters", "discard", "id-1", "id-2")
-    assert (ran.code, ran.rows) == (1, [["id-1", "discarded"], ["id-2", "not_dead"]])
+    assert (ran.code, ran.rows) == (1, [["id-1", "discarded"], ["id-2", "notDead"]])
     found = given.client.get("id-1")
     assert found is not None
     assert (found.state, found.record) == ("discarded", None)

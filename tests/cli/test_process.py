@@ -44,7 +44,7 @@ def test_a_command_imports_what_it_needs(valkey: ServerUnderTest) -> None:
     )
     given = {"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url, "DELAYQ_REDIS_TIMEOUT": f"{REDIS_TIMEOUT}ms"}
     for words, slow in {
-        "--version": SLOW | OF_REDIS, "version": SLOW | OF_REDIS, "stats": SLOW, "schedule t hello --delay 1h": SLOW,
+        "--version": SLOW | OF_REDIS, "version": SLOW | OF_REDIS, "queues": SLOW, "schedule t hello --delay 1h": SLOW,
         "get nobody": SLOW,
     }.items():  # fmt: skip
         command = [sys.executable, "-c", code, " ".join(slow), *words.split()]

@@ -16,12 +16,12 @@ BAD_USE = {
     ("frobnicate",): "no such command 'frobnicate'",
     ("schedule", "t\n\x1b[31mdelayq: all is well", "x", *WHEN, "--property", "\x1b[31m\n"): "--property: ",
     ("canel", "a"): "did you mean 'cancel'?",
-    ("stats", "--frobnicate"): "no such option: --frobnicate",
+    ("queues", "--frobnicate"): "no such option: --frobnicate",
     ("--frobnicate",): "no such option: --frobnicate",
-    ("stats", "--redis-url", ""): "the Redis URL is wrong",
-    ("stats", "--redis-url", "http://x"): "the Redis URL is wrong",
-    ("stats", "--redis-url", "redis://h:port"): "the Redis URL is wrong",
-    ("stats", "--redis-url", "redis://h:99999"): "the Redis URL is wrong",
+    ("queues", "--redis-url", ""): "the Redis URL is wrong",
+    ("queues", "--redis-url", "http://x"): "the Redis URL is wrong",
+    ("queues", "--redis-url", "redis://h:port"): "the Redis URL is wrong",
+    ("queues", "--redis-url", "redis://h:99999"): "the Redis URL is wrong",
 }
 
 
@@ -34,12 +34,12 @@ def test_bad_use_is_one_sentence_and_status_2(cli: Cli, given: Given) -> None:
 
 def test_a_wrong_password_is_one_sentence(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     url = given.url.replace("redis://", "redis://somebody:wrong@")
-    said = cli("stats", "--redis-url", url).refused()
+    said = cli("queues", "--redis-url", url).refused()
     assert "Redis refused the credentials" in said
     assert "wrong@" not in said
     with monkeypatch.context() as patch:  # the URL of the option comes before that of the environment
         patch.setenv("DELAYQ_REDIS_URL", url)
-        assert cli("stats", "--redis-url", given.url).code == 0
+        assert cli("queues", "--redis-url", given.url).code == 0
 
 
 def test_a_body_over_the_limit_is_refused_without_reading_it_all(
@@ -57,9 +57,9 @@ def test_settings_that_make_no_sense_are_one_sentence(cli: Cli, given: Given, mo
     given.client.context()
     shop = '[{"name": "shop", "target": "rocketmq://rocketmq.example:8081"}]'
     for name, value, command, sentence in (
-        ("REDIS_TIMEOUT", "soon", "stats", "DELAYQ_REDIS_TIMEOUT: "),
+        ("REDIS_TIMEOUT", "soon", "queues", "DELAYQ_REDIS_TIMEOUT: "),
         ("ROUTES", '[{"name": "a",\n"nonsense": 1}]', "schedule t x --delay 1h", "DELAYQ_ROUTES: "),
-        ("QUEUES", "4", "stats", "Redis has 16 queues, DELAYQ_QUEUES says 4"),
+        ("QUEUES", "4", "queues", "Redis has 16 queues, DELAYQ_QUEUES says 4"),
         ("ROUTES", shop, "schedule orders x --tags a||b --delay 1h", "--tags: RocketMQ takes one tag, without a '|'"),
         ("ROUTES", shop, "schedule orders --delay 1h", "BODY: is empty, and RocketMQ has no messages without a body."),
     ):

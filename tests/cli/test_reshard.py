@@ -44,7 +44,7 @@ def test_new_messages_go_to_the_new_queues_and_the_others_stay(cli: Cli, given: 
     assert [row[0] for row in cli("queues").rows] == [str(number) for number in range(80)]
     shapes = json.loads(cli("queues", "--json").out)["queues"]
     assert [one["closed"] for one in shapes] == [True] * 16 + [False] * 64
-    assert (json.loads(cli("stats", "--json").out)["depth"], cli("cancel", old, "new").code) == (2, 0)
+    assert (json.loads(cli("queues", "--json").out)["total"]["depth"], cli("cancel", old, "new").code) == (2, 0)
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(cli: Cli, given: Given) -> None:
@@ -137,7 +137,7 @@ def test_the_doctor_tells_of_messages_in_old_queues_of_a_list_that_was_lost_and_
     assert (result, "with 1 messages still in them" in text) == ("ok", True)
     assert told("layout")[0][0] == "warn"
     given.admin.hset(META, "layouts", "64@16")
-    assert "DELAYQ_QUEUES says 16" in cli("stats").refused()
+    assert "DELAYQ_QUEUES says 16" in cli("queues").refused()
     assert told("layout")[0][0] == "fail"
     monkeypatch.delenv("DELAYQ_QUEUES")
     given.admin.hset(META, "layouts", "16")

@@ -53,14 +53,14 @@ def test_held_and_parked_are_different_states(cli: Cli, given: Given) -> None:
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "there are no such messages.")
 
 
-SPAN = "--from 1999999999000 --to 2000000002000 --step 1s"
+SPAN = "--due-from 1999999999000 --due-to 2000000002000 --step 1s"
 #: Commands, and what the API is asked for the same.
 COUNTS = {
     "count": "/v1/messages:count",
     "count --state dead": "/v1/messages:count?state=dead",
     "count --topic demo": "/v1/messages:count?topic=demo",
-    f"forecast {SPAN}": "/v1/forecast?from=1999999999000&to=2000000002000&step=1s",
-    f"forecast {SPAN} --topic demo": "/v1/forecast?from=1999999999000&to=2000000002000&step=1s&topic=demo",
+    f"forecast {SPAN}": "/v1/forecast?dueFrom=1999999999000&dueTo=2000000002000&step=1s",
+    f"forecast {SPAN} --topic demo": "/v1/forecast?dueFrom=1999999999000&dueTo=2000000002000&step=1s&topic=demo",
 }
 
 

@@ -19,7 +19,7 @@ def test_when_all_is_well_nothing_is_told(cli: Cli, given: Given) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "delayq: nothing is wrong.\n")
     assert json.loads(cli("status", "--json").out) == {"findings": []}
     figures = dict(cli("overview").rows)
-    assert (figures["scheduled"], figures["forwarded a second"], figures["live nodes"]) == ("1", "-", "1")
+    assert (figures["scheduled"], figures["delivered a second"], figures["live nodes"]) == ("1", "-", "1")
     assert json.loads(cli("overview", "--json").out)["traffic"] is None
 
 
@@ -66,7 +66,7 @@ def test_dead_letters_late_deliveries_and_pauses_are_findings(cli: Cli, given: G
     now = given.client.store.run(commands.redis_now())
     given.owner("node-1", ALL, policies="9999999999.0", recent={"last": now // RECENT_STEP - 1, "counts": [[]]})
     figures = dict(cli("overview").rows)
-    assert (figures["forwarded a second"], figures["lateness p99 ms"]) == ("0.0", "-")
+    assert (figures["delivered a second"], figures["lateness p99 ms"]) == ("0.0", "-")
     counts = [0] * 20 + [97, 0, 0, 3]  # of LATENESS: 97 in 60 s or less, 3 above 600 s
     now = given.client.store.run(commands.redis_now())
     given.owner("node-1", ALL, policies="9999999999.0", recent={"last": now // RECENT_STEP - 1, "counts": [counts]})
@@ -82,7 +82,7 @@ def test_dead_letters_late_deliveries_and_pauses_are_findings(cli: Cli, given: G
     figures = dict(cli("overview").rows)
     assert (figures["lateness p50 ms"], figures["lateness p99 ms"]) == ("45463.92", "more than 10 min")
     traffic = json.loads(cli("overview", "--json").out)["traffic"]
-    assert (traffic["overMs"], traffic["whole"]["p99Ms"], traffic["p99Ms"][-1]) == (600_000, None, None)
+    assert (traffic["overMs"], traffic["total"]["p99Ms"], traffic["p99Ms"][-1]) == (600_000, None, None)
     assert "info" in {row[0] for row in cli("doctor").rows}
 
 

@@ -53,7 +53,7 @@ def test_a_terminal_gets_tables_with_names_and_the_doctors_colours_and_advice(sh
     assert "highestEpoch" in show("era", "show")
     assert "attempts" in show("find", "k")
     assert "reason" in show("dead-letters", "list")
-    assert "headLateness" in show("stats")
+    assert "late ms" in show("overview")
     assert show("get", "a", "--json").startswith('{\n  "id": "a"')
 
 
@@ -67,7 +67,7 @@ def test_the_lines_of_the_doctor_and_of_a_forecast_are_whole_in_80_columns(
     names = [line.split()[1] for line in doctor if line[:1] != " "]
     assert {"durability", "deadLetters"} <= set(names)
     assert all(line[17] == " " != line[18] for line in doctor)
-    forecast = show("forecast", "--from", "2000000000001", "--to", "2000000900001")
+    forecast = show("forecast", "--due-from", "2000000000001", "--due-to", "2000000900001")
     assert [line.count("█") for line in forecast.splitlines() if "█" in line] == [30]
 
 
@@ -157,6 +157,14 @@ def test_markup_stays_text(show: Show, given: Given) -> None:
 def test_scripts_get_plain_lines_without_colours(cli: Cli, given: Given) -> None:
     given.scheduled("a", keys=("k",), body=EVIL)
     given.dead_letter("b", EVIL)
-    commands = (("queues",), ("nodes",), ("find", "k"), ("dead-letters", "list"), ("get", "a"), ("doctor",), ("stats",))
+    commands = (
+        ("queues",),
+        ("nodes",),
+        ("find", "k"),
+        ("dead-letters", "list"),
+        ("get", "a"),
+        ("doctor",),
+        ("overview",),
+    )
     for command in commands:
         assert "\x1b" not in cli(*command).out

@@ -30,7 +30,7 @@ def test_only_what_belongs_to_the_run_is_cancelled_and_again_there_is_nothing(cl
     given.scheduled("other")
     ran = cli("backfill", "undo", "r1")
     assert (ran.code, ran.rows, ran.err) == (0, [["cancelled", "600"], ["tooLate", "0"], ["dead", "0"]], "")
-    assert sum(one.scheduled for one in given.client.stats()) == 91
+    assert sum(one.scheduled for one in given.client.queues()) == 91
     found = given.client.get("r1-7")
     assert found is not None and found.state == "cancelled"
     again = cli("backfill", "undo", "r1", "--json")
@@ -46,7 +46,7 @@ def test_what_is_too_late_is_counted_and_dead_letters_stay(cli: Cli, given: Give
     assert (ran.code, json.loads(ran.out)) == (1, {"run": "r1", "cancelled": 1, "tooLate": 1, "dead": 1})
     assert "dead letters stay: 1" in ran.sentence()
     assert [one.id for one in given.client.dead_letters().letters] == ["dead"]
-    assert given.client.get("late").state == "removed_in_flight"  # type: ignore[union-attr]  # removed, and remembered
+    assert given.client.get("late").state == "removedInFlight"  # type: ignore[union-attr]  # removed, and remembered
 
 
 def test_it_finds_them_in_every_layout(cli: Cli, given: Given) -> None:
@@ -100,7 +100,7 @@ def test_it_finds_them_in_a_cluster(cli: Cli, cluster: ClusterUnderTest) -> None
         client.schedule_many([*many(500, "r1"), *many(50, "r2")])
         ran = cli("backfill", "undo", "r1", "--json", "--redis-url", cluster.url)
         assert (ran.code, json.loads(ran.out)["cancelled"]) == (0, 500)
-        assert sum(one.scheduled for one in client.stats()) == 50
+        assert sum(one.scheduled for one in client.queues()) == 50
 
 
 def test_broken_off_it_says_how_far_it_came_and_can_be_done_again_in_small_pages_where_messages_are_large(

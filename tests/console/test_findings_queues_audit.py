@@ -70,14 +70,14 @@ def test_dead_letters_and_pauses_are_findings_and_nothing_is_green_then(pages: P
 def test_a_percentile_above_all_that_is_measured_is_more_than_that(pages: Pages, world: World) -> None:
     def late(route: Route) -> None:
         told = route.fetch().json()
-        slots = len(told["traffic"]["forwarded"])
+        slots = len(told["traffic"]["delivered"])
         told["traffic"] |= {
             "overMs": 600_000,
-            "forwarded": [0.1] * slots,
+            "delivered": [0.1] * slots,
             "p50Ms": [5.0] * slots,
             "p99Ms": [None] * slots,
         }
-        told["traffic"]["whole"] = {"forwarded": 0.1, "p50Ms": 5.0, "p99Ms": None}
+        told["traffic"]["total"] = {"delivered": 0.1, "p50Ms": 5.0, "p99Ms": None}
         route.fulfill(json=told)
 
     page = pages.open(f"{world.url}#/no-such-page")
@@ -105,7 +105,7 @@ def test_an_unknown_figure_is_a_dash_and_a_gap_in_the_charts(pages: Pages, world
         told = route.fetch().json()
         told["held"]["count"] = None
         told["traffic"]["complete"] = False
-        told["traffic"]["forwarded"][0] = None
+        told["traffic"]["delivered"][0] = None
         route.fulfill(json=told)
 
     page = pages.open(f"{world.url}#/no-such-page")
@@ -115,7 +115,7 @@ def test_an_unknown_figure_is_a_dash_and_a_gap_in_the_charts(pages: Pages, world
     expect(held.locator(".value")).to_have_text("–")
     expect(main(page)).to_contain_text("Not every live node tells")
     page.get_by_text("As a table").first.click()
-    expect(page.get_by_role("region", name="Forwarded a second").get_by_role("cell").first).to_have_text("–")
+    expect(page.get_by_role("region", name="Delivered a second").get_by_role("cell").first).to_have_text("–")
 
 
 def test_a_link_of_a_finding_keeps_the_focus_while_the_text_changes(pages: Pages, world: World) -> None:

@@ -93,11 +93,11 @@ def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages
     expect(page.get_by_role("link", name=id)).to_be_visible()
     page.go_back()
     page.get_by_role("button", name="Cancel it …").click()
-    expect(dialog).to_contain_text("once cancelled it is never forwarded")
+    expect(dialog).to_contain_text("once cancelled it is never delivered")
     confirm(page, "Cancel it")
-    expect(dialog).to_contain_text("1 cancelled: never forwarded")
+    expect(dialog).to_contain_text("1 cancelled: never delivered")
     page.keyboard.press("Escape")
-    expect(page.locator(".why")).to_contain_text("it was cancelled, and never forwarded, at")
+    expect(page.locator(".why")).to_contain_text("it was cancelled, and never delivered, at")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
@@ -111,7 +111,7 @@ def test_what_is_selected_is_cancelled_by_the_keyboard_and_the_count(world: Worl
     expect(rows.and_(page.locator("[aria-selected=true]"))).to_have_count(2)
     page.get_by_role("button", name="Cancel 2 messages …").press("Enter")
     confirm(page, "Cancel it", 2)
-    expect(page.get_by_role("dialog")).to_contain_text("2 cancelled: never forwarded")
+    expect(page.get_by_role("dialog")).to_contain_text("2 cancelled: never delivered")
     page.keyboard.press("Escape")
     expect(rows).to_have_count(1)
     left = [id for id in ids if world.get(f"/v1/messages/{id}")["state"] == "scheduled"]

@@ -57,7 +57,7 @@ def test_a_held_message_is_cancelled_for_certain_and_the_others_are_delivered(pa
     expect(page.get_by_role("main")).to_contain_text("held")
     page.get_by_role("button", name="Cancel it").click()
     dialog.get_by_role("button", name="Cancel it").click()
-    expect(dialog.get_by_role("status")).to_contain_text("cancelled: never forwarded")
+    expect(dialog.get_by_role("status")).to_contain_text("cancelled: never delivered")
     dialog.get_by_role("button", name="Close").last.click()
     page.goto(f"{world.url}#/topics/story-held")
     page.get_by_role("button", name="Resume").click()

@@ -58,7 +58,7 @@ def instant(page: Page, name: str) -> datetime:
 
 def wide(page: Page) -> float:
     """ms of the time that the timeline shows."""
-    return (instant(page, "to") - instant(page, "from")) / timedelta(milliseconds=1)
+    return (instant(page, "dueTo") - instant(page, "dueFrom")) / timedelta(milliseconds=1)
 
 
 def test_the_timeline_shows_a_burst_from_far_and_to_the_ms(pages: Pages, world: World) -> None:
@@ -200,7 +200,7 @@ def test_policies_are_created_and_changed_and_a_change_of_others_is_shown(
     policies = page.get_by_role("region", name="Policies")
     row = policies.get_by_role("row").filter(has_text="by-hand-3")
     expect(row).to_contain_text("10 sec, 1 min")
-    assert world.get("/v1/audit", action="put_policy")["entries"][0]["reason"] == "für die Kunden: 短信"
+    assert world.get("/v1/audit", action="putPolicy")["entries"][0]["reason"] == "für die Kunden: 短信"
     row.get_by_role("button", name="Change").click()
     expect(dialog(page).get_by_label("Spread over")).to_have_value("1h30m")
     world.service.http.put("/v1/policies/by-hand-3", json={"match": topics, "pending": 77}).raise_for_status()
@@ -225,8 +225,8 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
             for name, (one, *_) in parse_qs(route.request.url.partition("?")[2]).items()
             if name != "topic"
         }
-        times = range(asked["from"], asked["to"], asked["step"])
-        bars = [{"from": at, "messages": 7 * (capacity is None and at == times[3])} for at in times]
+        times = range(asked["dueFrom"], asked["dueTo"], asked["step"])
+        bars = [{"dueFrom": at, "messages": 7 * (capacity is None and at == times[3])} for at in times]
         rates = {"drainRate": 0.005, "capacity": capacity}
         route.fulfill(json={"buckets": bars, "exact": True, "asOf": None} | rates)
 
@@ -248,7 +248,7 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
     expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("–")
     expect(main).not_to_contain_text(re.compile(r"would take \d| late\."))
     capacity = 0.005
-    for later in ("range=6h&topic=sms.*", f"from={now() + HOUR}&to={now() + 2 * HOUR}"):
+    for later in ("range=6h&topic=sms.*", f"dueFrom={now() + HOUR}&dueTo={now() + 2 * HOUR}"):
         page.goto(f"{world.url}#/timeline?{later}")
         expect(main).to_contain_text("What is overdue, or due before this time, is not in it.")
         expect(main).to_contain_text("Nothing falls due in this time.")

@@ -104,7 +104,7 @@ def test_an_answer_that_takes_longer_than_the_refresh_is_shown(pages: Pages, own
     main = page.get_by_role("main")
     expect(main).to_contain_text(FRESH)
     own_world.schedule("story.slow")
-    page.goto(f"{own_world.url}#/messages?state=scheduled,due,in_flight,retrying")
+    page.goto(f"{own_world.url}#/messages?state=scheduled,due,inFlight,retrying")
     expect(main).to_contain_text("Of all messages 1 fit")
     own_world.schedule("story.slow")
     expect(main).to_contain_text("These are all: 2.")

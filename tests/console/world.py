@@ -76,7 +76,7 @@ DUE: Final = tuple(
         ("parked", "partners.orders", PARKED),
         ("retrying", "crm.contacts", 2),
         ("held", "sms.marketing", 50),
-        ("in_flight", "slow.reports", 3),
+        ("inFlight", "slow.reports", 3),
         ("delivered", "orders.paid", 20),
     )
 )

@@ -183,11 +183,11 @@ def test_monitors_select_services_and_scalers_deployments_without_a_number(objec
 
 
 def test_keda_reads_numbers_of_the_api() -> None:
-    stats = json.loads((ROOT / "docs" / "openapi.json").read_text())["components"]["schemas"]["StatsOut"]["properties"]
+    stats = json.loads((ROOT / "docs" / "openapi.json").read_text())["components"]["schemas"]["TotalOut"]["properties"]
     triggers = of_kind(render("keda"), "ScaledObject")["spec"]["triggers"]
-    assert {one["metadata"]["url"] for one in triggers} == {"http://dq-delayq.shop.svc:8080/v1/stats"}
+    assert {one["metadata"]["url"] for one in triggers} == {"http://dq-delayq.shop.svc:8080/v1/queues"}
     values = {one["metadata"]["valueLocation"] for one in triggers}
-    assert len(values) == 2 and {stats[value]["type"] for value in values} == {"integer"}
+    assert len(values) == 2 and {stats[value.removeprefix("total.")]["type"] for value in values} == {"integer"}
 
 
 def test_a_policy_that_names_callers_lets_the_test_in_too() -> None:

@@ -33,7 +33,7 @@ __all__ = ["QUEUES", "WINDOW", "House", "new_house", "readiness"]
 QUEUES, WINDOW = 8, 100
 #: One thread of each worker sends, so that a test knows what each of them may have begun to send.
 SETTINGS = {
-    "queues": str(QUEUES), "window": str(WINDOW), "forwarders": "1", "retry_base": "50", "retry_cap": "500",
+    "queues": str(QUEUES), "window": str(WINDOW), "senders": "1", "retry_base": "50", "retry_cap": "500",
     "redis_timeout": str(REDIS_TIMEOUT), "send_timeout": str(SEND_TIMEOUT), "drain_timeout": str(DRAIN_TIMEOUT),
     "session_timeout": str(SESSION_TIMEOUT), "egress_allow": "127.0.0.0/8",
 }  # fmt: skip

@@ -188,14 +188,14 @@ async def test_a4_a_damaged_file_stops_redis_and_is_never_taken_for_an_empty_que
             path.write_bytes(whole[:at] + b"\xff\xff" + whole[at + 2 :])
             with pytest.raises(EmbeddedServerError, match="Bad file format"):
                 redis.start()
-            for asked in ("/readyz", "/v1/stats", "/v1/messages/a4-0"):
+            for asked in ("/readyz", "/v1/queues", "/v1/messages/a4-0"):
                 refused(await api.get(asked))
             refused(await api.post("/v1/messages", json={"topic": "t", "id": "new", "delayTime": HOUR}))
             status, text = delayq(redis.url, "doctor")
             assert (status != 0, "Redis is away" in text) == (True, True), text
             path.write_bytes(whole)  # a replica's or a backup's copy
             redis.start()
-            assert (await api.get("/v1/stats")).json()["depth"] == 200
+            assert (await api.get("/v1/queues")).json()["total"]["depth"] == 200
 
 
 # -- full ----------------------------------------------------------------------------------------------------------------

@@ -124,13 +124,13 @@ async def test_f9_a_batch_that_is_too_much_in_part_is_answered_one_by_one(
 ) -> None:
     large = [{"topic": "m.t", "id": f"f9-{n}", "body": "x" * 8_000, "delayTime": HOUR} for n in range(400)]
     async with in_process(settings_for(server.url, target)) as api:
-        assert (await api.get("/v1/stats")).status_code == 200
+        assert (await api.get("/v1/queues")).status_code == 200
         server.admin.config_set("maxmemory", server.admin.info("memory")["used_memory"] + 2_000_000)
         answer = await api.post("/v1/messages:batch", json={"messages": large})
         first = {one["id"]: one["status"] for one in answer.json()["results"]}
         assert set(first.values()) == {201, 507}
         server.admin.config_set("maxmemory", 0)
-        assert (await api.get("/v1/stats")).json()["depth"] == Counter(first.values())[201]
+        assert (await api.get("/v1/queues")).json()["total"]["depth"] == Counter(first.values())[201]
         answer = await api.post("/v1/messages:batch", json={"messages": large})
         again = {one["id"]: one["status"] for one in answer.json()["results"]}
         assert again == {id: 200 if status == 201 else 201 for id, status in first.items()}

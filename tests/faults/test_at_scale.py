@@ -83,7 +83,7 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
     target, topic = Target(), "hook.t"
     goes_on, killed, stands = house.workers
     goes_on.stop()
-    goes_on.settings["forwarders"] = str(MOST)
+    goes_on.settings["senders"] = str(MOST)
     goes_on.start()
     patiently(house.evenly_owned, "every worker owns its share of the queues")
     house.receiver.answer = target
@@ -124,4 +124,4 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
     assert target.arrived.keys() == target.queues.keys()
     assert house.http.delete("/v1/policies/few").status_code == 200
     goes_on.stop()
-    goes_on.settings["forwarders"] = "1"
+    goes_on.settings["senders"] = "1"

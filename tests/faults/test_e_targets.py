@@ -51,11 +51,11 @@ class Running:
 
     def parked(self) -> int:
         """How many are parked."""
-        return sum(queue.parked for queue in self.client.stats())
+        return sum(queue.parked for queue in self.client.queues())
 
     def pending(self) -> int:
         """How many have not ended; dead letters have."""
-        return sum(queue.parked + queue.scheduled for queue in self.client.stats())
+        return sum(queue.parked + queue.scheduled for queue in self.client.queues())
 
     def drained(self) -> None:
         """Until all have ended."""

@@ -49,7 +49,7 @@ def test_f8_a_burst_in_one_millisecond_is_drained_and_starves_nobody(house: Hous
     ids_of(batch(house.service, [{"topic": topics[2], "id": id, "expectDate": at} for id, at in dues.items()]))
     house.wait_until_done()
     assert (admin.xlen(topics[0]), sink.xlen(topics[1]), admin.xlen(topics[2])) == (BURST, GENERAL_BURST, len(dues))
-    assert house.http.get("/v1/stats").json()["dead"] == 0
+    assert house.http.get("/v1/queues").json()["total"]["dead"] == 0
     of_bursts = [house.arrived(topic) for topic in topics[:2]]
     starts = [min(times[0] for times in found.values()) for found in of_bursts]
     ends = [max(times[0] for times in found.values()) for found in of_bursts]
@@ -65,9 +65,9 @@ def test_f8_a_burst_in_one_millisecond_is_drained_and_starves_nobody(house: Hous
 
 def difference(house: House) -> int:
     """How many messages are there beyond those that were accepted and have not ended, by one answer of the API."""
-    stats = house.http.get("/v1/stats").json()
+    stats = house.http.get("/v1/queues").json()["total"]
     counters = stats["counters"]
-    names = ("forwarded", "cancelled", "cancelled_in_flight", "discarded", "written_off")
+    names = ("delivered", "cancelled", "removedInFlight", "discarded", "writtenOff")
     ended = sum(counters[name] for name in names)
     return int(stats["depth"] + stats["parked"] + stats["dead"] - (counters["scheduled"] - ended))
 

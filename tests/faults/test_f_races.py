@@ -65,10 +65,10 @@ def test_f1_a_cancel_around_the_due_tells_the_truth(house: House, topic: str) ->
     house.wait_until_done()
     found, results = house.arrived(topic), results_of(answers)
     print(f"{topic}: {Counter(results.values())} of {len(dues)}")
-    assert set(results.values()) <= {(200, "cancelled"), (202, "in_flight"), (409, "delivered")}
+    assert set(results.values()) <= {(200, "cancelled"), (202, "inFlight"), (409, "delivered")}
     for id, due in dues.items():
         _, result = results.get(id, (0, ""))
-        allowed = {"cancelled": {0}, "in_flight": {0, 1}}.get(result, {1})
+        allowed = {"cancelled": {0}, "inFlight": {0, 1}}.get(result, {1})
         assert len(found.get(id, ())) in allowed, (id, result)
         assert all(at >= due for at in found.get(id, ()))
     some = list(results)[:50]  # the same again gets the same
@@ -88,6 +88,6 @@ def test_f2_a_message_that_was_moved_around_its_due_comes_once_and_not_before(ho
     moved = {id: answers[id].json()["dueMs"] for id, (status, _) in results.items() if status == 200}
     kept = Counter(result for id, result in results.items() if id not in moved)
     print(f"{topic}: {len(moved)} moved, {dict(kept)} not, of {len(dues)}")
-    assert set(kept) <= {(409, "in_flight"), (409, "delivered")}
+    assert set(kept) <= {(409, "inFlight"), (409, "delivered")}
     assert {id: len(times) for id, times in found.items()} == dict.fromkeys(dues, 1)
     assert [id for id in dues if found[id][0] < moved.get(id, dues[id])] == []

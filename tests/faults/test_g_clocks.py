@@ -90,7 +90,7 @@ def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
         assert late["dueMs"] >= start + HOUR + 500  # counted from a clock that is wrong
         assert bent.cancel("g1-late") == "cancelled"
         taken = list(dues)[::10]
-        assert {bent.cancel(id) for id in taken} == {"in_flight"}  # by that clock they were due: no more can be said
+        assert {bent.cancel(id) for id in taken} == {"inFlight"}  # by that clock they were due: no more can be said
     kept = set(dues) - set(taken)
     eventually(lambda: set(bent.arrived("g1")) >= kept, "all the others arrive")
     found = bent.arrived("g1")
@@ -143,7 +143,7 @@ def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(ben
     # None is due before the suspension, however long it takes to begin; all are after it.
     dues = bent.schedule("g6", [start + 60_000 + 2_000 * n for n in range(250)])
     assert bent.server.admin.xlen(f"{LOCAL}.g6") == 0
-    before = bent.service.http.get("/v1/stats").json()["counters"]["retried"]
+    before = bent.service.http.get("/v1/queues").json()["total"]["counters"]["retried"]
     processes, redis = bent.service.processes, bent.server.admin.info("server")["process_id"]
     for process in processes:
         process.signal(signal.SIGSTOP)
@@ -156,7 +156,7 @@ def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(ben
         process.signal(signal.SIGCONT)
     drained(bent.service)
     assert {id: len(times) for id, times in bent.arrived("g6").items()} == dict.fromkeys(dues, 1)
-    assert bent.service.http.get("/v1/stats").json()["counters"]["retried"] == before
+    assert bent.service.http.get("/v1/queues").json()["total"]["counters"]["retried"] == before
 
 
 SCHEDULE = """

@@ -124,7 +124,7 @@ async def test_h3_what_is_too_much_is_refused_and_takes_no_memory(settings: Sett
         assert (answer.status_code, "at most 1000" in answer.json()["detail"]) == (400, True)
         answer = await client.post("/v1/messages:batch", content=b" " * 9_000_000, headers=JSON)
         assert answer.status_code == 413
-        assert (await client.get("/v1/stats")).json()["counters"]["scheduled"] == 0
+        assert (await client.get("/v1/queues")).json()["total"]["counters"]["scheduled"] == 0
 
 
 async def test_h5_no_header_can_be_smuggled_in_or_out(settings: Settings) -> None:
@@ -243,7 +243,7 @@ PROGRAMS: dict[str, Callable[[], int]] = {
     "api": api.__main__.main,
     "workers": workers.__main__.main,
     "coordinator": lambda: coordinator.__main__.main(["--once"]),
-    "delayq stats": lambda: delayq.cli.main(["stats"]),
+    "delayq queues": lambda: delayq.cli.main(["queues"]),
     "delayq doctor": lambda: delayq.cli.main(["doctor"]),
     "delayq bridge": lambda: delayq.cli.main(["bridge", "rabbitmq", "--queue", "q"]),
 }

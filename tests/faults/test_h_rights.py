@@ -28,7 +28,7 @@ PASSWORD = "only-for-delayq"
 TOPICS = ("orders.streams", "orders.general", "own.a")
 #: What operators do by the command line.
 COMMANDS = (
-    "schedule orders.cli x --delay 1h --id cli", "get cli", "find k", "stats", "reschedule cli --delay 2h",
+    "schedule orders.cli x --delay 1h --id cli", "get cli", "find k", "overview", "reschedule cli --delay 2h",
     "cancel cli", "queues", "nodes", "policies put cli --match * --rate 1000 --index topic", "pause orders.*",
     "topics", "schedule orders.held x --delay 0 --id held", "deliver-now held --force", "search --topic orders.*",
     "resume orders.* --rate 100", "audit", "era show", "era bump --yes", "dead-letters list", "doctor",

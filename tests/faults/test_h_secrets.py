@@ -103,18 +103,18 @@ def test_h7_no_secret_is_ever_said(
     def look(when: str) -> None:
         """Ask for everything."""
         for path in (
-            "/metrics", "/readyz", "/v1/queues", "/v1/nodes", "/v1/stats", "/openapi.json", "/docs",
+            "/metrics", "/readyz", "/v1/overview", "/v1/nodes", "/v1/queues", "/openapi.json", "/docs",
             "/v1/dead-letters", "/v1/messages/refused", "/v1/messages/a%20b",
         ):  # fmt: skip
             reply = service.http.get(path)
             heard.add(f"{when}: GET {path}", f"{reply.headers} {reply.text}")
         for bad in (f"Bearer {key}x", f"Basic {key}", key):
-            reply = service.http.get("/v1/stats", headers={"authorization": bad})
+            reply = service.http.get("/v1/queues", headers={"authorization": bad})
             heard.add(f"{when}: a wrong key", f"{reply.status_code} {reply.headers} {reply.text}")
         for path in ("/metrics", "/readyz", "/livez"):
             heard.add(f"{when}: worker {path}", httpx2.get(f"http://{LOCALHOST}:{worker_port}{path}").text)
         for command in (
-            ("stats",), ("queues",), ("nodes",), ("doctor",), ("doctor", "--json"), ("dead-letters", "list"),
+            ("overview",), ("queues",), ("nodes",), ("doctor",), ("doctor", "--json"), ("dead-letters", "list"),
             ("get", "refused"), ("era", "show"), ("api-keys", "list"), ("api-keys", "list", "--json"),
             ("schedule", "nowhere", "x", "--delay", "x"),
         ):  # fmt: skip
@@ -171,7 +171,7 @@ def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
     heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
     monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://127.0.0.1:1/0")
     monkeypatch.setenv(f"DELAYQ_{name.upper()}", value)
-    for command in (("stats",), ("doctor", "--json"), ("schedule", "a", "b", "--delay", "1s")):
+    for command in (("queues",), ("doctor", "--json"), ("schedule", "a", "b", "--delay", "1s")):
         main(command)
         heard.add(f"delayq {command[0]}", "".join(capfd.readouterr()))
     for part, begin in (("api", create_app), ("worker", Node)):
@@ -180,7 +180,7 @@ def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
         except DelayqError as error:
             heard.add(part, "".join(traceback.format_exception(error)))
     heard.add("log", "".join(capfd.readouterr()))
-    assert heard.said["delayq stats"]
+    assert heard.said["delayq queues"]
     assert heard.leaks() == []
 
 

@@ -248,8 +248,8 @@ def test_a_port_in_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.release
 def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
     up.start("--demo")
-    soon = f"/v1/forecast?step=1m&to={int((time.time() + 20 * 60) * 1000)}"
-    by_hand = {"pause", "resume", "put_policy", "redrive", "deliver_now"}
+    soon = f"/v1/forecast?step=1m&dueTo={int((time.time() + 20 * 60) * 1000)}"
+    by_hand = {"pause", "resume", "putPolicy", "redrive", "deliverNow"}
 
     def bank() -> Any:
         return next(one for one in up.ask("/v1/routes")["routes"] if one["name"] == "bank")
@@ -267,7 +267,7 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
         "dead letters are of several groups": lambda: len(up.ask("/v1/dead-letters:groups")["groups"]) >= 2,
         "a message is tried again": lambda: up.ask("/v1/messages?topic=labels.*&state=retrying")["messages"],
         "messages have keys and tags": lambda: any(one["message"]["keys"] for one in orders()),
-        "orders are paid": lambda: up.ask("/v1/stats")["counters"]["cancelled"],
+        "orders are paid": lambda: up.ask("/v1/queues")["total"]["counters"]["cancelled"],
         "a topic is held to its limit": lambda: up.ask("/v1/topics/sms.code")["held"],
         "operators do something": lambda: by_hand <= {one["action"] for one in up.ask("/v1/audit")["entries"]},
         "the census knows the topics": lambda: sum("counts" in one for one in up.ask("/v1/topics")["topics"]) >= 8,

@@ -66,7 +66,7 @@ class Generation:
     rejected: bool = False
     attempts: int = 0
     was_exposed: bool = False  # an earlier generation of the same message may have been sent
-    removed_at: int | None = None  # really elapsed ms when a cancel said `in_flight`
+    removed_at: int | None = None  # really elapsed ms when a cancel said `inFlight`
     forced: int | None = None  # attempts when it was delivered by force, in spite of what is paused
 
 
@@ -170,7 +170,7 @@ class Protocol(RuleBasedStateMachine):
             assert call.missed is not None and now >= call.missed, f"{id} is refused before its time"
             assert id not in model.live and id not in model.dead, f"{id} is there and is refused"
         else:
-            assert status in ("cancelled", "removed_in_flight") and id not in model.live and id not in model.dead
+            assert status in ("cancelled", "removedInFlight") and id not in model.live and id not in model.dead
 
     @rule(id=st.sampled_from(IDS))
     def cancel(self, id: str) -> None:
@@ -179,7 +179,7 @@ class Protocol(RuleBasedStateMachine):
         generation = model.live.get(id)
         result = self.world.cancel(id)
         if generation is None:
-            allowed = ("dead",) if id in model.dead else ("not_found", "delivered", "cancelled", "in_flight")
+            allowed = ("dead",) if id in model.dead else ("notFound", "delivered", "cancelled", "inFlight")
             assert result in allowed, f"{id} is not pending, yet {result}"
             return
         del model.live[id]
@@ -187,14 +187,14 @@ class Protocol(RuleBasedStateMachine):
             model.cancelled_for_certain.append(generation)
             assert not generation.sent, f"{id} was sent, yet it was cancelled for certain"
             assert not generation.was_exposed, f"{id} was in flight before, yet it was cancelled for certain"
-        elif result == "in_flight":
+        elif result == "inFlight":
             untouched = not generation.sent and not generation.was_exposed and not generation.failures
             certain = untouched and generation.due > max(now, model.pulled_to)
             assert not certain, f"{id} was never pulled, yet the cancel was not certain"
             generation.removed_at = self.world.elapsed
         else:
             # Delivered, and the ack was not looked at yet.
-            assert result in ("delivered", "not_found") and generation.confirmed, f"{id}: {result}"
+            assert result in ("delivered", "notFound") and generation.confirmed, f"{id}: {result}"
 
     @rule(id=st.sampled_from(IDS), after=st.integers(0, 25))
     def reschedule(self, id: str, after: int) -> None:

@@ -87,5 +87,5 @@ async def test_each_caller_is_told_the_truth_of_its_own_message(
             assert isinstance(answer, Scheduled)
             assert (answer.id, answer.due) == (there.id, there.due)
     kept = sum(one is not None for one in found.values())
-    assert sum(one.scheduled + one.parked for one in direct.stats()) == kept
+    assert sum(one.scheduled + one.parked for one in direct.queues()) == kept
     direct.close()

@@ -52,9 +52,9 @@ GOOD: dict[str, Callable[[Story], Any]] = {
         story.accepted(1).forwarded(1).accepted().say("ended", (0, "cancelled"))
     ),
     "cancelled in flight, and not forwarded": lambda story: (
-        story.accepted(1).forwarded(1).accepted().say("ended", (0, "in_flight"))
+        story.accepted(1).forwarded(1).accepted().say("ended", (0, "inFlight"))
     ),
-    "cancelled in flight, and forwarded": lambda story: story.accepted().say("ended", (0, "in_flight")).forwarded(),
+    "cancelled in flight, and forwarded": lambda story: story.accepted().say("ended", (0, "inFlight")).forwarded(),
     "a cancel without an answer, and not forwarded": lambda story: (
         story.accepted(1).forwarded(1).accepted().say("ended", (0, "unknown"))
     ),
@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[str, Callable[[Story], Any]]] = {
         lambda story: story.accepted().forwarded().say("odd", (-1, "PATCH /v1/messages/0", 500)),
     ),
     "a cancel of what was accepted finds nothing": (
-        "odd answers", lambda story: story.accepted().forwarded().say("ended", (0, "not_found")),
+        "odd answers", lambda story: story.accepted().forwarded().say("ended", (0, "notFound")),
     ),
     "nothing was forwarded": ("nothing was forwarded", lambda story: story.say("schedule", (0, 0, DUE))),
 }  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_schedule_without_an_outcome_is_counted_apart(story: Story) -> None:
 
 def test_the_last_line_counts(story: Story) -> None:
     story.accepted(0).accepted(1).accepted(2).accepted(3).accepted(4)
-    story.say("ended", (0, "cancelled"), (2, "in_flight"))
+    story.say("ended", (0, "cancelled"), (2, "inFlight"))
     story.forwarded(0).forwarded(1, at=DUE - 1).forwarded(1)
     verdict = story.ends()
     assert verdict.line == ("messages 5, faults 1, lost 2, early 1, hard-cancel violations 1, duplicates 1 (20.000 %)")

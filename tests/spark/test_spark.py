@@ -47,7 +47,7 @@ def messages(spark: Any, valkey: ServerUnderTest) -> Callable[..., Any]:
 
 
 def pool(client: Client) -> int:
-    return sum(queue.pool for queue in client.stats())
+    return sum(queue.pool for queue in client.queues())
 
 
 def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, append: Append, client: Client) -> None:

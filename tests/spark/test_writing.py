@@ -151,7 +151,7 @@ def test_a_second_run_leaves_each_message_once_whatever_its_name(write: Write, c
     for run in ("one", "two", ""):
         counts = write(rows, run=run)
         assert (counts.scheduled, counts.present, counts.rejected) == (0, 51, {}), run
-    assert sum(queue.pool for queue in client.stats()) == 50
+    assert sum(queue.pool for queue in client.queues()) == 50
     found = client.get("m-7")
     assert found is not None and found.record is not None and found.record.properties == {"backfill": "one"}
 
@@ -225,7 +225,7 @@ def test_a_full_redis_fails_the_task_and_a_rerun_completes_it(write: Write, own_
         limit("0")
         counts = write(rows, redisUrl=own_valkey.url)
         assert counts.read == counts.scheduled + counts.present == 3_000
-        assert sum(queue.pool for queue in client.stats()) == 3_000
+        assert sum(queue.pool for queue in client.queues()) == 3_000
 
 
 def test_the_report_tells_what_was_committed_of_the_last_write_under_its_name(write: Write, client: Client) -> None:

@@ -28,18 +28,18 @@ def again(id: str, spec: str, **more: Any) -> Row:
 #: How a message ends that is due at 20,000, and what is said to whoever schedules it again (None: it is scheduled).
 ENDINGS: dict[str, tuple[Callable[[Queue], object], str | None]] = {
     "cancelled": (lambda q: q.cancel("a", now=19_999), None),
-    "cancelled in flight": (lambda q: (q.take(now=20_000), q.cancel("a")), "removed_in_flight"),
-    "cancelled when it was due": (lambda q: q.cancel("a", now=20_000), "removed_in_flight"),
+    "cancelled in flight": (lambda q: (q.take(now=20_000), q.cancel("a")), "removedInFlight"),
+    "cancelled when it was due": (lambda q: q.cancel("a", now=20_000), "removedInFlight"),
     "cancelled after a retry": (
         lambda q: (q.retry((q.take_one(now=20_000), 90_000)), q.cancel("a")),
-        "removed_in_flight",
+        "removedInFlight",
     ),
     "delivered": (lambda q: q.ack(q.take_one(now=20_000)), "conflict"),
     "appended to a stream": (lambda q: q.pull(now=20_000, known=[STREAM]), "conflict"),
     "discarded": (lambda q: (q.bury(q.take_one(now=20_000)), q.discard("a")), "discarded"),
     "redriven and cancelled": (
         lambda q: (q.bury(q.take_one(now=20_000)), q.redrive("a"), q.cancel("a")),
-        "removed_in_flight",
+        "removedInFlight",
     ),
 }
 
@@ -69,7 +69,7 @@ def test_a_repeated_call_schedules_no_second_one_whatever_became_of_the_first(q:
         (lambda: q.ack(q.take_one(now=30_000)), "delivered"),
         (lambda: q.pull(now=30_000, known=[STREAM]), "delivered"),
         (lambda: q.bury(q.take_one(now=30_000)), "dead"),
-        (lambda: (q.take(now=30_000), q.cancel("a")), "removed_in_flight"),
+        (lambda: (q.take(now=30_000), q.cancel("a")), "removedInFlight"),
     ):
         q.server.flush()
         q.given(row("a", at=20_000, given=True), now=10_000)
@@ -136,7 +136,7 @@ def test_what_an_undo_cancelled_for_certain_is_free_for_whoever_comes(client: Cl
     for _ in undo(client.store, client.context(), "r1", By(actor="me")):
         pass
     outcomes = client.schedule_many([message(id, "right") for id in ("pending", "due", "by-hand")])
-    assert [getattr(one, "state", None) for one in outcomes] == ["scheduled", "removed_in_flight", "cancelled"]
+    assert [getattr(one, "state", None) for one in outcomes] == ["scheduled", "removedInFlight", "cancelled"]
     (found,) = client.get_many(["pending"])
     assert found is not None and found.record is not None and found.record.body == "right"
     assert client.cancel("pending").result == "cancelled"

@@ -86,7 +86,7 @@ def test_a_dead_letter_is_put_back_and_discarded_by_either_id(client: Client) ->
 def test_an_id_that_stands_for_several_messages_finds_none_of_them_unless_one_is_just_that(client: Client) -> None:
     first, second = schedule(client, "order-42"), schedule(client, "order-42", "shop-8")
     assert client.get("order-42") is None
-    assert client.cancel("order-42").result == "not_found"
+    assert client.cancel("order-42").result == "notFound"
     assert client.cancel(first).result == "cancelled"
     client.schedule(Message(topic="orders", id="order-42", delay_time=60_000))
     assert client.cancel("order-42").id == "order-42"

@@ -132,8 +132,8 @@ def test_a_change_of_which_nobody_hears_is_written_down_all_the_same(proxy: Faul
 def test_an_invalid_audit_is_refused(client: Client) -> None:
     senseless: list[tuple[str, dict[str, Any]]] = [
         ("limit", {"limit": 0}), ("limit", {"limit": -1}), ("id", {"id": ""}), ("key", {"key": ""}),
-        ("topic", {"topic": "[a]"}), ("action", {"action": "foo"}), ("since", {"since": -1}),
-        ("until", {"since": 5, "until": 4}), ("pageToken", {"token": "MSAyIDM"}),
+        ("topic", {"topic": "[a]"}), ("action", {"action": "foo"}), ("from", {"from_": -1}),
+        ("to", {"from_": 5, "to": 4}), ("pageToken", {"token": "MSAyIDM"}),
     ]  # fmt: skip
     for field, wanted in senseless:
         with pytest.raises(InvalidMessage) as refused:

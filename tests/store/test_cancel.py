@@ -9,7 +9,7 @@ from tests.support.queues import NEW_EPOCH, Queue, State, row
 
 def test_a_cancel_removes_only_its_messages_and_answers_in_order(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("k1", "k2")), row("b", at=20_000, keys=("k1",)))
-    assert q.cancel("x", "a", "a", "y", now=19_999) == ["not_found", "cancelled", "cancelled", "not_found"]
+    assert q.cancel("x", "a", "a", "y", now=19_999) == ["notFound", "cancelled", "cancelled", "notFound"]
     assert q.state() == State(queue={"b": 20_000}, keys={"k1": ["b"]}, final={"a": ("cancelled", 19_999)})
     assert q.field("cancelled") == "1"
     assert q.take(now=30_000)[0].id == "b"
@@ -19,7 +19,7 @@ def test_what_lies_below_the_watermark_counts_as_in_flight_and_what_lies_above_d
     q.given(row("pulled", at=20_000))
     q.pull(now=20_000)
     q.given(row("at", at=20_000), row("above", at=20_001), now=15_000)
-    assert q.cancel("at", "above") == ["in_flight", "cancelled"]
+    assert q.cancel("at", "above") == ["inFlight", "cancelled"]
 
 
 def test_a_message_cancelled_in_flight_cannot_be_settled_any_more(q: Queue) -> None:
@@ -40,12 +40,12 @@ def test_the_same_again_gives_the_same_within_the_window(q: Queue) -> None:
     q.retention = Retention(window=1_000)
     q.given(row("hard", at=90_000), row("soft", at=20_000), row("sent", at=20_000, given=True))
     q.ack(next(one for one in q.take(now=20_000) if one.id == "sent"))
-    told = ["cancelled", "in_flight", "delivered"]
+    told = ["cancelled", "inFlight", "delivered"]
     assert q.cancel("hard", "soft", "sent", now=20_000) == told
     before = q.state()
     assert q.cancel("hard", "soft", "sent", now=21_000) == told
     assert q.state() == before
-    assert q.cancel("hard", "soft", "sent", now=21_001) == ["not_found"] * 3
+    assert q.cancel("hard", "soft", "sent", now=21_001) == ["notFound"] * 3
 
 
 def test_the_oldest_endings_are_forgotten_beyond_the_most_that_is_kept(q: Queue) -> None:

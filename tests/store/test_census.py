@@ -58,7 +58,7 @@ def test_a_slice_counts_by_topic_state_and_due(q: Queue) -> None:
     (told,) = walked(q, 100, now=6_000)
     assert told.looked == 8
     kinds = [
-        ("orders", "dead", 0, 1), ("orders", "parked", 0, 1), ("orders", "retrying", 2, 1), ("orders", "in_flight", 0, 1),
+        ("orders", "dead", 0, 1), ("orders", "parked", 0, 1), ("orders", "retrying", 2, 1), ("orders", "inFlight", 0, 1),
         ("news", "held", 0, 1), ("mail", "due", 0, 1), ("mail", "scheduled", 1, 2),
     ]  # fmt: skip
     sizes = {
@@ -207,8 +207,8 @@ def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_noth
 
 def test_an_invalid_forecast_or_count_is_refused(client: Client) -> None:
     senseless: list[tuple[str, Any]] = [
-        ("from", (-1, 5, 1)), ("to", (0, 10**13, 1)), ("to", (5, 5, 1)), ("step", (0, 5, 0)),
-        ("step", (0, 501_000, 1_000)), ("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x")),
+        ("dueFrom", (-1, 5, 1)), ("dueTo", (0, 10**13, 1)), ("dueTo", (5, 5, 1)), ("step", (0, 5, 0)),
+        ("step", (0, 501_000, 1_000)), ("tags", Filter(tags="x")), ("idPrefix", Filter(id_prefix="x")),
     ]  # fmt: skip
     for field, asked in senseless:
         with pytest.raises(InvalidMessage) as refused:

@@ -56,11 +56,11 @@ def test_what_may_have_been_handed_out_before_it_was_held_is_not_cancelled_for_c
     q.given(row("due", at=NOW), row("other", at=DUE, topic="sms"), row("tried", at=NOW - 1))
     q.retry((q.take_one(now=NOW - 1), DUE))
     pulled(q, pause(q, 1, "orders", "orders.*"))
-    assert q.cancel("due", "other", "tried", now=DUE) == ["in_flight"] * 3
+    assert q.cancel("due", "other", "tried", now=DUE) == ["inFlight"] * 3
     for cut in (25, 20, 8):  # nor is a record that cannot be read
         q.given(row(f"cut-{cut}", at=DUE), now=NOW)
         q.admin.hset(q.keys.pool, f"cut-{cut}", q.admin.hget(q.keys.pool, f"cut-{cut}")[:cut])
-        assert q.cancel(f"cut-{cut}", now=DUE) == ["in_flight"]
+        assert q.cancel(f"cut-{cut}", now=DUE) == ["inFlight"]
 
 
 def test_of_several_pauses_the_earliest_mark_counts_while_its_pause_lasts(q: Queue) -> None:
@@ -69,10 +69,10 @@ def test_of_several_pauses_the_earliest_mark_counts_while_its_pause_lasts(q: Que
     pause(q, 2, "*", "orders", now=NOW + 20)
     assert q.cancel("a", now=DUE) == ["cancelled"]
     pause(q, 3, "o*s", "orders", now=NOW + 30)
-    assert q.cancel("b", "c", now=DUE) == ["in_flight", "cancelled"]
+    assert q.cancel("b", "c", now=DUE) == ["inFlight", "cancelled"]
     pause(q, 4, now=DUE)
     q.given(row("d", at=DUE + 1))
-    assert q.cancel("d", now=DUE + 1) == ["in_flight"]
+    assert q.cancel("d", now=DUE + 1) == ["inFlight"]
 
 
 def test_what_is_surely_held_gets_another_due_and_what_is_set_aside_otherwise_does_not(q: Queue) -> None:

@@ -54,7 +54,7 @@ def known(q: Queue, now: int) -> list[str | None]:
 
 def test_a_clock_of_redis_that_jumps_ahead_forgets_nothing(ended: Queue) -> None:
     q = ended
-    assert q.cancel("nobody", now=NOW + 24 * HOUR) == ["not_found"]  # before any pull has seen the jump
+    assert q.cancel("nobody", now=NOW + 24 * HOUR) == ["notFound"]  # before any pull has seen the jump
     q.pull(now=NOW + 24 * HOUR, node_now=NOW + 1_000)
     assert known(q, NOW + 24 * HOUR) == ["delivered", "cancelled", "cancelled"]
     q.pull(now=NOW + 2_000, node_now=NOW + 2_000)  # it is right again
@@ -107,8 +107,8 @@ def test_a_watermark_of_two_clocks_that_were_years_ahead_comes_down_truthfully(q
     assert q.reschedule("moved", f"a{NOW + 2 * HOUR}")[0] == "scheduled"
     assert q.cancel("new", "moved") == ["cancelled"] * 2
     for one in ("held", "parked", "far", "between"):  # they were handed out, or may have been
-        assert q.reschedule(one, f"a{NOW + 2 * HOUR}")[0] == "in_flight"
-        assert q.cancel(one) == ["in_flight"]
+        assert q.reschedule(one, f"a{NOW + 2 * HOUR}")[0] == "inFlight"
+        assert q.cancel(one) == ["inFlight"]
     assert q.ack(held, parked) == (True, 0)
 
 
@@ -126,15 +126,15 @@ def test_it_comes_down_in_pages_also_among_equal_dues(q: Queue, apart: int) -> N
         marked.append(q.admin.hlen(q.keys.attempts))
         if len(marked) == 1:  # what is cancelled or scheduled between two pages is answered truly
             assert int(q.field("watermark") or 0) >= NOW + HOUR
-            assert q.cancel(names[0], names[3_000], names[-1]) == ["in_flight"] * 3  # one is where the next page begins
+            assert q.cancel(names[0], names[3_000], names[-1]) == ["inFlight"] * 3  # one is where the next page begins
             q.given(row("later", at=NOW + YEARS + 1), row("here", at=NOW + HOUR))
-            assert q.cancel("later", "here") == ["cancelled", "in_flight"]
+            assert q.cancel("later", "here") == ["cancelled", "inFlight"]
         q.pull(now=NOW + 1, fresh=True)
     # A page begins anew among equal dues if the message where it was to begin is gone.
     assert marked == ([2_000, 3_998, 4_997, 4_997] if apart else [2_000, 2_000, 4_000, 4_997])
     assert q.field("watermark") == str(NOW)
     assert q.field("lowered_to") is None
-    assert q.cancel(names[1], names[600], names[-2]) == ["in_flight"] * 3
+    assert q.cancel(names[1], names[600], names[-2]) == ["inFlight"] * 3
 
 
 def test_a_watermark_a_little_ahead_of_the_clock_is_left_to_time(q: Queue) -> None:

@@ -39,7 +39,7 @@ def test_what_is_new_or_elsewhere_has_moved_and_nothing_changes(closed: Queue) -
     assert [answers.others[place][0] for place in range(4)] == [MOVED, MOVED, MOVED, "invalid"]
     assert closed.cancel("new", "off", "dead") == [MOVED, "cancelled", "dead"]
     assert closed.reschedule("new", "r1000") == (MOVED, None)
-    assert closed.redrive("new", "here") == [MOVED, "not_dead"]
+    assert closed.redrive("new", "here") == [MOVED, "notDead"]
     assert closed.discard("new", "here") == [None, False]
     states = [one and one.state for one in closed.get("new", "here", "dead", "sent")]
     assert states == [MOVED, "scheduled", "dead", "delivered"]

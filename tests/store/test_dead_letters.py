@@ -68,7 +68,7 @@ def test_a_redriven_letter_has_a_new_generation_and_no_attempts_and_can_be_redri
     bury(q, "a")
     for now in (30_000, 40_000):
         generation = q.record("a").generation
-        assert q.redrive("a", "a", "unknown", now=now) == ["scheduled", "scheduled", "not_dead"]
+        assert q.redrive("a", "a", "unknown", now=now) == ["scheduled", "scheduled", "notDead"]
         record = q.record("a")
         assert (record.asked, record.body, record.keys) == (now, "body", ("k",))
         assert record.generation > generation

@@ -77,8 +77,8 @@ def test_pages_follow_each_other_by_time_through_all_queues(client: Client, valk
             assert ids(client, limit, newest=True) == oldest[::-1]
             since, until = 1_000 + drawn.randrange(12), 1_000 + drawn.randrange(12)
             within = [id for buried, _, id in sorted(graves.all) if since <= buried < until]
-            assert ids(client, limit, since=since, until=until) == within
-            assert ids(client, limit, since=since, until=until, newest=True) == within[::-1]
+            assert ids(client, limit, from_=since, to=until) == within
+            assert ids(client, limit, from_=since, to=until, newest=True) == within[::-1]
 
 
 def test_they_are_filtered_by_topic_and_reason(client: Client, graves: Graves) -> None:

@@ -71,7 +71,7 @@ def test_what_is_held_goes_by_force_alone_and_is_exposed_then(q: Queue, asked: i
     assert q.state() == State(queue={"a": DUE + 1}, parked={"h:orders": {"b": DUE}}, attempts={"a": 0})
     assert list(pull_held(q, DUE + 1).let_past.values()) == [True]
     assert deliver(q, "a", now=DUE + 2, force=True) == [("scheduled", DUE + 1)]
-    assert q.cancel("a", now=DUE) == ["in_flight"]
+    assert q.cancel("a", now=DUE) == ["inFlight"]
     deliver(q, "b", now=DUE, force=True)
     assert q.park("h:orders", b) == commands.Parked(None)  # whoever still has it can settle nothing
     assert q.state().queue == {"b": DUE}
@@ -92,8 +92,8 @@ def test_of_a_paused_topic_what_waits_is_held_and_what_may_be_on_its_way_is_in_f
     paused(q)
     q.run(commands.pull(q.keys, q.epoch, offset=0, room=9, now=NOW + 9, version=VERSION, in_memory=[sent.ticket]))
     ids = ("sent", "waits", "retries", "held")
-    assert deliver(q, *ids, now=NOW + 9) == [("in_flight", None), *[("held", None)] * 3]
-    assert deliver(q, *ids, now=NOW + 9, force=True) == [("in_flight", None), *[("scheduled", NOW + 9)] * 3]
+    assert deliver(q, *ids, now=NOW + 9) == [("inFlight", None), *[("held", None)] * 3]
+    assert deliver(q, *ids, now=NOW + 9, force=True) == [("inFlight", None), *[("scheduled", NOW + 9)] * 3]
     assert q.state().attempts == {"waits": 0, "retries": 1, "held": 0}
     assert sent.id == "sent"
 

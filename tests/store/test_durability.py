@@ -302,7 +302,7 @@ def test_a_replica_without_always_that_takes_over_confirms_no_change(
         sentinels.fail_over()
         eventually(lambda: refused(made) is NotDurable, "the new primary confirms nothing")
         sentinels.primary.admin.config_set("appendfsync", "always")
-        assert made.cancel("a").result in ("cancelled", "not_found")  # asynchronous replication may have lost it
+        assert made.cancel("a").result in ("cancelled", "notFound")  # asynchronous replication may have lost it
     finally:
         for one in sentinels.members:
             one.admin.config_set("appendfsync", "everysec")

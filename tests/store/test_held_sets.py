@@ -42,7 +42,7 @@ def test_a_pull_moves_the_messages_of_paused_topics_into_the_sets_of_their_topic
         ParkedSet.of_topic("orders.x"): {"a": 20_000, "d": 20_003},
         ParkedSet.of_topic("orders.y"): {"c": 20_002},
     }
-    assert [q.state_of(id) for id in "abc"] == ["held", "in_flight", "held"]
+    assert [q.state_of(id) for id in "abc"] == ["held", "inFlight", "held"]
     again = q.pull(now=20_005, version="1")
     assert (ids(again), q.state().parked) == (["b"], q.state().parked)
 
@@ -140,7 +140,7 @@ def test_a_release_hands_out_the_earliest_and_tells_what_is_left(q: Queue) -> No
         ("orders", 1, 20_002)
     ]
     assert (q.state().queue, q.state().parked) == ({"a": 20_000, "b": 20_001}, {HELD: {"c": 20_002}})
-    assert q.cancel("a", now=20_010) == ["in_flight"]
+    assert q.cancel("a", now=20_010) == ["inFlight"]
     assert q.ack(*messages) == (True, 1)
     assert taken(q.release("orders", 2, version="2"))[0].id == "c"
     last = q.release("orders", 2, version="2")
@@ -187,7 +187,7 @@ def test_a_message_that_was_released_is_never_cancelled_for_certain(q: Queue) ->
     resume(q)
     q.admin.hset(q.keys.state, "watermark", 15_000)  # the clocks were far ahead, and it came down
     q.release("orders", now=20_010, version="2")
-    assert q.cancel("a", now=20_010) == ["in_flight"]
+    assert q.cancel("a", now=20_010) == ["inFlight"]
 
 
 def test_a_release_appends_to_a_stream_exactly_once_as_many_as_there_are_permits(q: Queue) -> None:

@@ -171,7 +171,7 @@ def test_an_error_of_redis_is_not_taken_for_the_one_that_the_caller_is_just_hand
 
 def test_a_client_that_is_interrupted_anywhere_still_works_and_schedules_nothing_twice(valkey: ServerUnderTest) -> None:
     with Client(valkey.url, settings=Settings(redis_timeout=REDIS_TIMEOUT)) as client:
-        client.stats()
+        client.queues()
         client.store._free = Semaphore(2, PATIENCE)  # each of two places that is lost would be missed soon
         draw = random.Random(7)
         for number in range(amount(200, 3_000)):
@@ -181,7 +181,7 @@ def test_a_client_that_is_interrupted_anywhere_still_works_and_schedules_nothing
             except TimeoutError:
                 pass
             assert client.schedule(Message(topic="t", body="x", id=f"m{number}", delay_time=3_600_000)) is not None
-        assert sum(queue.scheduled for queue in client.stats()) == amount(200, 3_000)
+        assert sum(queue.scheduled for queue in client.queues()) == amount(200, 3_000)
 
 
 @pytest.mark.parametrize(

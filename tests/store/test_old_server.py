@@ -56,7 +56,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "cancel": lambda client: client.cancel("a"),
     "redrive": lambda client: client.redrive(["a"]),
     "get": lambda client: client.get("a"),
-    "stats": lambda client: client.stats(),
+    "queues": lambda client: client.queues(),
     "pause": lambda client: client.pause("t"),
 }
 

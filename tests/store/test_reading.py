@@ -16,7 +16,7 @@ def test_a_message_comes_with_its_record_due_and_attempts_until_it_ends(q: Queue
     assert (found.id, found.due, found.attempts, found.reason, found.ended) == ("a", 25_000, 1, None, None)
     assert (found.record.body, found.record.asked) == ({"x": 1}, 20_000)
     again = q.take_one(now=25_000)
-    assert q.state_of("a") == "in_flight"
+    assert q.state_of("a") == "inFlight"
     q.now = 25_123
     q.bury(again, reason="the broker said: no (é)")
     (found,) = q.get("a")
@@ -84,7 +84,7 @@ def test_the_figures_tell_what_there_is(q: Queue) -> None:
     assert (stats.parked, stats.dead, stats.remembered) == (1, 1, 3)
     assert (stats.epoch, stats.watermark, stats.parked_sets) == (q.epoch, 20_000, ("t:kafka",))
     counters = {name: count for name, count in stats.counters.items() if count}
-    assert counters == {"scheduled": 8, "forwarded": 1, "buried": 1, "cancelled": 1, "cancelled_in_flight": 1}
+    assert counters == {"scheduled": 8, "delivered": 1, "buried": 1, "cancelled": 1, "removedInFlight": 1}
 
 
 def test_the_names_of_parked_sets_are_told_as_far_as_they_are_wanted(q: Queue) -> None:
@@ -123,11 +123,11 @@ def test_every_message_is_accounted_for_whatever_becomes_of_it(q: Queue) -> None
     q.admin.hdel(q.keys.pool, "flying", "retried")
     assert q.stats().missing == 2  # until it is written off
     assert [q.run(commands.write_off(q.keys)) for _ in range(2)] == [2, 0]
-    assert (q.stats().missing, q.stats().counters["written_off"]) == (0, 2)
+    assert (q.stats().missing, q.stats().counters["writtenOff"]) == (0, 2)
     q.admin.hset(q.keys.pool, "x", "by hand")
     assert q.stats().missing == -1
     assert q.run(commands.write_off(q.keys)) == -1
-    assert (q.stats().missing, q.stats().counters["written_off"]) == (0, 1)
+    assert (q.stats().missing, q.stats().counters["writtenOff"]) == (0, 1)
 
 
 # -- search --------------------------------------------------------------------------------------------------------------

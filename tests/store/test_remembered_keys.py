@@ -17,7 +17,7 @@ ENDINGS: dict[str, tuple[Callable[[Queue], object], str]] = {
     "acked": (lambda q: q.ack(q.take_one(now=20_000)), "delivered"),
     "appended to a stream": (lambda q: q.pull(now=20_000, known=[STREAM]), "delivered"),
     "cancelled": (lambda q: q.cancel("a", now=19_999), "cancelled"),
-    "cancelled in flight": (lambda q: (q.take(now=20_000), q.cancel("a")), "in_flight"),
+    "cancelled in flight": (lambda q: (q.take(now=20_000), q.cancel("a")), "inFlight"),
     "discarded": (lambda q: (q.bury(q.take_one(now=20_000)), q.discard("a")), "discarded"),
     "redriven and acked": (
         lambda q: (q.bury(q.take_one(now=20_000)), q.redrive("a"), q.ack(q.take_one(now=20_001))),
@@ -60,7 +60,7 @@ def test_a_key_leads_to_what_has_ended_as_long_as_its_id_is_remembered(q: Queue,
         assert known(q, key, at + WINDOW + 1) == ([], [])  # as its id, though nothing has forgotten it yet
     assert q.state().ended == {"a": ["k1", "k2"]}
     assert q.cancel("a", now=at + WINDOW) == [result]
-    assert q.cancel("a", now=at + WINDOW + 1) == ["not_found"]
+    assert q.cancel("a", now=at + WINDOW + 1) == ["notFound"]
     q.pull(now=at + WINDOW + 2)
     assert nothing_is_kept(q)
 

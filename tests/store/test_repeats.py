@@ -450,7 +450,7 @@ MEANWHILE: dict[str, Callable[[Queue], object]] = {
     "forgotten": forget_all,
 }
 WITHDRAWN = ("cancelled", "removed in flight", "discarded")
-ENDED = ("cancelled", "removed_in_flight", "discarded")
+ENDED = ("cancelled", "removedInFlight", "discarded")
 CALLS: dict[str, Callable[[Queue, int], Any]] = {
     "to a date": lambda q, now: q.reschedule("a", f"a{NOW}", now=now),
     "by a delay": lambda q, now: q.reschedule("a", "r5000", now=now),
@@ -496,8 +496,8 @@ def test_a_repeated_redrive_gets_the_answer_of_the_first_unless_the_message_was_
     assert q.redrive("a", now=NOW) == ["scheduled"]
     MEANWHILE[meanwhile](q)
     left = everything(q.admin)
-    answer = "not_dead" if meanwhile in WITHDRAWN else "scheduled"
-    assert q.redrive("a", "nobody", now=LATER) == [answer, "not_dead"]
+    answer = "notDead" if meanwhile in WITHDRAWN else "scheduled"
+    assert q.redrive("a", "nobody", now=LATER) == [answer, "notDead"]
     assert everything(q.admin) == left
 
 

@@ -33,7 +33,7 @@ def test_a_due_out_of_range_is_refused_by_the_script_itself(q: Queue) -> None:
 def test_what_lies_below_the_watermark_stays_as_it_is(q: Queue) -> None:
     q.given(row("below", at=15_000), row("above", at=15_001), now=10_000)
     q.admin.hset(q.keys.state, "watermark", "15000")
-    assert q.reschedule("below", "a30000", now=12_000) == ("in_flight", None)
+    assert q.reschedule("below", "a30000", now=12_000) == ("inFlight", None)
     assert q.reschedule("above", "a30000", now=12_000) == ("scheduled", 30_000)
     assert q.state() == State(queue={"below": 15_000, "above": 30_000})
 

@@ -19,18 +19,18 @@ def test_messages_are_cancelled_whose_topic_is_the_one_named(q: Queue) -> None:
     given(q)
     before = q.state()
     for topic in ("reviews", "order", "ordersx", "ORDERS", "*", "o*", ""):  # compared as a whole
-        assert cancel(topic, "orders", "orders") == ["not_found"] * 3
+        assert cancel(topic, "orders", "orders") == ["notFound"] * 3
     assert q.state() == before
     for _ in range(2):  # what has ended is told to whoever expects that
-        assert cancel("orders", "orders", "orders") == ["cancelled", "not_found", "not_found"]
-    assert cancel("", "", "") == ["cancelled", "not_found", "not_found"]
+        assert cancel("orders", "orders", "orders") == ["cancelled", "notFound", "notFound"]
+    assert cancel("", "", "") == ["cancelled", "notFound", "notFound"]
     assert set(q.state().queue) == {"theirs"}
 
 
 def test_a_message_gets_another_due_if_its_topic_is_the_one_named(q: Queue) -> None:
     given(q)
     before = q.state()
-    assert q.run(commands.reschedule(q.keys, "theirs", "a30000", topic="orders", now=NOW)) == ("not_found", None)
+    assert q.run(commands.reschedule(q.keys, "theirs", "a30000", topic="orders", now=NOW)) == ("notFound", None)
     assert q.state() == before
     assert q.run(commands.reschedule(q.keys, "mine", "a30000", topic="orders", now=NOW)) == ("scheduled", 30_000)
 
@@ -39,11 +39,11 @@ def test_dead_letters_are_put_back_and_deleted_if_their_topic_is_the_one_named(q
     given(q)
     q.bury(*q.take(now=20_000))
     before = q.state()
-    assert q.run(commands.redrive(q.keys, ["mine", "theirs"], topics=["x", "orders"], now=NOW)) == ["not_dead"] * 2
+    assert q.run(commands.redrive(q.keys, ["mine", "theirs"], topics=["x", "orders"], now=NOW)) == ["notDead"] * 2
     assert q.run(commands.discard(q.keys, ["mine", "theirs"], topics=["x", "orders"])) == [False, False]
     assert q.state() == before
     assert q.run(commands.discard(q.keys, ["mine", "theirs"], topics=["orders", "orders"])) == [True, False]
     assert q.run(commands.redrive(q.keys, ["mine", "theirs"], topics=["reviews"] * 2, now=NOW)) == [
-        "not_dead",
+        "notDead",
         "scheduled",
     ]

@@ -202,7 +202,7 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
     parked = q.park("t:kafka", messages["parked"])
     assert parked is not None
     assert parked.head == (20_000, messages["parked"].ticket)
-    assert q.cancel("cancelled") == ["in_flight"]
+    assert q.cancel("cancelled") == ["inFlight"]
     assert q.state_of("retried") == "retrying"
     assert q.find("k") == ["buried", "parked", "retried"]
     assert q.stats().dead == 1

@@ -60,7 +60,7 @@ class Given:
             return "dead" if self.place == "dead" else "held" if self.place.startswith("h:") else "parked"
         if self.due >= FUTURE:
             return "retrying" if self.exposed else "scheduled"
-        return "in_flight" if self.due <= WATERMARK else "due"
+        return "inFlight" if self.due <= WATERMARK else "due"
 
     def fits(self, wanted: Filter) -> bool:
         return (
@@ -69,7 +69,7 @@ class Given:
             and (wanted.among is None or any(fnmatchcase(self.topic, one) for one in wanted.among))
             and wanted.tags in ("", self.tags)
             and (wanted.property is None or wanted.property == ("run", self.run))
-            and self.id.startswith(wanted.prefix)
+            and self.id.startswith(wanted.id_prefix)
             and (wanted.due_from is None or self.due >= wanted.due_from)
             and (wanted.due_to is None or self.due < wanted.due_to)
         )
@@ -165,7 +165,7 @@ filters = st.builds(
     among=st.none() | st.lists(patterns, min_size=1, max_size=2).map(tuple),
     tags=st.sampled_from(("", "", "vip")),
     property=st.sampled_from((None, None, ("run", "7"))),
-    prefix=st.sampled_from(("", "", "a-", "b-1")),
+    id_prefix=st.sampled_from(("", "", "a-", "b-1")),
     states=st.just(()) | st.lists(st.sampled_from(search.SEARCHED_STATES), unique=True).map(tuple),
     due_from=edges,
     due_to=edges,
@@ -205,7 +205,7 @@ def test_what_stays_is_on_one_page_whatever_comes_and_goes(
     client: Client, valkey: ServerUnderTest, small: None, data: st.DataObject, there: list[Given], limit: int
 ) -> None:
     world = World(valkey, there)
-    wanted = data.draw(filters.map(lambda one: Filter(topic=one.topic, prefix=one.prefix, states=one.states)))
+    wanted = data.draw(filters.map(lambda one: Filter(topic=one.topic, id_prefix=one.id_prefix, states=one.states)))
     stays = {one.id for one in world.all.values() if one.fits(wanted)}
     moved: set[str] = set()
     left = 30  # else they might come for ever
@@ -282,7 +282,7 @@ def test_counts_by_a_census_are_those_of_the_list_or_not_known(
         in_past = [one for one in world.all.values() if one.place or one.due < FUTURE]
         aside = ("parked", "held")  # of a topic of which some are held a census takes all that are set aside for held
         for topic in ("", *TOPICS, wanted.topic):
-            for states in ((), ("dead",), ("due",), ("in_flight", "retrying"), ("scheduled",), aside):
+            for states in ((), ("dead",), ("due",), ("inFlight", "retrying"), ("scheduled",), aside):
                 asked = Filter(topic=topic, among=wanted.among, states=states)
                 if not topic and wanted.among is None and (not states or states in (("dead",), aside)):
                     continue  # sorted sets tell
@@ -336,7 +336,7 @@ def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
 
 
 @pytest.mark.parametrize(
-    "wanted", [Filter(topic="late"), Filter(tags="x"), Filter(prefix="z"), Filter(property=("run", "7"))]
+    "wanted", [Filter(topic="late"), Filter(tags="x"), Filter(id_prefix="z"), Filter(property=("run", "7"))]
 )
 def test_a_page_is_empty_and_not_the_last_only_if_its_time_was_not_enough(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, wanted: Filter
@@ -488,7 +488,7 @@ def test_a_page_by_key_looks_at_a_bounded_number_and_leaves_out_what_ends_meanwh
 
 def test_a_filter_or_limit_that_makes_no_sense_is_refused(client: Client) -> None:
     for field, wanted in (
-        ("topic", Filter(topic="a[b]")), ("idPrefix", Filter(prefix="no id")), ("tags", Filter(tags="x" * 256)),
+        ("topic", Filter(topic="a[b]")), ("idPrefix", Filter(id_prefix="no id")), ("tags", Filter(tags="x" * 256)),
         ("tags", Filter(tags="\ud800")), ("property", Filter(property=("x" * 70_000, ""))),
         ("property", Filter(property=("", "x"))), ("state", Filter(states=("delivered",))),
         ("dueFrom", Filter(due_from=-1)), ("dueTo", Filter(due_to=10**13)), ("dueTo", Filter(due_from=9, due_to=9)),

@@ -45,56 +45,56 @@ def cancelled(now: int) -> Callable[[Queue], Any]:
     return lambda q: (q.given(A), q.cancel("a", now=now))
 
 
-LIVE, GONE = ("live", 20_000), "not_found"
+LIVE, GONE = ("live", 20_000), "notFound"
 CASES = {
     "waiting": Case(
-        lambda q: q.given(A), LIVE, "conflict", "cancelled", "scheduled", "scheduled", "not_dead", False, 10_000
+        lambda q: q.given(A), LIVE, "conflict", "cancelled", "scheduled", "scheduled", "notDead", False, 10_000
     ),
     "due": Case(
         lambda q: (q.given(A), q.get("a", now=20_000)),
-        LIVE, "conflict", "in_flight", "in_flight", "due", "not_dead", False, 20_000,
+        LIVE, "conflict", "inFlight", "inFlight", "due", "notDead", False, 20_000,
     ),
     "pulled": Case(
         lambda q: (q.given(A), q.pull(now=20_000)),
-        LIVE, "conflict", "in_flight", "in_flight", "in_flight", "not_dead", False, "in_flight",
+        LIVE, "conflict", "inFlight", "inFlight", "inFlight", "notDead", False, "inFlight",
     ),
     "pulled, and the clock is set back": Case(
         lambda q: (q.given(A), q.pull(now=20_000), q.get("a", now=15_000)),
-        LIVE, "conflict", "in_flight", "in_flight", "in_flight", "not_dead", False, "in_flight",
+        LIVE, "conflict", "inFlight", "inFlight", "inFlight", "notDead", False, "inFlight",
     ),
     "retrying": Case(
         lambda q: (q.given(A), q.retry((q.take_one(now=20_000), 90_000))),
-        LIVE, "conflict", "in_flight", "in_flight", "retrying", "not_dead", False, 20_000,
+        LIVE, "conflict", "inFlight", "inFlight", "retrying", "notDead", False, 20_000,
     ),
     "parked": Case(
-        settled("park", "t:kafka"), LIVE, "conflict", "in_flight", "parked", "parked", "not_dead", False, 20_000
+        settled("park", "t:kafka"), LIVE, "conflict", "inFlight", "parked", "parked", "notDead", False, 20_000
     ),
     "dead": Case(dead, ("dead", 20_000), "conflict", "dead", "dead", "dead", "scheduled", True, "dead"),
     "redriven": Case(
         lambda q: (dead(q), q.redrive("a", now=30_000)),
-        ("live", 30_000), "conflict", "in_flight", "in_flight", "due", "scheduled", False, 30_000,
+        ("live", 30_000), "conflict", "inFlight", "inFlight", "due", "scheduled", False, 30_000,
     ),
     "redriven, and the clock is set back": Case(
         lambda q: (dead(q), q.redrive("a", now=30_000), q.get("a", now=29_000)),
-        ("live", 30_000), "conflict", "in_flight", "in_flight", "retrying", "scheduled", False, 29_000,
+        ("live", 30_000), "conflict", "inFlight", "inFlight", "retrying", "scheduled", False, 29_000,
     ),
     "delivered": Case(
-        settled("ack"), ("delivered", None), "conflict", "delivered", "delivered", "delivered", "not_dead", False,
+        settled("ack"), ("delivered", None), "conflict", "delivered", "delivered", "delivered", "notDead", False,
         "delivered",
     ),
     "cancelled": Case(
-        cancelled(19_999), ("cancelled", None), "cancelled", "cancelled", "cancelled", "cancelled", "not_dead", False,
+        cancelled(19_999), ("cancelled", None), "cancelled", "cancelled", "cancelled", "cancelled", "notDead", False,
         "cancelled",
     ),
     "cancelled in flight": Case(
-        cancelled(20_000), ("removed_in_flight", None), "removed_in_flight", "in_flight", "removed_in_flight",
-        "removed_in_flight", "not_dead", False, "removed_in_flight",
+        cancelled(20_000), ("removedInFlight", None), "removedInFlight", "inFlight", "removedInFlight",
+        "removedInFlight", "notDead", False, "removedInFlight",
     ),
     "discarded": Case(
         lambda q: (dead(q), q.discard("a")), ("discarded", None), "discarded", "discarded", "discarded", "discarded",
-        "not_dead", True, "discarded",
+        "notDead", True, "discarded",
     ),
-    "unknown": Case(lambda q: None, None, "", GONE, GONE, None, "not_dead", False, GONE),
+    "unknown": Case(lambda q: None, None, "", GONE, GONE, None, "notDead", False, GONE),
 }  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_each_command_in_each_state(q: Queue, name: str) -> None:
         return lambda before: State(final={"a": (how, q.now)}, orphans=set().union(*before.parked.values()))
 
     lives = name not in ("dead", "delivered", "cancelled", "cancelled in flight", "discarded", "unknown")
-    removed = ended("cancelled in flight" if case.cancel == "in_flight" else "cancelled") if lives else None
+    removed = ended("cancelled in flight" if case.cancel == "inFlight" else "cancelled") if lives else None
     assert after(lambda q: q.cancel("a"), removed) == [case.cancel]
 
     moved = (lambda before: State(**live | {"queue": {"a": 30_000}})) if case.reschedule == "scheduled" else None  # type: ignore[arg-type]

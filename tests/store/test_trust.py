@@ -27,7 +27,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 READING: dict[str, Callable[[Any], Any]] = {
     "get": lambda client: client.get("there"),
     "find": lambda client: client.find("key"),
-    "stats": lambda client: client.stats(),
+    "queues": lambda client: client.queues(),
     "dead_letters": lambda client: client.dead_letters(),
     "nodes": lambda client: client.nodes(),
 }
@@ -67,7 +67,7 @@ async def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax
             admin.config_set("appendonly", "yes")
             admin.config_set("maxmemory-policy", "noeviction")
             assert CHANGES["schedule"](client).created  # it is set right
-            assert (await CHANGES["cancel"](other)).result == "not_found"
+            assert (await CHANGES["cancel"](other)).result == "notFound"
             server.wait_for_its_file()
 
 
@@ -75,11 +75,11 @@ def test_it_is_asked_once_for_each_client_and_readers_learn_what_its_first_user_
     own_valkey: EmbeddedServer,
 ) -> None:
     with FaultProxy(own_valkey.port) as proxy, Client(own_valkey.url) as reader:
-        assert (reader.get("a"), len(reader.stats())) == (None, 16)
+        assert (reader.get("a"), len(reader.queues())) == (None, 16)
         with Client(proxy.url, settings=Settings(queues=5)) as first:
             for id in "abc":
                 first.schedule(Message(topic="t", delay_time=HOUR, id=id))
                 assert first.get(id) is not None
         assert [name for name in proxy.commands if name in ("info", "layout")] == ["info", "layout"]
         assert reader.get("a") is not None
-        assert len(reader.stats()) == 5
+        assert len(reader.queues()) == 5

@@ -69,7 +69,7 @@ def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(tmp_path: Path)
 async def test_every_kind_of_connection_works_by_it(server: EmbeddedServer) -> None:
     async with AsyncClient(server.socket_url) as client:
         assert (await client.schedule(Message(topic="t", delay_time=HOUR, id="a"))).created
-        assert sum(one.scheduled for one in await client.stats()) == 1
+        assert sum(one.scheduled for one in await client.queues()) == 1
     store = Store(server.socket_url, timeout=PATIENCE)
     found = {check.name: check for check in examine(store, Settings(), SystemClock())}
     assert "a Unix socket" in found["password"].text

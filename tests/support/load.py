@@ -74,7 +74,7 @@ class Load:
             self.results.add(result)
             if result == "cancelled":
                 self.cancelled.add(id)
-            elif result == "in_flight":
+            elif result == "inFlight":
                 self.in_flight.add(id)
 
     def _schedule(self, http: httpx2.Client, messages: list[dict[str, Any]]) -> list[str]:

@@ -325,7 +325,7 @@ def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between
     with RunningNode(settings), Client(settings=settings) as client:
         for due, id in enumerate(ids, start=EARLIEST):
             client.schedule(Message(topic=bench.topic, body=id, id=id, ordering_key=id[0], expect_date=due))
-        eventually(lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent")
+        eventually(lambda: sum(queue.scheduled + queue.parked for queue in client.queues()) == 0, "all are sent")
         assert client.dead_letters().letters == []
     seen = [one.id.partition(".")[0] for one in bench.read(len(ids) + len(faults.keys() - set(ids[1::4])))]
     assert set(seen) == set(ids)

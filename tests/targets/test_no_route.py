@@ -44,7 +44,7 @@ async def test_it_is_refused_when_it_is_scheduled_alone_or_among_others(valkey: 
             await client.schedule(messages[1])
         assert caught.value.field == "topic"
         assert [type(one) for one in await client.schedule_many(messages)] == [Scheduled, InvalidMessage, Scheduled]
-        assert sum(queue.scheduled for queue in await client.stats()) == 2
+        assert sum(queue.scheduled for queue in await client.queues()) == 2
     async with AsyncClient(settings=settings_for(valkey, PARCELS), check_routes=False) as client:
         assert {type(one) for one in await client.schedule_many(messages)} == {Scheduled}
 

@@ -37,8 +37,8 @@ def test_what_agrees_is_not_worth_a_word() -> None:
     for one in (
         figures(None),
         figures(scheduled=9, pool=9),
-        figures(scheduled=9, pool=2, forwarded=3, cancelled=1, cancelled_in_flight=1, discarded=1, written_off=1),
-        figures(scheduled=9, pool=0, forwarded=10, written_off=-1),
+        figures(scheduled=9, pool=2, delivered=3, cancelled=1, removedInFlight=1, discarded=1, writtenOff=1),
+        figures(scheduled=9, pool=0, delivered=10, writtenOff=-1),
     ):
         found = audit.look(numbered(one))
         assert (found.missing, found.lost) == (0, {})
@@ -47,7 +47,7 @@ def test_what_agrees_is_not_worth_a_word() -> None:
 def test_messages_that_are_missing_are_told_at_every_look() -> None:
     audit = Accounts()
     for _ in range(2):
-        found = audit.look(numbered(figures(), figures(scheduled=9, pool=5, forwarded=1), figures(scheduled=2, pool=1)))
+        found = audit.look(numbered(figures(), figures(scheduled=9, pool=5, delivered=1), figures(scheduled=2, pool=1)))
         assert found.missing == 4
         assert list(found.lost) == ["missing 1", "missing 2"]
         assert found.lost["missing 1"].startswith("3 messages are missing from queue 1")

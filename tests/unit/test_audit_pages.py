@@ -85,8 +85,8 @@ def pages(written: Iterable[Line], limit: int, wanted: WantedEntries) -> Iterato
         optional={
             "id": st.sampled_from(["a", "c"]),
             "action": st.sampled_from(["cancel"]),
-            "since": st.integers(1, 4),
-            "until": st.integers(1, 5),
+            "from_": st.integers(1, 4),
+            "to": st.integers(1, 5),
         },
     ),
     restricted=st.booleans(),
@@ -94,7 +94,7 @@ def pages(written: Iterable[Line], limit: int, wanted: WantedEntries) -> Iterato
 def test_all_pages_together_are_the_list(
     written: list[Line], limit: int, step: int, looks: int, wanted: dict[str, Any], restricted: bool
 ) -> None:
-    assume(wanted.get("since", 0) < wanted.get("until", 9))
+    assume(wanted.get("from_", 0) < wanted.get("to", 9))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(under_test, "STEP", step)
         patch.setattr(under_test, "MOST_LOOKS", looks)
@@ -103,7 +103,7 @@ def test_all_pages_together_are_the_list(
     assert all(len(page) <= limit for page in found)
     expected = []
     for at, number, queue, action, ids in sorted(written, key=lambda line: line[:3], reverse=True):
-        if not wanted.get("since", 0) <= at < wanted.get("until", 9) or wanted.get("action", action) != action:
+        if not wanted.get("from_", 0) <= at < wanted.get("to", 9) or wanted.get("action", action) != action:
             continue
         kept = [id for id in ids if wanted.get("id", id) in (id, id[:-5])]
         if kept or not (ids or restricted or "id" in wanted):

@@ -82,7 +82,7 @@ def test_a_time_is_unix_ms_an_aware_datetime_or_a_text(given: Any) -> None:
     message = Message(topic="t", expect_date=given)
     message.validate(Limits(), AT)
     assert message.expect_date == TIMES[given]
-    assert (Filter(due_from=given).due_from, WantedEntries(since=given).since) == (TIMES[given], TIMES[given])
+    assert (Filter(due_from=given).due_from, WantedEntries(from_=given).from_) == (TIMES[given], TIMES[given])
 
 
 @pytest.mark.parametrize("given", NO_TIMES, ids=repr)
@@ -91,7 +91,7 @@ def test_what_is_no_time_is_refused_with_its_field(given: Any) -> None:
         "expectDate": lambda: Message(topic="t", expect_date=given).validate(Limits(), AT),
         "dueFrom": lambda: Filter(due_from=given),
         "dueTo": lambda: Filter(due_to=given),
-        "since": lambda: WantedEntries(since=given),
+        "from": lambda: WantedEntries(from_=given),
     }
     for name, make in makers.items():
         with pytest.raises(InvalidMessage, match=f"^{name}: .*{NO_TIMES[given]}"):
@@ -135,14 +135,14 @@ async def test_each_call_that_takes_a_time_or_a_duration_takes_all_of_them(valke
         assert (await client.pause("t", until=ahead, wait=timedelta(0), by=By(actor="me"))).changed
         assert (await client.policies()).pauses["t"].until == 2_000_000_000_000
         assert (await client.pause("t", until="2033-05-18T03:33:21Z", wait="0s", by=By(actor="me"))).changed
-        assert len((await client.audit(since=ahead - timedelta(days=3_650), until=ahead)).entries) == 2
-        assert (await client.dead_letters(since=ahead, until=ahead + timedelta(1))).letters == []
+        assert len((await client.audit(from_=ahead - timedelta(days=3_650), to=ahead)).entries) == 2
+        assert (await client.dead_letters(from_=ahead, to=ahead + timedelta(1))).letters == []
         for call in (
             client.reschedule("a", expect_date=NAIVE),
             client.forecast(NAIVE, ahead, 1),
             client.pause("t", until=NAIVE),
-            client.audit(until=NAIVE),
-            client.dead_letters(since=NAIVE),
+            client.audit(to=NAIVE),
+            client.dead_letters(from_=NAIVE),
         ):
             with pytest.raises(InvalidMessage, match="has no time zone"):
                 await call

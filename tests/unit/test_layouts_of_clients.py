@@ -91,7 +91,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "get": lambda client: client.get("mine"),
     "cancel": lambda client: client.cancel("mine"),
     "reschedule": lambda client: client.reschedule("mine", delay_time=HOUR),
-    "stats": lambda client: client.stats(),
+    "queues": lambda client: client.queues(),
     "redrive": lambda client: client.redrive(["mine"]),
     "discard": lambda client: client.discard("mine"),
 }
@@ -123,7 +123,7 @@ def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
         CALLS[call](client)
         assert len(trips) == 1
         list_64(client.store)
-        client.stats()
+        client.queues()
         client.context()
         trips.clear()
         CALLS[call](client)

@@ -62,7 +62,7 @@ def counts(*late: float) -> tuple[int, ...]:
 def test_slots_of_all_nodes_are_added_where_they_belong_and_unknown_is_not_zero() -> None:
     found = seen(Recent(LAST, (counts(0.0005, 0.0005), ())), Recent(LAST - 1, (counts(0.0005, 0.2),)), held=None)
     assert found.traffic is not None
-    assert found.traffic.forwarded == [None] * (RECENT_SLOTS - 2) + [4, 0]
+    assert found.traffic.delivered == [None] * (RECENT_SLOTS - 2) + [4, 0]
     assert (found.traffic.total, found.traffic.complete, found.traffic.lateness[-1]) == (4, True, None)
     assert found.traffic.lateness[-2] is not None
     assert 0 < found.traffic.lateness[-2][0] <= 1 < 150 < found.traffic.lateness[-2][1] <= 250

@@ -131,7 +131,7 @@ def test_who_changed_something_is_written_down_where_something_was_changed(clien
     client.put_policy(Policy(name="p", match="a", pending=9), by=by)
     client.delete_policy("p", by=by)
     entries = [one.change for one in client.audit().entries]
-    assert [one.action for one in entries] == ["delete_policy", "put_policy", "pause"]
+    assert [one.action for one in entries] == ["deletePolicy", "putPolicy", "pause"]
     assert {(one.actor, one.reason) for one in entries} == {("me", "it burns")}
     assert entries[1].detail == 'policy:p {"match":"a","pending":9}'
 
@@ -242,7 +242,7 @@ def test_while_the_new_queues_have_not_the_policies_no_queue_is_closed(valkey: S
         with pytest.raises(StoreUnavailable):
             list(reshard(client.store, 3, SystemClock()))
         proxy.heal()
-        assert not any(one.closed for one in client.stats())
+        assert not any(one.closed for one in client.queues())
         told = [one.step for one in reshard(client.store, 3, SystemClock())]
     assert told == ["own", "policies", "close", "keep"]
 
@@ -368,11 +368,11 @@ def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Cli
     with pytest.raises(InvalidMessage, match=r"^name: "):
         client.policy("a b")
     with pytest.raises(PoliciesChanged):  # it is changed only under the version that was seen
-        client.put_policy(Policy(name="sms", match="sms.*", rate=5), seen=7)
+        client.put_policy(Policy(name="sms", match="sms.*", rate=5), if_version=7)
     with pytest.raises(PoliciesChanged):
-        client.delete_policy("sms", seen=0)
+        client.delete_policy("sms", if_version=0)
     assert client.policies().policies["sms"].text == policy.text
-    assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3), seen=3).version == 4
+    assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3), if_version=3).version == 4
     assert client.policies().policies["sms"].rate is None
     assert [client.delete_policy("sms").changed for _ in range(2)] == [True, False]
 

@@ -35,7 +35,7 @@ def with_blanks(folder: Path) -> Callable[[int], object]:
 
     def come(number: int) -> object:
         header = b"Bearer " + b" " * (LONG + number) + file.texts["shop"].encode()
-        return door.enter({"headers": [(b"authorization", header)], "client": ("10.0.0.1", 1)}, "/v1/stats")
+        return door.enter({"headers": [(b"authorization", header)], "client": ("10.0.0.1", 1)}, "/v1/queues")
 
     return come
 

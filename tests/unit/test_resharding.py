@@ -30,7 +30,7 @@ from delayq.client.changing.messages import cancel, reschedule
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking.dead_letters import dead_letters
 from delayq.client.looking.messages import find, get
-from delayq.client.looking.service import stats
+from delayq.client.looking.service import queues
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.errors import Conflict
@@ -146,21 +146,21 @@ class Reshards(RuleBasedStateMachine):
 
     def cancelled(self, id: str, result: str) -> None:
         if id in self.live:
-            assert result in ("cancelled", "in_flight")
-            self.ended[id] = ("removed_in_flight" if result == "in_flight" else result, self.live.pop(id)[1])
+            assert result in ("cancelled", "inFlight")
+            self.ended[id] = ("removedInFlight" if result == "inFlight" else result, self.live.pop(id)[1])
             self.in_flight.pop(id, None)
         elif id in self.dead:
             assert result == "dead"
         else:
-            how = self.ended[id][0] if id in self.ended else "not_found"
-            assert result == ("in_flight" if how == "removed_in_flight" else how)
+            how = self.ended[id][0] if id in self.ended else "notFound"
+            assert result == ("inFlight" if how == "removedInFlight" else how)
 
     @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
     def redrive(self, client: int, ids: list[str]) -> None:
         for id, result in zip(ids, self.ask(redrive(self.clients[client], ids)), strict=True):
             came = self.ended.get(id, ("",))[0] == "delivered"
             again = id in self.redriven and (id in self.live or came)
-            assert result == ("scheduled" if id in self.dead or again else "not_dead")
+            assert result == ("scheduled" if id in self.dead or again else "notDead")
             if id in self.dead:
                 self.live[id] = self.dead.pop(id)
                 self.redriven.add(id)
@@ -170,7 +170,7 @@ class Reshards(RuleBasedStateMachine):
         if self.dead and which is not None:
             id = sorted(self.dead)[which % len(self.dead)]
         again = id in self.ended and self.ended[id][0] == "discarded"
-        gone = ["discarded" if id in self.dead or again else "not_dead"]
+        gone = ["discarded" if id in self.dead or again else "notDead"]
         assert self.ask(discard(self.clients[client], [id])) == gone
         if id in self.dead:
             self.ended[id] = ("discarded", self.dead.pop(id)[1])
@@ -179,14 +179,14 @@ class Reshards(RuleBasedStateMachine):
     def reschedule(self, client: int, id: str) -> None:
         outcome = self.ask(reschedule(self.clients[client], id, f"a{FAR}"))
         if id in self.live:
-            assert outcome.result in ("scheduled", "in_flight")
+            assert outcome.result in ("scheduled", "inFlight")
             assert outcome.queue == self.live[id][1]
             self.in_flight.pop(id, None)
             self.held = [held for held in self.held if held[0].id != id]  # it is pulled anew
         elif id in self.dead:
             assert outcome.result == "dead"
         else:
-            how = self.ended[id][0] if id in self.ended else "not_found"
+            how = self.ended[id][0] if id in self.ended else "notFound"
             assert outcome.result == how
 
     # -- the owner of a queue ------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class Reshards(RuleBasedStateMachine):
             assert (one.queue, one.record is not None) == (queue, True)
         assert {id for id, one in found.items() if one and one.state == "dead"} == self.dead.keys()
         assert {one.id for one in self.ask(find(context, "all"))} == self.live.keys() | self.dead.keys()
-        assert {one.queue for one in self.ask(stats(context))} == {
+        assert {one.queue for one in self.ask(queues(context))} == {
             queue for layout in self.listed for queue in layout.numbers
         }
         letters, token = [], None

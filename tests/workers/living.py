@@ -265,7 +265,7 @@ class Life:
         elif self.alive:
             one = self.alive[dice.choice(list(self.alive))]
             if kind < 0.85:
-                if (answer := self.world.cancel(one.id)) in ("cancelled", "in_flight"):
+                if (answer := self.world.cancel(one.id)) in ("cancelled", "inFlight"):
                     del self.alive[one.id]
                     self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":

@@ -161,7 +161,7 @@ def test_every_look_at_it_and_every_change_of_it_copes_with_a_damaged_record(
         assert (
             world.schedule(Message(topic="g.t", id=id, expect_date=START, body="other"), f"A{START}")[0] == "conflict"
         )
-    assert {world.cancel(id) for id in ids[::4]} <= {"cancelled", "in_flight"}
+    assert {world.cancel(id) for id in ids[::4]} <= {"cancelled", "inFlight"}
     assert all(one is None or one.record is None for one in world.found(ids[::4]).values())
     store.run(commands.repair(keys, [], "0", 100_000, now=now))
     world.advance(61_000)

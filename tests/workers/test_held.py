@@ -178,7 +178,7 @@ def test_what_is_resumed_while_its_target_is_down_is_parked_for_it(worlds: World
     hand.run(3_000, lambda _: DOWN)
     assert set(world.aside()) <= {"t:general"}
     hand.run(60_000, lambda _: OK)
-    assert world.stats().counters["forwarded"] == 41
+    assert world.stats().counters["delivered"] == 41
 
 
 def test_streams_here_take_nothing_of_a_paused_topic_and_keys_keep_their_order_when_it_is_resumed(

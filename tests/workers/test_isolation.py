@@ -209,7 +209,7 @@ def test_a_target_that_is_away_is_not_noticed_by_others(world: OneQueue) -> None
 
 def test_a_parked_message_cancels_as_in_flight_and_a_new_owner_brings_back_the_others_alone(world: OneQueue) -> None:
     opened(world, world.take_over(node=1), 30)
-    assert world.cancel("m7") == "in_flight"
+    assert world.cancel("m7") == "inFlight"
     assert world.state_of("m7") != "parked"
     assert world.stats().parked == 29
     new = world.take_over(node=2)

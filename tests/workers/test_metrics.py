@@ -51,7 +51,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
         for queue in (0, 1):  # as a park leaves it
             client.store.run(plain("HSET", queue_keys(queue).state, "parked:h:sms", "1", read=int))
             client.store.run(plain("ZADD", queue_keys(queue).parked("h:sms"), 1, "a", 2, "b", read=int))
-        owned = {one.queue for one in client.stats() if one.due}
+        owned = {one.queue for one in client.queues() if one.due}
     node = Node(load_settings(redis_url=valkey.url, zookeeper=zookeeper))
     metrics = Metrics()
     metrics.watch(node)

@@ -86,7 +86,7 @@ def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: Serve
         node.store.close()
         assert good.closed
         with Client(settings=settings) as client, pytest.raises(LayoutMismatch, match=why):
-            client.stats()
+            client.queues()
         assert valkey.admin.hgetall(META) == before
 
 

@@ -83,7 +83,7 @@ def test_during_the_back_off_one_that_is_due_earlier_goes_first_and_a_cancel_let
     hand.answer("first", AWAY)
     hand.settle()
     if cancelled:
-        assert world.cancel("first") == "in_flight"
+        assert world.cancel("first") == "inFlight"
     else:
         world.add("earlier", at=10, ordering_key="k")  # the same due, and by id before it
     assert hand.run(1_500, lambda held: OK) == [*([] if cancelled else ["earlier", "first"]), "second"]

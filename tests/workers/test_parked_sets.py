@@ -186,7 +186,7 @@ def test_what_arrives_long_after_its_owner_went_on_does_nothing(world: OneQueue)
             if id != "m":
                 hand.answer(id)
     world.store.run_many(late)
-    assert world.state_of("m") == "in_flight"
+    assert world.state_of("m") == "inFlight"
     assert world.stats().parked_sets == ()
 
 
@@ -201,7 +201,7 @@ def test_a_closed_queue_in_which_all_that_is_parked_was_cancelled_is_done_with_t
     hand.run(200)
     world.store.run(commands.close(world.keys))
     for id in (*ids, *(f"failing{number}" for number in range(3))):
-        assert world.cancel(id) == "in_flight"
+        assert world.cancel(id) == "inFlight"
     hand.run(11_000, lambda held: AWAY)
     assert hand.forwarders["general"].circuit.open
     assert world.stats().parked_sets == ()

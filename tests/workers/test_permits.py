@@ -295,7 +295,7 @@ def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_fre
     life = other.forwarders["general"].longest + BESIDES
     live(other, life - 2_000, most=0)
     assert len(live(other, 2_500, lasts=10, most=2)) == 4
-    assert world.stats().counters["forwarded"] == 4
+    assert world.stats().counters["delivered"] == 4
 
 
 def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:

@@ -54,7 +54,7 @@ def wanted(load: Load) -> set[str]:
 
 def check(load: Load, found: list[dict[str, bytes]]) -> None:
     """Every promise was kept, by the entries of the streams, in the order of each."""
-    assert "not_found" not in load.results, "a cancel does not find what was accepted"
+    assert "notFound" not in load.results, "a cancel does not find what was accepted"
     times = Counter(one["id"].decode() for one in found)
     assert wanted(load) - times.keys() == set(), "lost"
     assert [id for id, count in times.items() if count > 1] == [], "doubled"

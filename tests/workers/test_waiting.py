@@ -29,7 +29,7 @@ def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: 
     hand = world.take_over()
     assert hand.settle() == ["first"]
     if waited > LOOK_AGAIN:
-        assert world.cancel("gone") == "in_flight"
+        assert world.cancel("gone") == "inFlight"
     world.advance(waited)
     hand.answer("first")
     assert hand.settle() == ["next" if waited > LOOK_AGAIN else "gone"]
@@ -80,7 +80,7 @@ def test_one_that_is_cancelled_or_expires_while_it_waits_for_room_is_not_sent(wo
     hand.settle()
     assert len(hand.sending) == ROOM
     if waited > LOOK_AGAIN:
-        assert world.cancel("gone") == "in_flight"
+        assert world.cancel("gone") == "inFlight"
     world.advance(waited)
     hand.answer_all()
     assert hand.settle() == (["rest"] if waited > LOOK_AGAIN else ["gone", "rest"])
@@ -116,7 +116,7 @@ def test_one_that_expires_while_the_answer_to_its_pull_lies_unread_is_sent_only_
 def test_what_waits_for_room_is_looked_at_again_in_time_however_long_its_answer_lay_unread(world: OneQueue) -> None:
     hand = late(world, LOOK_AGAIN, *(f"m{number:02}" for number in range(ROOM)), "waits")
     assert len(hand.sending) == ROOM
-    assert world.cancel("waits") == "in_flight"
+    assert world.cancel("waits") == "inFlight"
     world.advance(1)
     hand.answer_all()
     hand.settle()

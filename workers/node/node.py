@@ -183,7 +183,7 @@ class Node:
                     route,
                     open_target(route, self.settings.redis_url),
                     self._clock,
-                    threads=self.settings.forwarders,
+                    threads=self.settings.senders,
                     timeout=self.settings.send_timeout,
                     observer=self._observer,
                     on_circuit=self._look_now,  # so that the node's line is published at once

@@ -17,8 +17,8 @@ import { Age, Time, TimeField } from "../parts/times.js";
 const FILTERS = ["id", "key", "topic", "actor", "action", "from", "to"];
 
 const ACTIONS = [
-  "cancel", "reschedule", "deliver_now", "redrive", "discard", "pause", "resume", "put_policy", "delete_policy", "repair",
-  "write_off", "reshard", "bump_era", "undo_backfill",
+  "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy", "repair",
+  "writeOff", "reshard", "bumpEra", "undoBackfill",
 ];
 
 /** So many messages of an entry are shown at first. */

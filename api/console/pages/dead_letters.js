@@ -13,7 +13,7 @@ import { More, Table } from "../parts/table.js";
 import { t } from "../parts/texts.js";
 import { Age, ms, Time, TimeField } from "../parts/times.js";
 
-const FILTER = ["topic", "group", "reason", "since", "until", "order"];
+const FILTER = ["topic", "group", "reason", "from", "to", "order"];
 
 /** Letters put back or deleted a second, unless told: a target that has just come back is not to be run over. */
 const RATE = 200;
@@ -136,7 +136,7 @@ function Groups({ filter, changes, changed }) {
  * @param {Group} group
  */
 async function* idsOf({ topic, reason, firstTime, lastTime }) {
-  const query = { topic, group: reason, since: firstTime, until: Number(ms(lastTime)) + 1, limit: PAGE };
+  const query = { topic, group: reason, from: firstTime, to: Number(ms(lastTime)) + 1, limit: PAGE };
   for (let pageToken = null; ; ) {
     const { deadLetters, nextPageToken } = await ask("GET", "v1/dead-letters", { query: { ...query, pageToken } });
     yield deadLetters
@@ -164,8 +164,8 @@ function Filter({ filter }) {
   return html`<form class="card" onSubmit=${submit}>
     <div class="filters">
       ${field("topic", "orders.*")} ${field("reason")} ${draft.group !== undefined && field("group", UNKNOWN)}
-      <${TimeField} label=${t("dead.since")} at=${draft.since} set=${(/** @type {string} */ one) => set("since", one)} />
-      <${TimeField} label=${t("dead.until")} at=${draft.until} set=${(/** @type {string} */ one) => set("until", one)} />
+      <${TimeField} label=${t("dead.from")} at=${draft.from} set=${(/** @type {string} */ one) => set("from", one)} />
+      <${TimeField} label=${t("dead.to")} at=${draft.to} set=${(/** @type {string} */ one) => set("to", one)} />
       <label
         >${t("dead.order")}
         <select value=${draft.order ?? "newest"} onChange=${(/** @type {any} */ e) => set("order", e.target.value)}>

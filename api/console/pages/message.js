@@ -14,8 +14,8 @@ import { More } from "../parts/table.js";
 import { t } from "../parts/texts.js";
 import { Age, ms, Time, TimeField, timeText } from "../parts/times.js";
 
-/** States in which a message may still be forwarded. */
-const ALIVE = ["scheduled", "due", "in_flight", "retrying", "parked", "held"];
+/** States in which a message may still be delivered. */
+const ALIVE = ["scheduled", "due", "inFlight", "retrying", "parked", "held"];
 
 /**
  * The answer, and its text, in which numbers have all their digits.

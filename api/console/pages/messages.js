@@ -14,7 +14,7 @@ import { Table } from "../parts/table.js";
 import { language, t } from "../parts/texts.js";
 import { Age, TimeField, timeTag, today, zone } from "../parts/times.js";
 
-const STATES = ["scheduled", "due", "in_flight", "retrying", "parked", "held", "dead"];
+const STATES = ["scheduled", "due", "inFlight", "retrying", "parked", "held", "dead"];
 const FILTER = ["topic", "state", "dueFrom", "dueTo", "tags", "property", "idPrefix", "key"];
 
 /** By these the API counts, too; by tags only where a policy says so. */

@@ -11,7 +11,7 @@ import { useStore } from "../parts/store.js";
 import { t } from "../parts/texts.js";
 import { ms } from "../parts/times.js";
 
-/** @typedef {{ begin: string, stepMs: number, overMs: number, complete: boolean, forwarded: (number | null)[], p50Ms: (number | null)[], p99Ms: (number | null)[], whole: { forwarded: number, p50Ms: number | null, p99Ms: number | null } }} Traffic */
+/** @typedef {{ from: string, stepMs: number, overMs: number, complete: boolean, delivered: (number | null)[], p50Ms: (number | null)[], p99Ms: (number | null)[], total: { delivered: number, p50Ms: number | null, p99Ms: number | null } }} Traffic */
 
 export function Overview() {
   const { data, at, problem } = useStore(live);
@@ -52,10 +52,10 @@ function Figures({ data, old }) {
  * @param {Traffic | null} traffic
  */
 function lastTold(traffic) {
-  const i = traffic === null ? -1 : traffic.forwarded.findLastIndex((one) => one !== null);
+  const i = traffic === null ? -1 : traffic.delivered.findLastIndex((one) => one !== null);
   if (traffic === null || i < 0) return null;
-  const end = (ms(traffic.begin) ?? 0) + (i + 1) * traffic.stepMs;
-  return { rate: traffic.forwarded[i], at: new Date(end).toISOString() };
+  const end = (ms(traffic.from) ?? 0) + (i + 1) * traffic.stepMs;
+  return { rate: traffic.delivered[i], at: new Date(end).toISOString() };
 }
 
 /** @param {{ traffic: Traffic | null }} props */
@@ -63,19 +63,19 @@ function LastMinutes({ traffic }) {
   if (traffic === null) {
     return html`<section><h2 id="traffic">${t("overview.traffic")}</h2><p class="empty">${t("overview.untold")}</p></section>`;
   }
-  const { begin, stepMs, overMs, whole, forwarded } = traffic;
+  const { from, stepMs, overMs, total, delivered } = traffic;
   // Null where messages went out is more than the workers measure: it is drawn at the end of what they do, and named so.
-  const drawn = (/** @type {(number | null)[]} */ all) => all.map((one, i) => (one === null && (forwarded[i] ?? 0) > 0 ? overMs + 1 : one));
+  const drawn = (/** @type {(number | null)[]} */ all) => all.map((one, i) => (one === null && (delivered[i] ?? 0) > 0 ? overMs + 1 : one));
   const late = (/** @type {number | null} */ one, rate = 0) =>
     (one === null && rate > 0) || (one ?? 0) > overMs ? t("overview.over", { time: duration(overMs) }) : duration(one);
-  const times = traffic.forwarded.map((_, i) => (ms(begin) ?? 0) + i * stepMs);
+  const times = traffic.delivered.map((_, i) => (ms(from) ?? 0) + i * stepMs);
   return html`<section>
     <h2 id="traffic">${t("overview.traffic")}</h2>
-    <p>${t("overview.whole", { rate: rate(whole.forwarded), p50: late(whole.p50Ms, whole.forwarded), p99: late(whole.p99Ms, whole.forwarded) })}</p>
+    <p>${t("overview.total", { rate: rate(total.delivered), p50: late(total.p50Ms, total.delivered), p99: late(total.p99Ms, total.delivered) })}</p>
     ${!traffic.complete && html`<p class="caution">${t("overview.incomplete")}</p>`}
     <div class="cards">
       <div class="card">
-        <${Chart} name=${t("overview.forwarded")} times=${times} height=${200} series=${[{ name: t("overview.rate"), values: traffic.forwarded, text: rate }]} />
+        <${Chart} name=${t("overview.delivered")} times=${times} height=${200} series=${[{ name: t("overview.rate"), values: traffic.delivered, text: rate }]} />
       </div>
       <div class="card">
         <${Chart}

@@ -23,7 +23,7 @@ import { Age, Time } from "../parts/times.js";
 const OF = {
   queues: ["late", "owners", "accounts", "layout"],
   reshard: ["reshard"],
-  nodes: ["worker", "silent", "policies", "clockSkew", "zooKeeper", "pullJobs", "ownersChange"],
+  nodes: ["worker", "silent", "policies", "clockSkew", "zookeeper", "pullJobs", "ownersChange"],
   routes: ["circuit", "parked", "streams"],
   redis: ["redis", "server", "aof", "eviction", "memory", "durability", "wentBack"],
 };

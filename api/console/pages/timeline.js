@@ -34,7 +34,7 @@ const SHORTEST = 20; // ms
 const LONGEST = 40 * 364 * DAY;
 
 /** The forecast is of these: what is set aside has no time at which it goes. */
-const STATES = "scheduled,due,in_flight,retrying";
+const STATES = "scheduled,due,inFlight,retrying";
 
 /** Stretches that are told in words, and how late something has to be for that. */
 const MOST_TOLD = 3;
@@ -50,7 +50,7 @@ export function Timeline({ query }) {
   const [every, choose] = useRefresh();
   const span = spanOf(query);
   const { topic } = filled(query);
-  const asked = useAsked("v1/forecast", { topic, from: span.from, to: span.to, step: span.step }, every);
+  const asked = useAsked("v1/forecast", { topic, dueFrom: span.from, dueTo: span.to, step: span.step }, every);
   // While the next bars are on their way the ones before stay, unless they are of other topics; and where none come, as long as it
   // is the same time that is looked at: that goes on with the clock.
   const view = span.range || `${span.from} ${span.to}`;
@@ -67,7 +67,7 @@ export function Timeline({ query }) {
   const show = (/** @type {number} */ from, /** @type {number} */ to, /** @type {typeof go} */ how = go) => {
     const wide = Math.min(LONGEST, Math.max(SHORTEST, Math.round(to - from)));
     const begin = Math.max(0, Math.round((from + to - wide) / 2));
-    how(["timeline"], { ...filled({ ...query, range: "" }), from: new Date(begin).toISOString(), to: new Date(begin + wide).toISOString() });
+    how(["timeline"], { ...filled({ ...query, range: "" }), dueFrom: new Date(begin).toISOString(), dueTo: new Date(begin + wide).toISOString() });
     announced.set(spanText(begin, begin + wide));
   };
   const listed = (/** @type {number} */ from, /** @type {number} */ to) => ({
@@ -106,8 +106,8 @@ export function Timeline({ query }) {
  * @param {Record<string, string>} query
  */
 function spanOf(query) {
-  const from = ms(query.from);
-  const to = ms(query.to);
+  const from = ms(query.dueFrom);
+  const to = ms(query.dueTo);
   if (from !== null && to !== null && to > from && to - from <= LONGEST) return { from, to, step: stepOf(to - from), range: "" };
   const range = Object.hasOwn(RANGES, query.range) ? query.range : USUAL;
   const wide = RANGES[range];
@@ -148,7 +148,7 @@ function Choices({ query, span }) {
     </label>
     <span role="group" aria-label=${t("timeline.range")} class="choice">
       ${Object.keys(RANGES).map(
-        (one) => html`<button key=${one} type="button" aria-pressed=${span.range === one ? "true" : "false"} onClick=${() => choose({ range: one, from: "", to: "" })}>
+        (one) => html`<button key=${one} type="button" aria-pressed=${span.range === one ? "true" : "false"} onClick=${() => choose({ range: one, dueFrom: "", dueTo: "" })}>
           ${duration(RANGES[one])}
         </button>`,
       )}
@@ -227,7 +227,7 @@ function Steps({ span: { from, to }, show }) {
 function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
   if (data.buckets === null) return html`<p class="empty" role="status">${t("timeline.unknown")}</p>`;
   /** @type {number[]} */
-  const times = data.buckets.map((/** @type {any} */ one) => ms(one.from));
+  const times = data.buckets.map((/** @type {any} */ one) => ms(one.dueFrom));
   /** @type {number[]} */
   const values = data.buckets.map((/** @type {any} */ one) => one.messages);
   const drain = data.drainRate || null;

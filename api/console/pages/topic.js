@@ -12,7 +12,7 @@ import { at } from "../parts/server.js";
 import { t } from "../parts/texts.js";
 import { Age, Time } from "../parts/times.js";
 
-const STATES = ["scheduled", "due", "in_flight", "retrying", "parked", "held", "dead"];
+const STATES = ["scheduled", "due", "inFlight", "retrying", "parked", "held", "dead"];
 
 /** @param {{ rest: string[], query: Record<string, string> }} props */
 export function Topic({ rest: [topic] }) {

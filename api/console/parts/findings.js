@@ -11,7 +11,7 @@ import { t } from "./texts.js";
 /** @typedef {{ severity: string, code: string, text?: string, since?: string, topic?: string, queue?: number, node?: string, runbook: string }} Finding */
 
 /** What is counted as due: what a worker has in its hands is so still. */
-export const DUE = "due,in_flight";
+export const DUE = "due,inFlight";
 
 /**
  * Where one sees more of what a check finds: the name of the link's text, and the link.

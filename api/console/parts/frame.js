@@ -59,7 +59,7 @@ export function Frame({ pages, here, children }) {
       <${Freshness} at=${at} problem=${problem} />
       ${who?.name === null && html`<span>${t("frame.open")}</span>`}
       ${who && !mayEverywhere("read") && html`<span>${t("frame.some", { topics: topicsRead(who) })}</span>`}
-      ${who?.console === "read-only" && html`<span>${t("frame.read_only")}</span>`}
+      ${who?.console === "readOnly" && html`<span>${t("frame.read_only")}</span>`}
       <span>delayq ${who?.version}</span>
       <a href="../docs">${t("frame.api")}</a>
     </footer>

@@ -44,7 +44,7 @@ heard.date = (date) => !exact && hearClock(date);
  */
 export function may(scope, topic) {
   const one = me.get();
-  if (one === null || (one.console === "read-only" && scope !== "read")) return false;
+  if (one === null || (one.console === "readOnly" && scope !== "read")) return false;
   return Object.entries(one.scopes).some(
     ([pattern, scopes]) => scopes.includes(scope) && (topic === undefined || covers(pattern, topic)),
   );

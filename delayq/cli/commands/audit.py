@@ -29,11 +29,11 @@ def audit(
     ] = None,
     actor: Annotated[str | None, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = None,
     action: Annotated[str | None, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = None,
-    since: Annotated[
+    from_: Annotated[
         str | None,
-        option("--since", metavar="TIME", help="Since then: 15:30, 'yesterday 09:00', a date, Unix ms, or '2h'."),
+        option("--from", metavar="TIME", help="From then on: 15:30, 'yesterday 09:00', a date, Unix ms, or '2h'."),
     ] = None,
-    until: Annotated[str | None, option("--until", metavar="TIME", help="Before then.")] = None,
+    to: Annotated[str | None, option("--to", metavar="TIME", help="Before then.")] = None,
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
@@ -43,7 +43,7 @@ def audit(
     wanted: dict[str, Any] = {"id": id, "key": key, "topic": topic, "actor": actor, "action": action}
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
-        wanted |= {"since": moment("--since", since, now), "until": moment("--until", until, now)}
+        wanted |= {"from_": moment("--from", from_, now), "to": moment("--to", to, now)}
         page = client.audit(limit, page_token, **wanted)
     answer = audit_out(page, page.next_token)
     if json:

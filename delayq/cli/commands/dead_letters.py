@@ -43,15 +43,15 @@ def list_(
     group: Annotated[
         str | None, option("--group", metavar="REASON", help="Of this group only: its reason, as groups prints it.")
     ] = None,
-    since: Annotated[
+    from_: Annotated[
         str | None,
         option(
-            "--since",
+            "--from",
             metavar="TIME",
-            help="Dead since then: 15:30, 'yesterday 09:00', a date, Unix ms, or how long ago ('2h').",
+            help="Dead from then on: 15:30, 'yesterday 09:00', a date, Unix ms, or how long ago ('2h').",
         ),
     ] = None,
-    until: Annotated[str | None, option("--until", metavar="TIME", help="Dead before then.")] = None,
+    to: Annotated[str | None, option("--to", metavar="TIME", help="Dead before then.")] = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -68,8 +68,8 @@ def list_(
             "topic": topic,
             "reason": reason,
             "group": group,
-            "since": moment("--since", since, now),
-            "until": moment("--until", until, now),
+            "from_": moment("--from", from_, now),
+            "to": moment("--to", to, now),
         }
         while True:
             page = client.dead_letters(min(STEP, limit - len(letters)), token, **wanted)
@@ -172,7 +172,7 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
     began = client.store.run(commands.redis_now())
     token: str | None = None
     while True:
-        page = client.dead_letters(STEP, token, until=began + 1)
+        page = client.dead_letters(STEP, token, to=began + 1)
         if some := [one.id for one in page.letters]:
             yield some
         token = page.next_token

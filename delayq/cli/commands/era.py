@@ -16,7 +16,7 @@ __all__ = ["bump", "show"]
 
 NEXT: Final = (
     "nodes that were fenced off take their queues again under the new era within seconds (15 at most), and what is in "
-    "flight of a queue that changes hands, up to DELAYQ_WINDOW messages (2,000 unless set), may be forwarded twice"
+    "flight of a queue that changes hands, up to DELAYQ_WINDOW messages (2,000 unless set), may be delivered twice"
 )
 
 
@@ -31,7 +31,7 @@ def show(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 
 def _highest_epoch(client: Client) -> str | None:
-    return max((one.epoch for one in client.stats() if one.epoch is not None), default=None)
+    return max((one.epoch for one in client.queues() if one.epoch is not None), default=None)
 
 
 def bump(
@@ -53,7 +53,7 @@ def bump(
             say("nothing was changed.")
             return 1
         before, now = client.store.run(
-            commands.bump_era(latest, entry=entry_of(by_me(reason), "bump_era", context.retention))
+            commands.bump_era(latest, entry=entry_of(by_me(reason), "bumpEra", context.retention))
         )
     answer = {"before": before, "era": now}
     Output().answer(json, answer, answer.items())

@@ -98,7 +98,7 @@ def reschedule(
     due = due_of(delay, at, level)
     with connect(redis_url) as client:
         outcome = client.reschedule(id, **due, by=by_me(reason))
-    if outcome.result == "not_found":
+    if outcome.result == "notFound":
         say(_UNKNOWN.format(id=id) + ".")
         return 1
     if outcome.due is None or outcome.queue is None:

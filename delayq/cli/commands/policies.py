@@ -85,7 +85,7 @@ def put(
         str | None, option("--backoff", metavar="A,B", help="Waits before further attempts: 10s,1m,10m.")
     ] = None,
     expire_after: Annotated[
-        str | None, option("--expire-after", metavar="DURATION", help="Not forwarded so long after its due.")
+        str | None, option("--expire-after", metavar="DURATION", help="Not delivered so long after its due.")
     ] = None,
     pending: Annotated[int | None, option("--pending", metavar="N", help="How many may wait.")] = None,
     index: Annotated[str | None, option("--index", metavar="A,B", help="Count exactly by topic, tags or both.")] = None,
@@ -111,7 +111,7 @@ def put(
     }  # fmt: skip
     with connect(redis_url) as client:
         policy = Policy(name=name, match=match, **fields)
-        return _answer(policy_changed_out(client.put_policy(policy, seen=if_version, by=by_me(reason))), json)
+        return _answer(policy_changed_out(client.put_policy(policy, if_version=if_version, by=by_me(reason))), json)
 
 
 def _parts(text: str | None) -> list[str]:
@@ -126,7 +126,7 @@ def delete(
     Exit 1 if there was none.
     """
     with connect(redis_url) as client:
-        answer = policy_changed_out(client.delete_policy(name, seen=if_version, by=by_me(reason)))
+        answer = policy_changed_out(client.delete_policy(name, if_version=if_version, by=by_me(reason)))
     _answer(answer, json)
     return 0 if answer.changed else 1
 

@@ -1,36 +1,23 @@
-"""stats, queues, nodes, routes."""
+"""queues, nodes, routes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
 
-import msgspec
-
-from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
+from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out
 from delayq.cli.options import AsJson, RedisUrl, Verbose, connect
 from delayq.local_time import shown
 from delayq.nodes import ranges
 from delayq.terminal import Output, say
 
-__all__ = ["nodes", "queues", "routes", "stats"]
-
-
-def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print the figures of all queues together."""
-    with connect(redis_url) as client:
-        answer = stats_out(client.stats())
-    figures = msgspec.to_builtins(answer)
-    figures["now"] = shown(answer.now)
-    counters = figures.pop("counters")
-    Output().answer(json, answer, (figures | counters).items())
-    return 0
+__all__ = ["nodes", "queues", "routes"]
 
 
 def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print each queue's figures and its owner."""
     with connect(redis_url) as client:
-        answer = queues_out(client.stats(), client.nodes())
+        answer = queues_out(client.queues(), client.nodes())
     if json:
         Output().json(answer)
     else:

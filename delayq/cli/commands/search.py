@@ -69,7 +69,7 @@ def search(
             tags=tags,
             states=tuple(state or ()),
             property=next(iter(properties_of([] if property is None else [property]).items()), None),
-            prefix=id_prefix,
+            id_prefix=id_prefix,
             key=key,
         )
         found, looked, token = searched(client, wanted, limit, page_token)
@@ -106,13 +106,13 @@ def count(
 
 
 def forecast(
-    begin: Annotated[
+    due_from: Annotated[
         str,
         typer.Option(
-            "--from", metavar="TIME", help="From then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."
+            "--due-from", metavar="TIME", help="From then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."
         ),
     ] = "0s",
-    end: Annotated[str | None, option("--to", metavar="TIME", help="Until then; a day without.")] = None,
+    due_to: Annotated[str | None, option("--due-to", metavar="TIME", help="Until then; a day without.")] = None,
     step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
     topic: Topic = None,
     redis_url: RedisUrl = None,
@@ -125,8 +125,8 @@ def forecast(
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
-        first, last = moment("--from", begin, now, ahead=True), moment("--to", end, now, ahead=True)
-        first = first or 0
+        first = moment("--due-from", due_from, now, ahead=True) or 0
+        last = moment("--due-to", due_to, now, ahead=True)
         last = first + DAY if last is None else last
         wanted = _filter(now, None, None, topic=topic)
         answer = forecast_out(client.forecast(first, last, duration("--step", step) or 0, wanted))
@@ -134,7 +134,7 @@ def forecast(
         Output().json(answer)
     elif answer.buckets is not None:
         counted = () if answer.exact else (in_sentence(f"as of {answer.as_of}"),)
-        rows = [(shown(one.begin), one.messages, *counted) for one in answer.buckets]
+        rows = [(shown(one.due_from), one.messages, *counted) for one in answer.buckets]
         Output().bars(("due from", "messages", *(("counted",) if counted else ())), rows)
     return _told(answer.buckets, answer.as_of)
 
@@ -159,9 +159,9 @@ def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) ->
     begin, end = (
         moment(name, text, now, ahead=True) for name, text in (("--due-from", due_from), ("--due-to", due_to))
     )
-    for name in ("topic", "tags", "prefix"):
+    for name in ("topic", "tags", "id_prefix"):
         if given.get(name) == "":
-            raise BadUse(f"--{'id-prefix' if name == 'prefix' else name}: is empty; leave it out for any")
+            raise BadUse(f"--{name.replace('_', '-')}: is empty; leave it out for any")
     if begin is not None and end is not None and end <= begin:
         raise BadUse("--due-to: is not later than --due-from")
     made = Filter(due_from=begin, due_to=end, **{name: one for name, one in given.items() if one is not None})

@@ -35,30 +35,33 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 
 def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print everything at a glance.
+    """Print the figures of the service.
 
-    How much there is of what, how much went out in the last ten minutes and how late, how many findings there are.
+    Messages by state, the deliveries of the last ten minutes and their lateness, nodes, findings, and all counters.
     """
     with connect(redis_url) as client:
         answer = overview_out(client.overview())
-    whole = answer.traffic.whole if answer.traffic is not None else None
+    total = answer.traffic.total if answer.traffic is not None else None
     figures = {name: getattr(answer, name).count for name in ("scheduled", "due", "held", "parked", "dead")} | {
+        "remembered": answer.remembered,
         "late ms": answer.head_lateness,
-        "forwarded a second": None if whole is None else whole.forwarded,
-        "lateness p50 ms": None if whole is None else _lateness(whole.p50_ms, whole.forwarded),
-        "lateness p99 ms": None if whole is None else _lateness(whole.p99_ms, whole.forwarded),
+        "delivered a second": None if total is None else total.delivered,
+        "lateness p50 ms": None if total is None else _lateness(total.p50_ms, total.delivered),
+        "lateness p99 ms": None if total is None else _lateness(total.p99_ms, total.delivered),
+        "queues": answer.queues,
         "live nodes": answer.live_nodes,
         "stale nodes": answer.stale_nodes,
         "findings": len(answer.findings),
         "now": shown(answer.now),
     }
-    Output().answer(json, answer, figures.items())
+    counters = {f"{name} in all": count for name, count in answer.counters.items()}
+    Output().answer(json, answer, (figures | counters).items())
     return 0
 
 
-def _lateness(ms: float | None, forwarded: float) -> float | str | None:
-    """A percentile, which is null if nothing was forwarded, and if it lies above the last bucket."""
-    return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None and forwarded else ms
+def _lateness(ms: float | None, delivered: float) -> float | str | None:
+    """A percentile, which is null if nothing was delivered, and if it lies above the last bucket."""
+    return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None and delivered else ms
 
 
 def me(json: AsJson = False) -> int:

@@ -20,7 +20,7 @@ __all__ = ["discard", "redrive"]
 def redrive(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Put dead letters back, due now, and return 'scheduled', 'not_dead', 'no_route' or 'corrupt' for each, in order.
+    """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each, in order.
 
     A dead letter stays one if no route takes its topic any more.
     """
@@ -33,8 +33,8 @@ def redrive(
     if context.routes.refuses_some:
         refused = yield from _without_route(context, ids, topics)
     wanted = [id for id in ids if id not in refused]
-    results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "not_dead")
-    return ["no_route" if id in refused else results[id] for id in ids]
+    results = yield from by_asked_id(context, wanted, ask, is_elsewhere, lambda answer: answer == "notDead")
+    return ["noRoute" if id in refused else results[id] for id in ids]
 
 
 def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
@@ -52,11 +52,11 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
 def discard(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Delete dead letters for good and return 'discarded' (now or before) or 'not_dead' for each, in order."""
+    """Delete dead letters for good and return 'discarded' (now or before) or 'notDead' for each, in order."""
     ask = asks_by_id(context, commands.discard, "discard", topics, by)
     for id in ids:
         check_id(id)
     results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)
     return [
-        result if isinstance(result := results[id], StoreError) else "discarded" if result else "not_dead" for id in ids
+        result if isinstance(result := results[id], StoreError) else "discarded" if result else "notDead" for id in ids
     ]

@@ -58,7 +58,7 @@ REFUSALS: Final = {
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """The result of a cancel: 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'."""
+    """The result of a cancel: 'cancelled', 'inFlight', 'delivered', 'dead', 'discarded' or 'notFound'."""
 
     id: str
     result: str
@@ -86,7 +86,7 @@ def cancel(
     ask = asks_by_id(context, commands.cancel, "cancel", topics, by)
     for id in ids:
         check_id(id)
-    results = yield from by_asked_id(context, ids, ask, is_elsewhere, lambda answer: answer == "not_found")
+    results = yield from by_asked_id(context, ids, ask, is_elsewhere, lambda answer: answer == "notFound")
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
 
 
@@ -159,7 +159,7 @@ def reschedule(
         return Command(command.script, command.keys, command.args, read)
 
     answers = yield from by_asked_id(
-        context, [id], ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
+        context, [id], ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "notFound"
     )
     rescheduled: Rescheduled = _one(list(answers.values()))
     if rescheduled.result == "invalid":
@@ -187,9 +187,9 @@ def deliver_now(
 ) -> Plan[list[Rescheduled | StoreError]]:
     """Deliver messages now and return the results in order; with `force` also held ones, in spite of pauses and limits.
 
-    The result is 'scheduled' also for a message that is due already, and 'in_flight' for one that may be on its way.
+    The result is 'scheduled' also for a message that is due already, and 'inFlight' for one that may be on its way.
     """
-    entry = entry_of(by, "deliver_now", context.retention)
+    entry = entry_of(by, "deliverNow", context.retention)
     for id in ids:
         check_id(id)
     found = yield from look_in_steps(context, ids)
@@ -214,7 +214,7 @@ def deliver_now(
         return Command(command.script, command.keys, command.args, read)
 
     results = yield from by_asked_id(
-        context, ids, ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
+        context, ids, ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "notFound"
     )
     return (yield from _with_what_holds([results[id] for id in ids], [found[id] for id in ids]))
 

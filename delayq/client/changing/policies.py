@@ -168,11 +168,11 @@ def put_policy(
     policy: Policy,
     redis_url: str,
     *,
-    seen: int | None = None,
+    if_version: int | None = None,
     before: str = ANY,
     by: By | None = None,
 ) -> Plan[PolicyChanged]:
-    """Create a policy or replace the one of its name; with `seen`, only if the policies still have that version.
+    """Create a policy or replace the one of its name; with `if_version`, only if the policies still have that version.
 
     `before` is the text that the replaced policy must have. Raises InvalidMessage, PoliciesChanged for another version or text,
     and NotReady while a live node cannot apply the policy.
@@ -194,7 +194,7 @@ def put_policy(
                 "give the route a maxBacklog",
             )
     changes = [Change(policy.field, policy.text, before)]
-    made, version = yield from _change(context, changes, "put_policy", seen, by)
+    made, version = yield from _change(context, changes, "putPolicy", if_version, by)
     return PolicyChanged(name=policy.name, version=number_of(version), changed=made.changed)
 
 
@@ -209,11 +209,11 @@ def _into_streams(table: Iterable[tuple[str, str, bool]], match: str) -> str | N
 
 
 def delete_policy(
-    context: Context, name: str, *, seen: int | None = None, before: str = ANY, by: By | None = None
+    context: Context, name: str, *, if_version: int | None = None, before: str = ANY, by: By | None = None
 ) -> Plan[PolicyChanged]:
     """Delete a policy; `changed` is False if there was none."""
     gone = Change(Policy(name=check_policy_name(name)).field, "", before)
-    made, version = yield from _change(context, [gone], "delete_policy", seen, by)
+    made, version = yield from _change(context, [gone], "deletePolicy", if_version, by)
     return PolicyChanged(name=name, version=number_of(version), changed=made.changed)
 
 
@@ -239,23 +239,23 @@ def _revise(
 
 
 def _change(
-    context: Context, changes: Sequence[Change], action: Action, seen: int | None, by: By | None
+    context: Context, changes: Sequence[Change], action: Action, if_version: int | None, by: By | None
 ) -> Plan[tuple[PoliciesSet, str]]:
     """Make changes; return their result, and the version that all queues have then."""
-    made = yield from _set(context, changes, action, by, seen)
+    made = yield from _set(context, changes, action, by, if_version)
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
     return made, (yield from _bring_change(context))
 
 
 def _set(
-    context: Context, changes: Sequence[Change], action: Action, by: By | None, seen: int | None = None
+    context: Context, changes: Sequence[Change], action: Action, by: By | None, if_version: int | None = None
 ) -> Plan[PoliciesSet | None]:
     """Make changes; None if the policies are not those for which the changes were made. Raises TooManyPolicies."""
     entry = entry_of(by, action, context.retention)
     patterns = (by.patterns if by is not None else None) or ()
     latest = context.policies.latest
-    asked = commands.set_policies(changes, seen=seen, beyond=latest, entry=entry, patterns=patterns)
+    asked = commands.set_policies(changes, seen=if_version, beyond=latest, entry=entry, patterns=patterns)
     made: PoliciesSet | PoliciesFull | None = all_good((yield [asked]))[0]
     if isinstance(made, PoliciesFull):
         raise TooManyPolicies(made.kind, made.most, made.of_key)

@@ -29,7 +29,7 @@ ALERTS: Final[Mapping[str, str]] = {
     "DelayqRedisRewriteNeeded": "aof",
     "DelayqRedisWentBack": "wentBack",
     "DelayqAlarm": "accounts",
-    "DelayqZooKeeperLost": "zooKeeper",
+    "DelayqZooKeeperLost": "zookeeper",
     "DelayqClockSkew": "clockSkew",
     "DelayqPausedLong": "paused",
     "DelayqPoliciesLag": "policies",

@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
-from delayq.client.looking.traffic import delivered, last_slots, total_of
+from delayq.client.looking.traffic import last_slots, slots_of, total_of
 from delayq.nodes import RECENT_STEP
 from delayq.policies import Pause
+from delayq.store.commands import COUNTERS
 from delayq.telemetry.histogram import Histogram
 
 __all__ = ["Overview", "Traffic", "overview"]
@@ -26,7 +27,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     begin: int
-    forwarded: list[int | None]
+    delivered: list[int | None]
     lateness: list[tuple[float, float] | None]
     total: int
     p50: float | None
@@ -37,8 +38,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The service at `now` (Unix ms). Counts are messages, and None is unknown.
 
-    `scheduled` messages are not due yet or wait for another attempt. `parked` does not include the held ones. `pauses` are in
-    force, the oldest first.
+    `scheduled` messages are not due yet or wait for another attempt. `parked` does not include the held ones. `remembered` are
+    ids that have ended. `counters` count since the store was created. `pauses` are in force, the oldest first.
     """
 
     now: int
@@ -48,7 +49,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     held: int | None
     parked: int | None
     dead: int
+    remembered: int
     head_lateness: int
+    queues: int
+    counters: dict[str, int]
     live: int
     stale: int
     pauses: list[Pause]
@@ -66,7 +70,10 @@ def overview(facts: Facts) -> Overview:
         held=held,
         parked=max(0, sum(one.parked for one in stats) - held) if held is not None else None,
         dead=sum(one.dead for one in stats),
+        remembered=sum(one.remembered for one in stats),
         head_lateness=max((one.head_lateness for one in stats), default=0),
+        queues=len(stats),
+        counters={name: sum(one.counters[name] for one in stats) for name in COUNTERS},
         live=len(facts.live),
         stale=len(facts.nodes) - len(facts.live),
         pauses=[one for one in facts.policies.by_age if one.until is None or one.until > facts.now],
@@ -75,14 +82,14 @@ def overview(facts: Facts) -> Overview:
 
 
 def _traffic(facts: Facts) -> Traffic | None:
-    slots = delivered(facts.nodes.values(), facts.now)
+    slots = slots_of(facts.nodes.values(), facts.now)
     if not slots:
         return None
     numbers, total = last_slots(facts.now), total_of(slots)
     ordered = [slots.get(number) for number in numbers]
     return Traffic(
         begin=numbers[0] * RECENT_STEP,
-        forwarded=[None if one is None else sum(one.counts) for one in ordered],
+        delivered=[None if one is None else sum(one.counts) for one in ordered],
         lateness=[_late(one) for one in ordered],
         total=sum(total.counts),
         p50=_ms(total.quantile(P50)),

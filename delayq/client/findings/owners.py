@@ -57,7 +57,7 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
     if not lacking:
         return
     waiting = sum(seen.stats[queue].scheduled + seen.stats[queue].parked for queue in lacking)
-    holding = f", with {waiting} messages that nobody forwards" if waiting else ""
+    holding = f", with {waiting} messages that nobody delivers" if waiting else ""
     text = f"{name_queues(lacking)} without an owner{holding}"
     if seen.live:
         cause, mend = _cause(seen, lacking)
@@ -108,7 +108,7 @@ def _not_let_go(seen: _Seen) -> Iterator[Check]:
                 old.setdefault(line.node, []).append(queue)
     for node, queues in old.items():
         text = f"{node} was fenced off from {name_queues(queues)} more than 15 s ago and does not let go"
-        mend = f"see the log of {node}, and start it again: what it forwards there, its successor forwards, too"
+        mend = f"see the log of {node}, and start it again: what it delivers there, its successor delivers, too"
         yield Check("owners", WARN, text, mend, node=node, runbook="delayqownerschange")
 
 

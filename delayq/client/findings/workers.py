@@ -9,7 +9,7 @@ from typing import Final
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
-from delayq.client.looking.traffic import delivered, late_of, total_of
+from delayq.client.looking.traffic import late_of, slots_of, total_of
 from delayq.nodes import LATENESS, SAME_NAME
 from delayq.times import format_instant
 
@@ -78,7 +78,7 @@ def check_silent(facts: Facts) -> Iterator[Check]:
 
 def check_lateness(facts: Facts) -> Iterator[Check]:
     """A check if more than one of 100 messages of the last ten minutes was late by more than a second."""
-    counted = total_of(delivered(facts.nodes.values(), facts.now))
+    counted = total_of(slots_of(facts.nodes.values(), facts.now))
     total, late = sum(counted.counts), late_of(counted)
     if late * 100 <= total:
         return
@@ -111,7 +111,7 @@ def check_coordinators(facts: Facts) -> Iterator[Check]:
         if line.connected is False:
             text = f"{line.node} has no session with ZooKeeper: nobody takes its queues over if it ends"
             mend = f"bring ZooKeeper back, and restart no worker before; see the log of {line.node}"
-            yield Check("zooKeeper", WARN, text, mend, node=line.node, runbook="delayqzookeeperlost")
+            yield Check("zookeeper", WARN, text, mend, node=line.node, runbook="delayqzookeeperlost")
 
 
 def check_failures(facts: Facts) -> Iterator[Check]:

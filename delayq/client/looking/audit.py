@@ -64,20 +64,20 @@ class AuditPage(msgspec.Struct, frozen=True):
         return not self.entries
 
 
-def check_span(first: str, since: int | None, last: str, until: int | None) -> None:
-    """Raise InvalidMessage for an invalid range of times, by the names of its first and last field."""
-    for field, at in ((first, since), (last, until)):
+def check_span(begin: int | None, end: int | None) -> None:
+    """Raise InvalidMessage for an invalid range of times, which callers name `from` and `to`."""
+    for field, at in (("from", begin), ("to", end)):
         if at is not None and not 0 <= at <= MAX_DUE:
             raise InvalidMessage(field, "is out of the range of times")
-    if since is not None and until is not None and until <= since:
-        raise InvalidMessage(last, f"is not later than {first}")
+    if begin is not None and end is not None and end <= begin:
+        raise InvalidMessage("to", "is not later than from")
 
 
 class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of entries. An entry about messages names only the messages that match.
 
     `topic` is a pattern with `*` and `?`, `key` a business key, `actor` a name or the id of an API key, and `action` one of
-    `ACTIONS`. Entries were made at or after `since` and before `until` (Unix ms). None matches everything. `may` returns
+    `ACTIONS`. Entries were made at or after `from_` and before `to` (Unix ms). None matches everything. `may` returns
     whether the caller may see a topic (None: all topics, and changes that concern no topic).
     """
 
@@ -86,13 +86,13 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     actor: str | None = None
     action: str | None = None
-    since: int | None = None
-    until: int | None = None
+    from_: int | None = None
+    to: int | None = None
     may: Callable[[str], bool] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("since", "until"):
-            msgspec.structs.force_setattr(self, name, given_instant(name, getattr(self, name)))
+        for name, field in (("from_", "from"), ("to", "to")):
+            msgspec.structs.force_setattr(self, name, given_instant(field, getattr(self, name)))
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidMessage for the first invalid field."""
@@ -106,12 +106,12 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidMessage("actor", "is empty; leave it out for anybody")
         if self.action is not None and self.action not in ACTIONS:
             raise InvalidMessage("action", f"{self.action!r} is none of {', '.join(ACTIONS)}")
-        check_span("since", self.since, "until", self.until)
+        check_span(self.from_, self.to)
 
     @property
     def asked(self) -> WantedEntries:
         """The part of the filter that a token is for: a caller may change the times between two pages."""
-        return msgspec.structs.replace(self, since=None, until=None, may=None)
+        return msgspec.structs.replace(self, from_=None, to=None, may=None)
 
     def of(self, change: Audited) -> Audited | None:
         """The matching part of a change; None if nothing matches."""
@@ -222,8 +222,8 @@ def audit(
     wanted.check(context.limits)
     if limit < 1:
         raise InvalidMessage("limit", "is at least 1")
-    oldest = "-" if wanted.since is None else str(wanted.since)
-    before = "+" if wanted.until is None else f"({wanted.until}-0"
+    oldest = "-" if wanted.from_ is None else str(wanted.from_)
+    before = "+" if wanted.to is None else f"({wanted.to}-0"
     begin = None if token is None else read_token(token, wanted.asked, _Behind)
     behind = None if begin is None else _Place(*begin[:3])
     queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]

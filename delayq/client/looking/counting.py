@@ -18,7 +18,7 @@ import msgspec
 from delayq.client.known_policies import indexes_topic
 from delayq.client.looking.messages import count
 from delayq.client.looking.search import check_filter, has_topic
-from delayq.client.looking.traffic import delivered, was_busy
+from delayq.client.looking.traffic import slots_of, was_busy
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State, tag_key, topic_key
@@ -78,11 +78,11 @@ class Forecast(msgspec.Struct, frozen=True):
 
 def check_forecast(begin: int, end: int, step: int) -> None:
     """Raise InvalidMessage for the first argument that is invalid."""
-    for field, due in (("from", begin), ("to", end)):
+    for field, due in (("dueFrom", begin), ("dueTo", end)):
         if not 0 <= due <= MAX_DUE:
             raise InvalidMessage(field, "lies out of the times that a message can be due at")
     if end <= begin:
-        raise InvalidMessage("to", "is not later than from")
+        raise InvalidMessage("dueTo", "is not later than dueFrom")
     if step < 1:
         raise InvalidMessage("step", "is at least a millisecond")
     if end - begin > step * MOST_BUCKETS:
@@ -95,7 +95,7 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
     Raises InvalidMessage for any other filter, and StoreError.
     """
     check_filter(wanted)
-    for field, given in (("property", wanted.property), ("idPrefix", wanted.prefix), ("key", wanted.key)):
+    for field, given in (("property", wanted.property), ("idPrefix", wanted.id_prefix), ("key", wanted.key)):
         if given not in (None, ""):
             raise InvalidMessage(field, "cannot be counted; search for it")
     queues = yield from every_queue(context, commands.stats)
@@ -378,6 +378,6 @@ def _rounded(parts: Sequence[float]) -> list[int]:
 def _rates() -> Plan[tuple[float | None, float | None]]:
     """The rate of the best 10 s of the last ten minutes, and the same rate if it shows the workers' limit, else None."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
-    slots = delivered(read_nodes(lines, now).values(), now).values()
+    slots = slots_of(read_nodes(lines, now).values(), now).values()
     rate = max((sum(one.counts) * 1_000 / RECENT_STEP for one in slots), default=None)
     return rate, rate if any(map(was_busy, slots)) else None

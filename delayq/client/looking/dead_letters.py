@@ -53,7 +53,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of dead letters, and their order.
 
     `topic` is a pattern with `*` and `?`, `reason` a part of the reason in any case, and `group` a class of reasons that
-    `dead_groups` returned. The letters died at or after `since` and before `until` (Unix ms). `may` returns whether the caller
+    `dead_groups` returned. The letters died at or after `from_` and before `to` (Unix ms). `may` returns whether the caller
     may see a topic (None: all topics, and letters that cannot be read).
     """
 
@@ -61,8 +61,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     topic: str = ""
     reason: str = ""
     group: str | None = None
-    since: int | None = None
-    until: int | None = None
+    from_: int | None = None
+    to: int | None = None
     may: Callable[[str], bool] | None = None
 
     @property
@@ -138,12 +138,12 @@ class _Page:
 
     def _begin(self, queue: int) -> tuple[int, str] | None:
         """The letter of a queue behind which the page begins."""
-        newest, since, until = self._wanted.newest, self._wanted.since, self._wanted.until
+        newest, begin, end = self._wanted.newest, self._wanted.from_, self._wanted.to
         first: tuple[int, str] | None = None
-        if newest and until is not None:
-            first = (until - 1, "")
-        elif not newest and since is not None:
-            first = (since, "")
+        if newest and end is not None:
+            first = (end - 1, "")
+        elif not newest and begin is not None:
+            first = (begin, "")
         if self._behind is None:
             return first
         buried, at, id = self._behind
@@ -192,10 +192,10 @@ class _Page:
                 self._last[queue] = self._found[queue][-1]
 
     def _is_over(self, place: _Place) -> bool:
-        since, until = self._wanted.since, self._wanted.until
+        begin, end = self._wanted.from_, self._wanted.to
         if self._wanted.newest:
-            return since is not None and place.buried < since
-        return until is not None and place.buried >= until
+            return begin is not None and place.buried < begin
+        return end is not None and place.buried >= end
 
     def read(self, chosen: Sequence[_Place]) -> Plan[list[DeadLetter]]:
         """The letters at these places, in order, without those that are no dead letters any more."""

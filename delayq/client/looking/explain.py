@@ -25,6 +25,12 @@ __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
 
 
+#: What a message may wait for.
+WAITS_FOR: Final = (
+    "due", "attempt", "owner", "pull", "answer", "pause", "limit", "key", "target", "route", "return", "redrive",
+)  # fmt: skip
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a message waits, as a word and as a sentence. Times are Unix ms.
 
@@ -273,8 +279,8 @@ _EACH: Final = {
 }
 _ENDINGS: Final = {
     State.DELIVERED: "it was delivered at",
-    State.CANCELLED: "it was cancelled, and never forwarded, at",
-    State.REMOVED_IN_FLIGHT: "it was cancelled when it may have been forwarded, at",
+    State.CANCELLED: "it was cancelled, and never delivered, at",
+    State.REMOVED_IN_FLIGHT: "it was cancelled when it may have been delivered, at",
     State.DISCARDED: "it was deleted as a dead letter at",
 }
 

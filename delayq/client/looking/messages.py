@@ -36,7 +36,7 @@ FIND_LIMIT: Final = 1_000
 #: Messages that are read at once to learn their topics.
 READ_STEP: Final = 25
 #: States of messages that a caller ended.
-ENDED_BY_HAND: Final = ("cancelled", "removed_in_flight", "discarded")
+ENDED_BY_HAND: Final = ("cancelled", "removedInFlight", "discarded")
 
 
 def look_in_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:

@@ -69,7 +69,7 @@ def check_filter(wanted: Filter) -> None:
     """Raise InvalidMessage for the first invalid field of a filter."""
     if wanted.topic and not fullmatch(_PATTERN, wanted.topic):
         raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
-    if wanted.prefix and not fullmatch(_PREFIX, wanted.prefix):
+    if wanted.id_prefix and not fullmatch(_PREFIX, wanted.id_prefix):
         raise InvalidMessage("idPrefix", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
     name, value = wanted.property or ("name", "")
     try:
@@ -93,7 +93,7 @@ def check_filter(wanted: Filter) -> None:
 def takes(wanted: Filter, found: Found) -> bool:
     """Whether a message that was found in another way matches the filter."""
     record = found.record
-    if not wanted.wants(found.state) or not found.id.startswith(wanted.prefix):
+    if not wanted.wants(found.state) or not found.id.startswith(wanted.id_prefix):
         return False
     if record is None:
         among = (

@@ -14,10 +14,10 @@ from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = ["RouteState", "nodes", "route_states", "routes", "stats"]
+__all__ = ["RouteState", "nodes", "queues", "route_states", "routes"]
 
 
-def stats(context: Context) -> Plan[list[QueueStats]]:
+def queues(context: Context) -> Plan[list[QueueStats]]:
     """Read the figures of every queue, in order, without the names of held topics, which may be many."""
     return list((yield from every_queue(context, partial(commands.stats, most_held=0))).values())
 
@@ -54,7 +54,7 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
 def routes(context: Context) -> Plan[list[RouteState]]:
     """Read the routes in the order of the workers' tables, then routes that only parked messages name, by name."""
     lines = yield from nodes(context)
-    return (yield from route_states(lines, (yield from stats(context))))
+    return (yield from route_states(lines, (yield from queues(context))))
 
 
 def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) -> Plan[list[RouteState]]:

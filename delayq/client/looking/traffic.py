@@ -8,7 +8,7 @@ from typing import Final
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["delivered", "last_slots", "late_of", "total_of", "was_busy"]
+__all__ = ["last_slots", "late_of", "slots_of", "total_of", "was_busy"]
 
 #: The time (s) within which 99 of 100 messages should be delivered. It is one of the bounds of LATENESS.
 IN_TIME: Final = 1.0
@@ -24,7 +24,7 @@ def last_slots(now: int) -> range:
     return range(last - RECENT_SLOTS + 1, last + 1)
 
 
-def delivered(nodes: Iterable[NodeLine], now: int) -> dict[int, Histogram]:
+def slots_of(nodes: Iterable[NodeLine], now: int) -> dict[int, Histogram]:
     """The deliveries of all nodes by lateness, for each slot that at least one node reports."""
     wanted = last_slots(now)
     slots: dict[int, Histogram] = {}

@@ -38,7 +38,7 @@ class Compared(msgspec.Struct, frozen=True):
     """How many rows and messages there are of each kind.
 
     `same` are pending as they should be. `missing` are not there, and not due yet; `past` are not there, and their due
-    has passed, so they may have been forwarded. `different` are pending with another due. `dead` are dead letters.
+    has passed, so they may have been delivered. `different` are pending with another due. `dead` are dead letters.
     `extra` are pending, of topics that the table has, and not in it. `wrong` rows are no messages.
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from delayq.store.commands.command import Command, plain
+from delayq.words import shown
 
 __all__ = ["Audited", "AuditedMessage", "audited", "audited_from", "trim_audit"]
 
@@ -88,7 +89,7 @@ def _audited(id: bytes, fields: Any) -> Audited:
         actor=by.actor,
         key=by.key,
         address=by.address,
-        action=by.action,
+        action=shown(by.action),
         reason=by.reason,
         messages=messages,
         detail="" if messages else "\n".join(lines),

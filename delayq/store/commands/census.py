@@ -10,6 +10,7 @@ import msgspec
 from delayq.message import tag_key, topic_key
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.keys import QueueKeys
+from delayq.words import shown, stored
 
 __all__ = ["BUCKETS", "REST", "Census", "Slice", "Tally", "bucket_edges", "census", "census_slice", "keep_census"]
 
@@ -79,7 +80,7 @@ def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, 
 
     def read(reply: list[Any]) -> Slice:
         here, behind, looked, groups = reply
-        told = [(topic.decode(errors="replace"), state.decode(), *rest) for topic, state, *rest in groups]
+        told = [(topic.decode(errors="replace"), shown(state.decode()), *rest) for topic, state, *rest in groups]
         return Slice(int(here), behind.decode(), looked, told)
 
     return Command(
@@ -92,7 +93,9 @@ def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, 
 
 def keep_census(keys: QueueKeys, epoch: str, counted: Census) -> Command[bool]:
     """Keep the census of a queue in the place of the one before; False if the epoch is fenced."""
-    fields = [field for topic, its in counted.topics.items() for field in (_TOPIC + topic, msgspec.json.encode(its))]
+    fields: list[str | bytes] = []
+    for topic, its in counted.topics.items():
+        fields += (_TOPIC + topic, msgspec.json.encode({stored(state): tally for state, tally in its.items()}))
     arguments = (epoch, _BEGAN, counted.began, _VERSION, counted.version, *fields)
     return Command("keep_census", (keys.state, keys.census), arguments, lambda reply: bool(reply == b"ok"))
 
@@ -122,6 +125,8 @@ def _read(fields: Mapping[str, bytes]) -> Census | None:
     if began is None:
         return None
     topics = {
-        name.removeprefix(_TOPIC): _tallies.decode(one) for name, one in fields.items() if name.startswith(_TOPIC)
+        name.removeprefix(_TOPIC): {shown(state): tally for state, tally in _tallies.decode(one).items()}
+        for name, one in fields.items()
+        if name.startswith(_TOPIC)
     }
     return Census(int(began), topics, fields.get(_VERSION, b"").decode())

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from delayq.codec import Record
-from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, allowed, texts
+from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, allowed, words
 from delayq.store.commands.reading import read_reason, read_record
 from delayq.store.keys import QueueKeys
+from delayq.words import shown
 
 __all__ = [
     "After",
@@ -47,7 +48,8 @@ def _read_schedule(reply: list[Any]) -> Answers:
     if len(reply) == 2:
         return Answers(int(reply[0]), {}, reply[1].decode())
     others = {
-        reply[i]: (reply[i + 1].decode(), int(reply[i + 2]) if reply[i + 2] else None) for i in range(1, len(reply), 3)
+        reply[i]: (shown(reply[i + 1].decode()), int(reply[i + 2]) if reply[i + 2] else None)
+        for i in range(1, len(reply), 3)
     }
     return Answers(int(reply[0]), others)
 
@@ -118,7 +120,7 @@ def cancel(
             keys.ended,
         ),
         (now, retention.window, retention.most, "1" if free else "", entry, *allowed(ids, topics)),
-        _noting(entry, changed, texts),
+        _noting(entry, changed, words),
     )
 
 
@@ -139,7 +141,7 @@ def reschedule(
         result, *due_and_noted = reply
         for lines in due_and_noted[1:]:
             _take_noted(lines, changed)
-        return result.decode(), int(due_and_noted[0]) if due_and_noted else None
+        return shown(result.decode()), int(due_and_noted[0]) if due_and_noted else None
 
     return Command(
         "reschedule",
@@ -179,7 +181,7 @@ def deliver_now(
         _noting(
             entry,
             changed,
-            lambda reply: [(one[0].decode(), int(one[1]) if len(one) > 1 else None) for one in reply],
+            lambda reply: [(shown(one[0].decode()), int(one[1]) if len(one) > 1 else None) for one in reply],
         ),
     )
 
@@ -267,12 +269,12 @@ def redrive(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
+    """Put dead letters back, due now: 'scheduled', 'notDead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls, keys.final),
         (now, keys.wake, retention.window, entry, *allowed(ids, topics)),
-        _noting(entry, changed, texts),
+        _noting(entry, changed, words),
     )
 
 

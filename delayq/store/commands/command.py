@@ -7,6 +7,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from delayq.words import shown
+
 __all__ = [
     "EVERY",
     "MOVED",
@@ -23,6 +25,7 @@ __all__ = [
     "number",
     "plain",
     "texts",
+    "words",
 ]
 
 T = TypeVar("T")
@@ -119,3 +122,8 @@ def by_name(reply: Any) -> dict[str, bytes]:
 def texts(reply: list[bytes]) -> list[str]:
     """A reply that is a list of texts."""
     return [text.decode() for text in reply]
+
+
+def words(reply: list[bytes]) -> list[str]:
+    """Return the words of a reply as interfaces write them."""
+    return [shown(text.decode()) for text in reply]

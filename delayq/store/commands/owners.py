@@ -80,7 +80,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
-    many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by share how many more might have
+    many messages were ever scheduled, delivered and cancelled before this pull. `left` is by share how many more might have
     been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`. `held` describes by
     topic the sets that it has put messages into, but for those of paused topics.
     """
@@ -341,7 +341,7 @@ class AsPulled(Protocol):
 
     @property
     def digest(self) -> int | None:
-        """Of what it is, if its id is remembered when it is forwarded."""
+        """Of what it is, if its id is remembered when it is delivered."""
 
     @property
     def index_keys(self) -> tuple[str, ...]:
@@ -351,7 +351,7 @@ class AsPulled(Protocol):
 def ack(
     keys: QueueKeys, epoch: str, done: Sequence[AsPulled], *, now: Now = "", retention: Retention = RETENTION
 ) -> Command[tuple[bool, int]]:
-    """Forget forwarded messages: (False if fenced, how many were removed)."""
+    """Forget delivered messages: (False if fenced, how many were removed)."""
     args: list[Arg] = [epoch, now, retention.window, retention.most, len(done)]
     args += [one.ticket for one in done]
     args += [one.score for one in done]

@@ -11,9 +11,11 @@ from delayq.codec import CorruptRecord, Record
 from delayq.message import State
 from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import ParkedSet, QueueKeys
+from delayq.words import shown
 
 __all__ = [
     "COUNTERS",
+    "COUNTER_FIELDS",
     "LOOK_BY_KEY",
     "Carriers",
     "Found",
@@ -87,7 +89,7 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     if isinstance(reply, bytes):
         return Found(id=id, queue=queue, state=MOVED)
     if len(reply) == 2:
-        return Found(id=id, queue=queue, state=reply[0].decode(), ended=int(reply[1]))
+        return Found(id=id, queue=queue, state=shown(reply[0].decode()), ended=int(reply[1]))
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":
@@ -255,8 +257,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def missing(self) -> int:
         """How many messages were scheduled, have not ended, and are not there; below 0: more are there than were."""
-        ended = sum(self.counters[name] for name in ENDS)
-        return self.counters["scheduled"] - ended - self.counters["written_off"] - self.pool
+        ended = sum(self.counters[shown(name)] for name in ENDS)
+        return self.counters["scheduled"] - ended - self.counters[shown("written_off")] - self.pool
 
     @property
     def held_topics(self) -> list[str]:
@@ -270,11 +272,14 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.now - self.head_due) if self.head_due is not None else 0
 
 
-COUNTERS: Final = (
+#: The fields of the counters of a queue.
+COUNTER_FIELDS: Final = (
     "scheduled", "rescheduled", "forwarded", "retried", "buried", "discarded", "cancelled", "cancelled_in_flight",
     "orphans", "repaired", "written_off",
 )  # fmt: skip
-#: The counters of messages that left the pool.
+#: The counters, as interfaces name them.
+COUNTERS: Final = tuple(map(shown, COUNTER_FIELDS))
+#: The fields of the counters of messages that left the pool.
 ENDS: Final = ("forwarded", "cancelled", "cancelled_in_flight", "discarded")
 
 
@@ -294,7 +299,7 @@ def _read_stats(number: int, reply: list[Any]) -> QueueStats:
         epoch=state.get("epoch"),
         watermark=int(state["watermark"]) if "watermark" in state else None,
         parked_sets=tuple(name.removeprefix("parked:") for name in state if name.startswith("parked:")),
-        counters={name: int(state.get(name, 0)) for name in COUNTERS},
+        counters={shown(name): int(state.get(name, 0)) for name in COUNTER_FIELDS},
         pool=pool,
         born=state.get("born"),
     )

@@ -12,6 +12,7 @@ from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import ParkedSet, QueueKeys
 from delayq.times import Instant
+from delayq.words import stored
 
 __all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
 
@@ -29,7 +30,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     `topic` is a pattern with `*` and `?`; `among` are patterns one of which the topic has as well (None: whatever it is).
     They are due from `due_from` on and before `due_to`, Unix ms (or given as an aware datetime, or as RFC 3339); a dead letter
-    goes by when it was buried. `property` is a name with its value, `prefix` how the id begins, `key` a business key that they
+    goes by when it was buried. `property` is a name with its value, `id_prefix` how the id begins, `key` a business key that they
     carry.
     """
 
@@ -37,7 +38,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     among: tuple[str, ...] | None = None
     tags: str = ""
     property: tuple[str, str] | None = None
-    prefix: str = ""
+    id_prefix: str = ""
     states: tuple[str, ...] = ()
     due_from: int | None = None
     due_to: int | None = None
@@ -52,7 +53,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             among: tuple[str, ...] | None = None,
             tags: str = "",
             property: tuple[str, str] | None = None,
-            prefix: str = "",
+            id_prefix: str = "",
             states: tuple[str, ...] = (),
             due_from: Instant | None = None,
             due_to: Instant | None = None,
@@ -113,7 +114,7 @@ def page(
     members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
     begin = (wanted.due_from or 0, b"")
     due, ticket = begin if after is None or after[0] < begin[0] else after
-    states = ",".join(("", *wanted.states, "")) if place == QUEUE and wanted.states else ""
+    states = ",".join(("", *map(stored, wanted.states), "")) if place == QUEUE and wanted.states else ""
     name, value = wanted.property or ("", "")
 
     def read(reply: list[Any]) -> Page:
@@ -138,7 +139,7 @@ def page(
         (
             *(now, kind, due, ticket, "" if wanted.due_to is None else wanted.due_to),
             *(look, most_bytes, look if most is None else most),
-            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic),
+            *(states, wanted.id_prefix, wanted.tags, name, value, wanted.topic),
             *("size" if only_sizes else "", *(wanted.among or ())),
         ),
         read,

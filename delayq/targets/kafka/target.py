@@ -1,4 +1,4 @@
-"""Kafka: each message is a record, which counts as forwarded when all replicas in sync have it."""
+"""Kafka: each message is a record, which counts as delivered when all replicas in sync have it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_messages_live_on_every_primary_and_are_found_searched_and_counted(
     assert all(one.admin.dbsize() for one in cluster.primaries)
     assert [one.id for one in client.get_many(ids) if one] == ids
     assert len(client.find("all")) == 300
-    assert sum(one.scheduled for one in client.stats()) == 300
+    assert sum(one.scheduled for one in client.queues()) == 300
     page = client.search(limit=70)
     searched = [one.id for one in page.messages]
     while page.next_token is not None:
@@ -192,7 +192,7 @@ def test_a_worker_delivers_by_every_way_and_holds_what_is_paused(cluster: Cluste
             outcomes = client.schedule_many(Message(topic=topic, delay_time=0, id=id) for id in wanted)
             assert all(isinstance(outcome, Scheduled) for outcome in outcomes)
         eventually(lambda: client.topic("m.p").held == QUEUES, "it is held on every primary")
-        eventually(lambda: sum(one.scheduled for one in client.stats()) == 0, "the rest is delivered or dead")
+        eventually(lambda: sum(one.scheduled for one in client.queues()) == 0, "the rest is delivered or dead")
         letters = client.dead_letters().letters
         assert {one.id for one in letters} == ids["m.bad"]
         assert client.redrive([letters[0].id]) == ["scheduled"]

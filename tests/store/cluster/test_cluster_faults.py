@@ -77,7 +77,7 @@ async def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost
             eventually(lambda: all(schedule(missing).values()), "the same client goes on")
             found = client.get_many([f"before{number}" for number in range(200)] + list(during))
             assert [one.state if one else None for one in found] == ["scheduled"] * 400
-            assert sum(one.scheduled for one in await other.stats()) == 500
+            assert sum(one.scheduled for one in await other.queues()) == 500
 
 
 def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
