@@ -10,6 +10,7 @@ from delayq.routes import Route
 from delayq.store import commands
 from delayq.targets import OK, Result
 from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, STREAMS, Hand, OneQueue
+from workers.queue.releasing import LOOKED_AT_ONCE
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -233,6 +234,27 @@ def test_what_was_released_unheard_comes_back_from_the_head_of_the_queue_in_orde
     assert world.aside() == {"h:g.t": 6}
     hand.job.failed()
     assert hand.run(5_000, lambda _: OK) == [f"{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize("rate", [None, 1_000], ids=["no limit", "a rate for each"])
+def test_more_topics_than_a_tick_looks_at_come_back(worlds: Worlds, rate: int | None) -> None:
+    world = worlds(table=(Route(name="all", match="*"),))
+    hand = world.take_over()
+    if rate is not None:
+        world.change(commands.Change("policy:p", f'{{"match": "*", "rate": {rate}}}'))
+    world.pause("u.*")
+    topics = [f"u.{n}" for n in range(LOOKED_AT_ONCE + 50)]
+    for topic in topics:
+        world.add(f"of-{topic}", topic=topic)
+    hand.settle()
+    assert world.stats().parked == len(topics)
+    world.pause()
+    for _ in range(20):
+        hand.limits.tick()
+        hand.settle()
+        world.advance(10)
+    assert world.records() == {}
+    assert all(world.stream(topic) == [f"of-{topic}"] for topic in topics)
 
 
 def test_probes_find_their_way_past_what_is_paused(worlds: Worlds) -> None:
