@@ -5,7 +5,6 @@ A variable that only looks like a setting is a slip, and refused.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -78,6 +77,8 @@ def _refuse_strangers(environment: Mapping[str, str]) -> None:
 
 
 def _stranger(name: str) -> ConfigError:
+    import difflib  # only for a slip
+
     (nearest,) = difflib.get_close_matches(name.upper(), map(variable, SETTINGS), n=1, cutoff=0)
     return ConfigError(
         f"{name} is no setting of delayq; the nearest is {nearest}, "

@@ -8,26 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from delayq.client import handshake
+from delayq.client import handshake, plans
 from delayq.client.audit import By, one_act
-from delayq.client.changing import policies
-from delayq.client.changing.by_key import by_key
-from delayq.client.changing.dead_letters import discard, redrive
-from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
-from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
-from delayq.client.findings import Facts, Finding, findings, read_facts
-from delayq.client.findings.overview import Overview, overview
 from delayq.client.known_routes import KnownRoutes
-from delayq.client.looking.audit import AuditPage, WantedEntries, audit
-from delayq.client.looking.counting import Counted, Forecast, count_messages, forecast
-from delayq.client.looking.dead_groups import DeadGroups, dead_groups
-from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
-from delayq.client.looking.explain import Explanation, explain
-from delayq.client.looking.messages import find, get
-from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
-from delayq.client.looking.search_by_key import search_of
-from delayq.client.looking.service import RouteState, nodes, queues, routes
-from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
 from delayq.client.scheduling.schedule import Outcome, Scheduled, schedule_encoded
@@ -50,10 +33,32 @@ from delayq.times import Duration, Instant
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from delayq.client.plans import (
+        Arriving,
+        AuditPage,
+        Cancelled,
+        Counted,
+        DeadGroups,
+        DeadLetterPage,
+        Explanation,
+        Facts,
+        Finding,
+        Forecast,
+        Overview,
+        Paused,
+        PolicyChanged,
+        Rescheduled,
+        Resumed,
+        RouteState,
+        SearchPage,
+        TopicState,
+    )
+
+    P = TypeVar("P", AuditPage, DeadLetterPage)
+
 __all__ = ["AsyncCalls"]
 
 T = TypeVar("T")
-P = TypeVar("P", AuditPage, DeadLetterPage)
 #: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
@@ -213,7 +218,7 @@ class AsyncCalls:
 
     async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages and return the results in order (a StoreError where the result is unknown)."""
-        return await self._run(cancel(await self.context(), ids, by=one_act(by)))
+        return await self._run(plans.cancel(await self.context(), ids, by=one_act(by)))
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key and return the results (a StoreError where one is unknown).
@@ -221,7 +226,7 @@ class AsyncCalls:
         Messages that have ended are included while their ids are remembered (15 minutes by default), at most 1,000 of each
         queue. So the same call again returns the same results.
         """
-        return await self._run(by_key(await self.context(), key, partial(cancel, by=one_act(by))))
+        return await self._run(plans.by_key(await self.context(), key, partial(plans.cancel, by=one_act(by))))
 
     async def reschedule(
         self,
@@ -238,8 +243,8 @@ class AsyncCalls:
         or RFC 3339.
         """
         now = self._setup.clock.now()
-        spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return await self._run(reschedule(await self.context(), id, spec, by=by))
+        spec = plans.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return await self._run(plans.reschedule(await self.context(), id, spec, by=by))
 
     async def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
         """Deliver a message now. With `force`, a held message is delivered too, in spite of pauses and limits."""
@@ -250,7 +255,7 @@ class AsyncCalls:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver messages now and return the results in order (a StoreError where the result is unknown)."""
-        return await self._run(deliver_now(await self.context(), ids, force=force, by=one_act(by)))
+        return await self._run(plans.deliver_now(await self.context(), ids, force=force, by=one_act(by)))
 
     async def deliver_now_by_key(
         self, key: str, *, force: bool = False, by: By | None = None
@@ -259,8 +264,8 @@ class AsyncCalls:
 
         Messages that have ended are included, as in `cancel_by_key`, and their results say how they ended.
         """
-        each = partial(deliver_now, force=force, by=one_act(by))
-        return await self._run(by_key(await self.context(), key, each))
+        each = partial(plans.deliver_now, force=force, by=one_act(by))
+        return await self._run(plans.by_key(await self.context(), key, each))
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
@@ -268,18 +273,18 @@ class AsyncCalls:
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """Return the states of messages, in order; None for an unknown id."""
-        return await self._run(get(await self.reading(), ids))
+        return await self._run(plans.get(await self.reading(), ids))
 
     async def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
-        return await self._run(explain(await self.reading(), found))
+        return await self._run(plans.explain(await self.reading(), found))
 
     async def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
         `search` returns all of them, page by page.
         """
-        return await self._run(find(await self.reading(), key))
+        return await self._run(plans.find(await self.reading(), key))
 
     async def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """Return a page of the messages that match a filter, by due time; dead letters by the time of their death.
@@ -288,13 +293,15 @@ class AsyncCalls:
         is not the last one only if no message was found within a second. With a business key, pages continue by id, and
         each page is sorted by due time. Raises InvalidMessage for an invalid filter.
         """
-        page = search_of(await self.reading(), wanted, limit, token)
+        page = plans.search_of(await self.reading(), wanted, limit, token)
         clock = self._setup.clock
         began = clock.precise()
         await self._run(page.begin())
-        while page.goes_on(in_time=clock.precise() - began < (MOST_SECONDS if page.is_empty else SECONDS) * 1000):
+        while page.goes_on(
+            in_time=clock.precise() - began < (plans.MOST_SECONDS if page.is_empty else plans.SECONDS) * 1000
+        ):
             await self._run(page.step())
-            await pause(PAUSE)
+            await pause(plans.PAUSE)
         return await self._run(page.end())
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
@@ -302,7 +309,7 @@ class AsyncCalls:
 
         With 10,000 messages or fewer in all queues, the count is always exact.
         """
-        return await self._run(count_messages(await self.reading(), wanted))
+        return await self._run(plans.count_messages(await self.reading(), wanted))
 
     async def forecast(
         self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
@@ -310,11 +317,11 @@ class AsyncCalls:
         """Count the messages that fall due in each `step` (ms) from `due_from` to `due_to` (Unix ms), for a filter of topics."""
         first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
         each = given_duration("step", step) or 0
-        return await self._run(forecast(await self.reading(), first, last, each, wanted))
+        return await self._run(plans.forecast(await self.reading(), first, last, each, wanted))
 
     async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
-        return await self._run(queues(await self.reading()))
+        return await self._run(plans.queues(await self.reading()))
 
     async def dead_letters(
         self,
@@ -336,12 +343,12 @@ class AsyncCalls:
         a second.
         """
         begin, end = given_instant("from", from_), given_instant("to", to)
-        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
-        return await self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
+        wanted = plans.Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
+        return await self._page(lambda context, behind: plans.dead_letters(context, limit, behind, wanted), token)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
-        return await self._run(redrive(await self.context(), ids, by=one_act(by)))
+        return await self._run(plans.redrive(await self.context(), ids, by=one_act(by)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if no dead letter has this id."""
@@ -349,23 +356,23 @@ class AsyncCalls:
 
     async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters for good and return 'discarded' or 'notDead' for each (a StoreError where it is unknown)."""
-        return await self._run(discard(await self.context(), ids, by=one_act(by)))
+        return await self._run(plans.discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
         """Return the nodes by name, with what each last reported."""
-        return await self._run(nodes(await self.reading()))
+        return await self._run(plans.nodes(await self.reading()))
 
     async def routes(self) -> list[RouteState]:
         """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
-        return await self._run(routes(await self.reading()))
+        return await self._run(plans.routes(await self.reading()))
 
     async def status(self) -> list[Finding]:
         """Return what is wrong, the worst finding first, and what to do."""
-        return findings(await self.facts())
+        return plans.findings(await self.facts())
 
     async def overview(self) -> Overview:
         """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
-        return overview(await self.facts())
+        return plans.overview(await self.facts())
 
     async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries`.
@@ -373,26 +380,26 @@ class AsyncCalls:
         A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
         entry was found within a second.
         """
-        entries = WantedEntries(**wanted)
-        return await self._page(lambda context, behind: audit(context, limit, behind, entries), token)
+        entries = plans.WantedEntries(**wanted)
+        return await self._page(lambda context, behind: plans.audit(context, limit, behind, entries), token)
 
     async def _page(self, read: Callable[[Context, str | None], Plan[P]], token: str | None) -> P:
         """Read pages until one is not empty or the last one, or until a second is over."""
         context, clock = await self.reading(), self._setup.clock
         began = clock.precise()
         page = await self._run(read(context, token))
-        while page.is_empty and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
+        while page.is_empty and page.next_token is not None and clock.precise() - began < plans.MOST_SECONDS * 1000:
             page = await self._run(read(context, page.next_token))
         return page
 
     async def facts(self) -> Facts:
         """Read the facts that `status` and `overview` use."""
         setup = self._setup
-        return await self._run(read_facts(setup.settings, setup.url))
+        return await self._run(plans.read_facts(setup.settings, setup.url))
 
     async def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
-        return await self._run(dead_groups(await self.reading()))
+        return await self._run(plans.dead_groups(await self.reading()))
 
     async def pause(
         self,
@@ -409,13 +416,13 @@ class AsyncCalls:
         that were already being sent have arrived: then `state` is 'paused'. If the pattern is already paused, a `reason` or
         `until` that you omit keeps its value, and None removes it. Raises NotReady while a live worker is too old.
         """
-        longest = policies.check_wait(given_duration("wait", wait))
+        longest = plans.check_wait(given_duration("wait", wait))
         ends = until if isinstance(until, UnsetType) else given_instant("until", until)
-        found = await self._run(policies.pause(await self.context(), match, reason, ends, by))
+        found = await self._run(plans.pause(await self.context(), match, reason, ends, by))
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = await self._run(policies.paused(found))
+            found = await self._run(plans.paused(found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             await wait_for(look)
@@ -426,7 +433,7 @@ class AsyncCalls:
 
         Without such a pause, the limit of an earlier resume gets the new rate, or ends if no rate is given.
         """
-        return await self._run(policies.resume(await self.context(), match, rate, by))
+        return await self._run(plans.resume(await self.context(), match, rate, by))
 
     async def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
         """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
@@ -434,19 +441,19 @@ class AsyncCalls:
         `match` is a pattern with `*` and `?`, and `paused` selects paused topics or the others. Messages are counted now if all
         queues together have 10,000 or fewer. Otherwise, and without `live`, the counts are those of the last census.
         """
-        return await self._run(topics(await self.reading(), match, paused, live=live))
+        return await self._run(plans.topics(await self.reading(), match, paused, live=live))
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return await self._run(topic(await self.reading(), name, live=live))
+        return await self._run(plans.topic(await self.reading(), name, live=live))
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        return await self._run(arriving(await self.reading(), match))
+        return await self._run(plans.arriving(await self.reading(), match))
 
     async def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""
-        return await self._run(read_policies(await self.reading()))
+        return await self._run(plans.read_policies(await self.reading()))
 
     async def policy(self, name: str) -> Policy | None:
         """Return the policy with this name, or None."""
@@ -458,14 +465,14 @@ class AsyncCalls:
         Raises InvalidMessage, and PoliciesChanged if the version is another one.
         """
         context = await self.context()
-        return await self._run(policies.put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
+        return await self._run(plans.put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
 
     async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
-        return await self._run(policies.delete_policy(await self.context(), name, if_version=if_version, by=by))
+        return await self._run(plans.delete_policy(await self.context(), name, if_version=if_version, by=by))
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         await self.store.close()
 
     async def __aenter__(self) -> Self:

@@ -124,8 +124,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
     # A page of a search ends by what it has, however slow the machine is.
-    for module in ("client", "async_calls"):
-        monkeypatch.setattr(f"delayq.client.{module}.SECONDS", 3_600)
+    monkeypatch.setattr("delayq.client.plans.SECONDS", 3_600)
     monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", f"{REDIS_TIMEOUT}ms")
 
 

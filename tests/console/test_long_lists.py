@@ -18,9 +18,9 @@ MANY: Final = 1_000
 #: An API whose searches may take long: else it ends each answer after 200 ms, and a list comes in several.
 PATIENT: Final = """
 from api.__main__ import main
-from delayq.client import async_calls
+from delayq.client import plans
 
-async_calls.SECONDS = 60
+plans.SECONDS = 60
 raise SystemExit(main())
 """
 #: Rows of the first frame.

@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from delayq import Scheduled, json_text
-from delayq.answers.messages import scheduled_out
 from delayq.cli.options import (
     AsJson,
     At,
@@ -86,6 +85,8 @@ def schedule(
         client.known_routes.be_quiet()  # a refusal is one sentence: the warning comes behind what was done
         scheduled = client.schedule(msgspec.structs.replace(message, **due))
     if json:
+        from delayq.answers.messages import scheduled_out  # it imports all plans of a client
+
         Output().json(scheduled_out(scheduled))
     else:
         Output().row(("id", "due", "state"), (scheduled.id, shown(scheduled.due), _how(scheduled)))

@@ -1,0 +1,115 @@
+"""Every plan of a client except scheduling, and what it returns. A plan is imported when a call first uses it.
+
+Most programs only schedule. Importing all plans takes as long as importing msgspec and the store.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delayq.client.changing.by_key import by_key
+    from delayq.client.changing.dead_letters import discard, redrive
+    from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
+    from delayq.client.changing.policies import (
+        Paused,
+        PolicyChanged,
+        Resumed,
+        check_wait,
+        delete_policy,
+        pause,
+        paused,
+        put_policy,
+        resume,
+    )
+    from delayq.client.findings import Facts, Finding, findings, read_facts
+    from delayq.client.findings.overview import Overview, overview
+    from delayq.client.looking.audit import AuditPage, WantedEntries, audit
+    from delayq.client.looking.counting import Counted, Forecast, count_messages, forecast
+    from delayq.client.looking.dead_groups import DeadGroups, dead_groups
+    from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
+    from delayq.client.looking.explain import Explanation, explain
+    from delayq.client.looking.messages import find, get
+    from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
+    from delayq.client.looking.search_by_key import search_of
+    from delayq.client.looking.service import RouteState, nodes, queues, routes
+    from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
+
+__all__ = [
+    "MOST_SECONDS", "PAUSE", "SECONDS", "Arriving", "AuditPage", "Cancelled", "Counted", "DeadGroups",
+    "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "Overview", "Paused", "PolicyChanged",
+    "Rescheduled", "Resumed", "RouteState", "SearchPage", "TopicState", "Wanted", "WantedEntries", "arriving",
+    "audit", "by_key", "cancel", "check_wait", "count_messages", "dead_groups", "dead_letters", "delete_policy",
+    "deliver_now", "discard", "explain", "find", "findings", "forecast", "get", "nodes", "overview", "pause",
+    "paused", "put_policy", "queues", "read_facts", "read_policies", "redrive", "reschedule", "resume", "routes",
+    "search_of", "spec_of", "topic", "topics",
+]  # fmt: skip
+
+#: Where each of them is.
+_PLACES = {
+    "Arriving": "delayq.client.looking.topics",
+    "AuditPage": "delayq.client.looking.audit",
+    "Cancelled": "delayq.client.changing.messages",
+    "Counted": "delayq.client.looking.counting",
+    "DeadGroups": "delayq.client.looking.dead_groups",
+    "DeadLetterPage": "delayq.client.looking.dead_letters",
+    "Explanation": "delayq.client.looking.explain",
+    "Facts": "delayq.client.findings",
+    "Finding": "delayq.client.findings",
+    "Forecast": "delayq.client.looking.counting",
+    "MOST_SECONDS": "delayq.client.looking.search",
+    "Overview": "delayq.client.findings.overview",
+    "PAUSE": "delayq.client.looking.search",
+    "Paused": "delayq.client.changing.policies",
+    "PolicyChanged": "delayq.client.changing.policies",
+    "Rescheduled": "delayq.client.changing.messages",
+    "Resumed": "delayq.client.changing.policies",
+    "RouteState": "delayq.client.looking.service",
+    "SECONDS": "delayq.client.looking.search",
+    "SearchPage": "delayq.client.looking.search",
+    "TopicState": "delayq.client.looking.topics",
+    "Wanted": "delayq.client.looking.dead_letters",
+    "WantedEntries": "delayq.client.looking.audit",
+    "arriving": "delayq.client.looking.topics",
+    "audit": "delayq.client.looking.audit",
+    "by_key": "delayq.client.changing.by_key",
+    "cancel": "delayq.client.changing.messages",
+    "check_wait": "delayq.client.changing.policies",
+    "count_messages": "delayq.client.looking.counting",
+    "dead_groups": "delayq.client.looking.dead_groups",
+    "dead_letters": "delayq.client.looking.dead_letters",
+    "delete_policy": "delayq.client.changing.policies",
+    "deliver_now": "delayq.client.changing.messages",
+    "discard": "delayq.client.changing.dead_letters",
+    "explain": "delayq.client.looking.explain",
+    "find": "delayq.client.looking.messages",
+    "findings": "delayq.client.findings",
+    "forecast": "delayq.client.looking.counting",
+    "get": "delayq.client.looking.messages",
+    "nodes": "delayq.client.looking.service",
+    "overview": "delayq.client.findings.overview",
+    "pause": "delayq.client.changing.policies",
+    "paused": "delayq.client.changing.policies",
+    "put_policy": "delayq.client.changing.policies",
+    "queues": "delayq.client.looking.service",
+    "read_facts": "delayq.client.findings",
+    "read_policies": "delayq.client.looking.topics",
+    "redrive": "delayq.client.changing.dead_letters",
+    "reschedule": "delayq.client.changing.messages",
+    "resume": "delayq.client.changing.policies",
+    "routes": "delayq.client.looking.service",
+    "search_of": "delayq.client.looking.search_by_key",
+    "spec_of": "delayq.client.changing.messages",
+    "topic": "delayq.client.looking.topics",
+    "topics": "delayq.client.looking.topics",
+}
+
+
+if not TYPE_CHECKING:  # type checkers know the names from above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        return value
