@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 __all__ = [
@@ -11,11 +12,13 @@ __all__ = [
     "InvalidMessage",
     "LayoutMismatch",
     "MissingExtra",
+    "NotDevelopment",
     "NotDone",
     "NotDurable",
     "NotReady",
     "PastDue",
     "PoliciesChanged",
+    "StillDue",
     "StoreError",
     "StoreFull",
     "StoreRefused",
@@ -36,6 +39,8 @@ class DelayqError(Exception):
     ├── TooManyPolicies     there are as many pauses or policies as there may be
     ├── PoliciesChanged     the policies have not the version that the caller has seen
     ├── NotReady            a worker is too old for it
+    ├── NotDevelopment      the time of this server cannot be moved
+    ├── StillDue            time was moved, and something that is due was not delivered
     ├── ConfigError         a setting is wrong
     │   └── MissingExtra    a package that an option needs is not installed
     ├── LayoutMismatch      this process and the Redis disagree about the layout
@@ -142,6 +147,25 @@ class TooManyPolicies(DelayqError):
 
 class PoliciesChanged(DelayqError):
     """The policies have not the version that the caller has seen. Nothing was done."""
+
+
+class NotDevelopment(DelayqError):
+    """The time of this server cannot be moved, as it is not a development server. Nothing was done."""
+
+
+class StillDue(DelayqError):
+    """The time of a development server was moved, and messages that are due were neither delivered nor refused in time.
+
+    `due` is how many queues have such messages, and `behind` names the workers that have not followed.
+    """
+
+    def __init__(self, due: int, behind: Sequence[str]) -> None:
+        reasons = [f"workers have not followed: {', '.join(behind)}"] if behind else []
+        if due:
+            reasons.append(f"{due} queues have messages that are due and not delivered")
+        super().__init__("; ".join(reasons) or "no worker runs")
+        self.due = due
+        self.behind = list(behind)
 
 
 class NotReady(DelayqError):

@@ -111,18 +111,28 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
         help="let it live, to look at: a shop's topics, a target that is closed at times, a burst ahead, a pause, a limit, "
         "dead letters; at most 50 messages a second, and all data are thrown away at the end",
     )
+    parser.add_argument(
+        "--dev",
+        action="store_true",
+        help="for tests of your programs: `delayq dev advance 30m` and POST /v1/dev:advance move the time of this delayq; all "
+        "data are thrown away at the end",
+    )
     parser.add_argument("--json", action="store_true", help="show events as JSON also on a terminal, not in words")
     options = parser.parse_args(arguments)
     if options.data == "":
         parser.error("--data needs the name of a folder")
     if options.demo and (options.data is not None or options.redis_url):
         parser.error("--demo lives in a Valkey that is thrown away, so it does not go with --data or --redis-url")
+    if options.dev and (options.data is not None or options.redis_url):
+        parser.error(
+            "--dev moves the time of a Valkey that is thrown away, so it does not go with --data or --redis-url"
+        )
     if options.demo and os.environ.get("DELAYQ_ROUTES"):
         parser.error("--demo has routes of its own, so it does not go with DELAYQ_ROUTES")
-    own_server = options.redis_port or options.data is not None or options.ephemeral or options.demo
+    own_server = options.redis_port or options.data is not None or options.ephemeral or options.demo or options.dev
     if options.ephemeral and options.data is not None:
         parser.error("--ephemeral keeps no data, so it does not go with --data")
-    options.ephemeral = options.ephemeral or options.demo
+    options.ephemeral = options.ephemeral or options.demo or options.dev
     if options.redis_url and own_server:
         parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:

@@ -27,6 +27,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "coordinator_trouble": "ZooKeeper could not be asked: {error}",
     "epochs_refused": "{hint}",
     "fenced": "another worker owns it now",
+    "follow_time_failed": "an unexpected error in the subscription that tells of time that is moved; it is made again",
     "hand_over_failed": "the thread of the server where queue {queue} lies by now did not start; the old one keeps it",
     "kafka_poll_failed": "could not read what Kafka reports",
     "keys_look_failed": "could not look at the file of API keys",

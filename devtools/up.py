@@ -21,6 +21,7 @@ from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import LOCALHOST, port_is_free
 from delayq.errors import MissingExtra
+from delayq.testing.service import make_development_server
 from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
 from devtools.demo import live
@@ -103,6 +104,8 @@ def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, 
         supervisor.start(Valkey(server))
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
             raise GaveUp(f"Valkey does not answer; its log ends:\n{server.log_tail()}")
+        if options.dev:
+            make_development_server(server)
     env = {
         **os.environ,
         "DELAYQ_REDIS_URL": own_url,
@@ -158,6 +161,8 @@ def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
     ]
     if os.environ.get("DELAYQ_CONSOLE") != "no":
         runs.insert(0, ("console", f"{up.api}/console/"))
+    if options.dev:
+        runs.append(("time", f"moves by `{command} dev advance 30m` and by POST {up.api}/v1/dev:advance"))
     text = Text.assemble("\n", ("delayq is ready.", "bold green"), "\n\n")
     for name, what in runs:
         text.append(f"  {name:<7}  ", "bold").append(f"{what}\n")

@@ -14,6 +14,7 @@ from delayq.errors import DelayqError
 from delayq.store.connect.address import without_secrets
 from delayq.telemetry.ending import run, say_last
 from delayq.telemetry.logs import configure
+from workers.node.duties.follow_time import clock_for
 from workers.node.node import Node
 from workers.telemetry import health
 from workers.telemetry.metrics import Metrics
@@ -38,6 +39,7 @@ def main(settings: Settings | None = None) -> int:
             traces = provider_for("delayq-worker")
         node = Node(
             settings,
+            clock=clock_for(settings),
             observer=metrics,
             lateness=metrics.lateness,
             failures=lambda: metrics.failures,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.routes import audit, dead_letters, messages, operators, policies, schedule, search, topics
+from api.routes import audit, dead_letters, development, messages, operators, policies, schedule, search, topics
 from api.service import Operation
 
 __all__ = ["OPERATIONS"]
@@ -16,4 +16,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *policies.OPERATIONS,
     *audit.OPERATIONS,
     *operators.OPERATIONS,
+    *development.OPERATIONS,
 )

@@ -12,10 +12,12 @@ from delayq import (
     Conflict,
     InvalidMessage,
     LayoutMismatch,
+    NotDevelopment,
     NotDone,
     NotDurable,
     NotReady,
     PoliciesChanged,
+    StillDue,
     StoreError,
     StoreFull,
     StoreRefused,
@@ -38,6 +40,8 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "method-not-allowed": (405, "This path does not take that method"),
     "timeout": (408, "The request did not arrive in time"),
     "conflict": (409, "The state of the message does not allow it"),
+    "not-development": (409, "This is not a development server"),
+    "still-due": (409, "Something is due and not delivered"),
     "too-many": (409, "There are too many already"),
     "changed": (412, "It has been changed meanwhile"),
     "too-large": (413, "Too large"),
@@ -128,6 +132,10 @@ def problem_of(error: Exception) -> Problem:
         return Problem("too-many", f"{error}.")
     if isinstance(error, PoliciesChanged):
         return Problem("changed", f"{error}.")
+    if isinstance(error, NotDevelopment):
+        return Problem("not-development", f"{error}.")
+    if isinstance(error, StillDue):
+        return Problem("still-due", f"{error}.")
     if isinstance(error, NotReady):  # it is not this service, and no repeat will help
         return Problem("not-ready", f"{error}.", status=409)
     if isinstance(error, StoreFull):

@@ -22,6 +22,7 @@ __all__ = [
     "KEY",
     "LIMIT",
     "MOST",
+    "AdvanceIn",
     "BatchIn",
     "CancelIn",
     "DeliverIn",
@@ -260,6 +261,12 @@ class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
     """What to deliver: ids, or business keys; one of the two; null means not given."""
 
     force: Annotated[bool, Meta(description="also what a pause or a limit holds; takes 'admin'")] = False
+
+
+class AdvanceIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How far to move time: ms, or text such as '30m'."""
+
+    time: Annotated[int | str, Meta(examples=["30m", 1_800_000], extra_json_schema={"minimum": 0, "maximum": _HORIZON})]
 
 
 class SessionIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -69,6 +69,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
         "The era of the epochs under which queues are owned: look at it, begin a new one.",
         {"show": "era:show", "bump": "era:bump"},
     ),
+    "dev": ("For tests of your own programs: move the time of ./dev up --dev.", {"advance": "dev:advance"}),
     "bridge": ("Ways into delayq from other systems.", {"rabbitmq": "bridge:rabbitmq"}),
     "backfill": "backfill:backfill",
     UNDO: "undo:undo",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from delayq.client.plans import (
+        Advanced,
         Arriving,
         AuditPage,
         Cancelled,
@@ -62,6 +63,8 @@ T = TypeVar("T")
 #: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
+#: s between the first two looks at whether a development server has delivered everything that is due; it doubles, too.
+LOOK_FOR_DUE: Final = 0.002
 
 
 class AsyncCalls:
@@ -98,6 +101,7 @@ class AsyncCalls:
         if self._context is None:
             durability = await self._run(handshake.durability(self._setup.settings))
             meta, policies = await self._run(handshake.agreement(self._setup.queues, self._setup.routes))
+            self.store.follow_time(development=meta.advanced is not None)
             context = self._setup.context(meta)
             context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
@@ -114,6 +118,7 @@ class AsyncCalls:
             if meta is None:  # nobody has used this Redis: a server that is too old is refused here
                 checks.refuse_old(*await self.store.run_many([checks.server()]))
                 return self._setup.unused()
+            self.store.follow_time(development=meta.advanced is not None)
             found = self._reading = self._setup.context(meta)
         await self._keep_up(found)
         return found
@@ -319,6 +324,11 @@ class AsyncCalls:
         each = given_duration("step", step) or 0
         return await self._run(plans.forecast(await self.reading(), first, last, each, wanted))
 
+    async def redis_now(self) -> int:
+        """Return the time of Redis (Unix ms), as its scripts see it."""
+        await self.reading()  # says whether this is a development server, whose time is another one
+        return await self.store.run(commands.redis_now())
+
     async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
         return await self._run(plans.queues(await self.reading()))
@@ -470,6 +480,27 @@ class AsyncCalls:
     async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
         return await self._run(plans.delete_policy(await self.context(), name, if_version=if_version, by=by))
+
+    async def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
+        """Move the time of a development server forward by `time`, and return once everything that fell due was delivered.
+
+        Time moves from one due time to the next, so retries, pauses that end and later messages come in their order. Raises
+        NotDevelopment for every other server, and StillDue if time stands still for `timeout` of
+        real time, because something is due and not delivered.
+        """
+        context, clock = await self.context(), self._setup.clock
+        way = await self._run(plans.begin_advance(context, given_duration("time", time) or 0))
+        patience = given_duration("timeout", timeout) or 0
+        end, look = clock.monotonic() + patience, LOOK_FOR_DUE
+        while (found := await self._run(plans.step_of_advance(context, way))) is None:
+            if way.moved:
+                end, look = clock.monotonic() + patience, LOOK_FOR_DUE
+            elif clock.monotonic() >= end:
+                raise way.late()
+            else:
+                await wait_for(look)
+                look = min(2 * look, LONGEST_LOOK / 10)
+        return found
 
     async def close(self) -> None:
         """Close the connections to Redis."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from delayq.client.plans import (
+        Advanced,
         Arriving,
         AuditPage,
         Cancelled,
@@ -63,6 +64,8 @@ T = TypeVar("T")
 #: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
+#: s between the first two looks at whether a development server has delivered everything that is due; it doubles, too.
+LOOK_FOR_DUE: Final = 0.002
 
 
 class Client:
@@ -99,6 +102,7 @@ class Client:
         if self._context is None:
             durability = self._run(handshake.durability(self._setup.settings))
             meta, policies = self._run(handshake.agreement(self._setup.queues, self._setup.routes))
+            self.store.follow_time(development=meta.advanced is not None)
             context = self._setup.context(meta)
             context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
@@ -115,6 +119,7 @@ class Client:
             if meta is None:  # nobody has used this Redis: a server that is too old is refused here
                 checks.refuse_old(*self.store.run_many([checks.server()]))
                 return self._setup.unused()
+            self.store.follow_time(development=meta.advanced is not None)
             found = self._reading = self._setup.context(meta)
         self._keep_up(found)
         return found
@@ -316,6 +321,11 @@ class Client:
         each = given_duration("step", step) or 0
         return self._run(plans.forecast(self.reading(), first, last, each, wanted))
 
+    def redis_now(self) -> int:
+        """Return the time of Redis (Unix ms), as its scripts see it."""
+        self.reading()  # says whether this is a development server, whose time is another one
+        return self.store.run(commands.redis_now())
+
     def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
         return self._run(plans.queues(self.reading()))
@@ -467,6 +477,27 @@ class Client:
     def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
         return self._run(plans.delete_policy(self.context(), name, if_version=if_version, by=by))
+
+    def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
+        """Move the time of a development server forward by `time`, and return once everything that fell due was delivered.
+
+        Time moves from one due time to the next, so retries, pauses that end and later messages come in their order. Raises
+        NotDevelopment for every other server, and StillDue if time stands still for `timeout` of
+        real time, because something is due and not delivered.
+        """
+        context, clock = self.context(), self._setup.clock
+        way = self._run(plans.begin_advance(context, given_duration("time", time) or 0))
+        patience = given_duration("timeout", timeout) or 0
+        end, look = clock.monotonic() + patience, LOOK_FOR_DUE
+        while (found := self._run(plans.step_of_advance(context, way))) is None:
+            if way.moved:
+                end, look = clock.monotonic() + patience, LOOK_FOR_DUE
+            elif clock.monotonic() >= end:
+                raise way.late()
+            else:
+                wait_for(look)
+                look = min(2 * look, LONGEST_LOOK / 10)
+        return found
 
     def close(self) -> None:
         """Close the connections to Redis."""

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from delayq.client.changing.advance import Advanced, begin_advance, step_of_advance
     from delayq.client.changing.by_key import by_key
     from delayq.client.changing.dead_letters import discard, redrive
     from delayq.client.changing.messages import Cancelled, Rescheduled, cancel, deliver_now, reschedule, spec_of
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
     from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 
 __all__ = [
-    "MOST_SECONDS", "PAUSE", "SECONDS", "Arriving", "AuditPage", "Cancelled", "Counted", "DeadGroups",
+    "MOST_SECONDS", "PAUSE", "SECONDS", "Advanced", "Arriving", "AuditPage", "Cancelled", "Counted", "DeadGroups",
     "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "Overview", "Paused", "PolicyChanged",
     "Rescheduled", "Resumed", "RouteState", "SearchPage", "TopicState", "Wanted", "WantedEntries", "arriving",
-    "audit", "by_key", "cancel", "check_wait", "count_messages", "dead_groups", "dead_letters", "delete_policy",
+    "audit", "begin_advance", "by_key", "cancel", "check_wait", "count_messages", "dead_groups", "dead_letters", "delete_policy",
     "deliver_now", "discard", "explain", "find", "findings", "forecast", "get", "nodes", "overview", "pause",
     "paused", "put_policy", "queues", "read_facts", "read_policies", "redrive", "reschedule", "resume", "routes",
-    "search_of", "spec_of", "topic", "topics",
+    "search_of", "spec_of", "step_of_advance", "topic", "topics",
 ]  # fmt: skip
 
 #: Where each of them is.
 _PLACES = {
+    "Advanced": "delayq.client.changing.advance",
     "Arriving": "delayq.client.looking.topics",
     "AuditPage": "delayq.client.looking.audit",
     "Cancelled": "delayq.client.changing.messages",
@@ -73,6 +75,7 @@ _PLACES = {
     "WantedEntries": "delayq.client.looking.audit",
     "arriving": "delayq.client.looking.topics",
     "audit": "delayq.client.looking.audit",
+    "begin_advance": "delayq.client.changing.advance",
     "by_key": "delayq.client.changing.by_key",
     "cancel": "delayq.client.changing.messages",
     "check_wait": "delayq.client.changing.policies",
@@ -101,6 +104,7 @@ _PLACES = {
     "routes": "delayq.client.looking.service",
     "search_of": "delayq.client.looking.search_by_key",
     "spec_of": "delayq.client.changing.messages",
+    "step_of_advance": "delayq.client.changing.advance",
     "topic": "delayq.client.looking.topics",
     "topics": "delayq.client.looking.topics",
 }

@@ -93,6 +93,11 @@ class EmbeddedServer:
         return f"unix://{LOCALHOST}:{self.port}{quote(str(self._place_socket()))}?db=0"
 
     @property
+    def is_temporary(self) -> bool:
+        """Whether its data are removed when it stops."""
+        return self._temporary
+
+    @property
     def binary(self) -> Path:
         """The program that it runs, which is a sentinel too if started so."""
         return self._binary

@@ -20,6 +20,7 @@ import msgspec
 from delayq.clock import Clock, unix_ns
 
 __all__ = [
+    "ADVANCED",
     "AUDIT",
     "META",
     "NODES",
@@ -43,6 +44,8 @@ __all__ = [
 
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
+#: A development server only: how far each worker has followed the time. Each move is published on the channel of this name.
+ADVANCED: Final = "delayq:advanced"
 REWRITTEN: Final = "delayq:rewritten"
 #: While there is more than one layout, the list is read again after so many ms.
 LOOK_EVERY: Final = 10_000

@@ -57,11 +57,11 @@ def _needs(processes: str, names: str, plain: str, base: Needs | None = None) ->
 
 
 #: What every process runs to find out what a server is, and to call scripts.
-_ALL: Final = _needs("", "layout lacking stats", "eval evalsha info time hget hmget hgetall")
+_ALL: Final = _needs("", "layout lacking stats time", "eval evalsha info time hget hmget hgetall")
 CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
-    "apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get letters page"
-    " redrive reschedule schedule set_policies spend",
+    "advance apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get letters"
+    " page redrive reschedule schedule set_policies spend",
     "hdel hset pexpire xrange xrevrange zcard zcount zlexcount zrange zrank zscore",
     _ALL,
 )

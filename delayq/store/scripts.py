@@ -58,16 +58,19 @@ def written(name: str) -> str:
     return _PLACES[name].read_text(encoding="utf-8")
 
 
-def source(name: str) -> str:
-    """The script with its includes and its guards in place."""
-    whole = _GUARD.sub(lambda match: _guard(match.group(1).split()), _included(name))
+def source(name: str, *, development: bool = False) -> str:
+    """The script with its includes and its guards in place, for a development server or for others."""
+    whole = _GUARD.sub(
+        lambda match: _guard(match.group(1).split()), _included(name, "advanced_" if development else "")
+    )
     commands = guarded(name)
     return f"{_guard(commands)}\n{whole}" if commands else whole
 
 
-def _included(name: str) -> str:
+def _included(name: str, clock: str = "") -> str:
     def included(match: re.Match[str]) -> str:
-        texts = ((_FOLDER / "include" / f"{part}.lua").read_text(encoding="utf-8") for part in match.group(1).split())
+        files = (f"{clock if part == 'clock' else ''}{part}.lua" for part in match.group(1).split())
+        texts = ((_FOLDER / "include" / file).read_text(encoding="utf-8") for file in files)
         return _INCLUDE.sub(included, "\n".join(texts))
 
     return _INCLUDE.sub(included, written(name))
@@ -102,13 +105,13 @@ def _guard(commands: Sequence[str]) -> str:
 
 
 @cache
-def load(name: str) -> Script:
-    """The script `name`.
+def load(name: str, development: bool = False) -> Script:
+    """The script `name`, for a development server or for others.
 
     Its first line holds the flags for the server: with a full memory the server runs scripts that free memory or only
     read, and refuses those that schedule. Indents and comment lines are left out: the server parses every byte.
     """
-    whole = source(name)
+    whole = source(name, development=development)
     wanted = _FLAGS.search(whole)
     head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
     text = f"{head}\n{_COMMENT.sub('', whole)}"

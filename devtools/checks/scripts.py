@@ -21,7 +21,7 @@ __all__ = ["complaints"]
 PROTOCOL: Final = DOCS / "protocol.md"
 REDIS: Final = DOCS / "redis.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
-NOT_OF_STATE: Final = {"layouts", "version", "era"}
+NOT_OF_STATE: Final = {"layouts", "version", "era", "advanced"}
 #: Fields that are found unless scripts write them in another way.
 SURELY: Final = {"epoch", "watermark", "sleep_until", "generation"}
 _WRITE: Final = re.compile(r"'(?:HSET|HINCRBY)', (?:state|KEYS\[1\]), '([a-z_]+)'")

@@ -18,7 +18,7 @@ CHANGES = [
     one for one in COMMANDS if one.method not in ("", "GET") or one.words in ("era bump --yes", "backfill undo r")
 ]
 #: Tested with the files that they read, the servers that they reach, or nothing at all.
-ELSEWHERE = {"api", "api-keys", "bridge", "coordinator", "export", "reconcile", "version", "worker"}
+ELSEWHERE = {"api", "api-keys", "bridge", "coordinator", "dev", "export", "reconcile", "version", "worker"}
 
 
 def test_the_table_has_every_command() -> None:

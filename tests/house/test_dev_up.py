@@ -162,6 +162,20 @@ def test_the_lines_of_the_readme_show_a_message_and_sigint_stops_everything(up: 
 
 
 @pytest.mark.long
+def test_the_time_of_a_development_delayq_is_moved_as_the_page_says(up: Up) -> None:
+    up.start("--dev")
+    (line,) = re.findall(r"moves by `(.*dev advance 30m)`", up.text())
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    (body,) = re.findall(r"dev:advance .* -d '(.*)'", page)
+    first, second = up.schedule("29m"), up.schedule("50m")
+    assert up.ask("/v1/dev:advance", json.loads(body))["ahead"] == 1_800_000
+    assert up.arrived() == [first]
+    subprocess.run(["bash", "-c", line], env=up.env, check=True, capture_output=True)
+    assert up.arrived() == [first, second]
+    up.end(signal.SIGINT)
+
+
+@pytest.mark.long
 def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None:
     with AtTerminal(up.command("--ephemeral"), cwd=Path("/"), env=up.env) as terminal:
         eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready")

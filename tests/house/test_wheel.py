@@ -33,6 +33,7 @@ pytestmark = pytest.mark.long
 
 SERVICES = ("api", "coordinator", "workers")
 PAGE = ROOT / "docs" / "systemd.md"
+TESTING = ROOT / "docs" / "testing.md"
 UNITS = {block.note.removeprefix("file "): block.text for block in blocks_of(PAGE) if block.note.endswith(".service")}
 #: What the client may be.
 MOST_PACKAGES, MOST_BYTES = 8, 15 * 2**20
@@ -226,3 +227,13 @@ def test_the_services_of_the_units_run_from_the_wheel_and_deliver(
         client.schedule(Message(topic="orders", body="again", delay_time=1))
         eventually(lambda: valkey.admin.xlen("orders") == 2, "both messages are in their stream")
         eventually(lambda: '"here"' in coordinator.said(), "the coordinator has printed who owns the queues")
+
+
+def test_the_tests_of_the_page_run_where_the_wheel_is_all_there_is(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    bin = environment(tmp_path_factory.mktemp("testing") / "venv", wheel, "[testing]", "--no-compile", "pytest")
+    (block,) = [block for block in blocks_of(TESTING) if block.note == "file test_orders.py"]
+    (tmp_path / "test_orders.py").write_text(block.text)
+    (tmp_path / "workers.py").write_text("raise SystemExit('a module of the application, and not the worker')\n")
+    assert "2 passed" in run(bin / "python", "-m", "pytest", "-q", "test_orders.py", cwd=tmp_path)

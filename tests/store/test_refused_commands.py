@@ -62,6 +62,12 @@ def schedule(q: Queue) -> Command[Any]:
 
 
 @case
+def advance(q: Queue) -> Command[Any]:
+    q.store.run(commands.plain("HSET", "delayq:meta", "advanced", 0, read=lambda _: None))
+    return commands.advance(60_000)
+
+
+@case
 def cancel(q: Queue) -> Command[Any]:
     ended(q)
     q.given(row("a", at=60_000, keys=("k1", "k2")), row("b", at=60_000, given=True, ordering_key="lane"))

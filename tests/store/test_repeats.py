@@ -14,7 +14,7 @@ import pytest
 from delayq.store import commands, scripts
 from delayq.store.commands import Bound, Census, Change, Command, Known, KnownTopics, Listed, Retention, Tally
 from delayq.store.connect.store import Store
-from delayq.store.keys import NODES, Layout
+from delayq.store.keys import META, NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -68,6 +68,11 @@ def release(most: int, *known: Known, version: str = "2") -> Callable[[Queue], C
 def unheld(q: Queue) -> Command[Any]:
     known = KnownTopics.of(q.keys, [Known("orders")])
     return commands.release(q.keys, EPOCH, {"orders": 1}, known=known, upto=None, now=NOW)
+
+
+def development(q: Queue) -> None:
+    """The server is one whose time can be moved."""
+    q.admin.hset(META, "advanced", 0)
 
 
 def retrying(q: Queue) -> None:
@@ -244,6 +249,10 @@ CASES: dict[str, dict[str, Case]] = {
             )
         )
     },
+    "advance": {
+        "moved": Case(after(development, lambda q: commands.advance(60_000))),
+        "refused": Case(lambda q: commands.advance(60_000)),
+    },
     "barrier": {"ok": Case(lambda q: Command("barrier", (q.keys.state,), (), lambda reply: reply))},
     "bump_era": {
         "ok": Case(
@@ -407,6 +416,7 @@ CASES: dict[str, dict[str, Case]] = {
         "other policies": Case(release(1, version="1")),
         "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), unheld)),
     },
+    "time": {"ok": Case(lambda _: Command("time", (), (NOW,), list))},
     "unpark": {
         "some": Case(unpark(1), answers=SENT_ONCE, changes=SENT_ONCE),
         "from within": Case(unpark(1, 0.6), answers=SENT_ONCE, changes=SENT_ONCE),

@@ -29,8 +29,9 @@ READ_ONLY = {
     "page",
     "find_by_property",
     "stats",
+    "time",
 }
-REFUSED_WHEN_FULL = {"keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
+REFUSED_WHEN_FULL = {"advance", "keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
 
 
 def code(name: str) -> str:

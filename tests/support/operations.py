@@ -350,6 +350,13 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation("GET /v1/routes", invalid=[("?x=", "x")], right="read on *", words="routes", same=True),
     Operation("GET /v1/status", invalid=[("?x=", "x")], right="read on *", redis=False, words="status", same=True),
     Operation("GET /v1/overview", invalid=[("?x=", "x")], right="read on *", words="overview"),
+    Operation(
+        "POST /v1/dev:advance", "", {"time": "30m"}, status=409, right="admin on *",
+        invalid=[
+            ({"time": "soon"}, "time"), ({"time": -1}, "time"), ({}, "time"), ({"time": LONG}, "time"),
+            ({"time": "1m", "x": 1}, "x"), ({"time": 1.5}, "time"),
+        ],
+    ),
     Operation("GET /v1/me", answer={"name": "boss"}, right="any", redis=False, words="me"),
     Operation("GET /livez", answer={"status": "alive"}, right="none", redis=False),
     Operation("GET /readyz", right="none"),

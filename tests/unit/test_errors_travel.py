@@ -21,6 +21,7 @@ from delayq.errors import (
     InvalidMessage,
     MissingExtra,
     PastDue,
+    StillDue,
     StoreError,
     TooManyPending,
     TooManyPolicies,
@@ -33,6 +34,7 @@ OWN_ARGUMENTS: dict[type[DelayqError], tuple[Any, ...]] = {
     PastDue: ("order-42",),
     TooManyPending: ("order-42", "orders", 1_000),
     TooManyPolicies: ("pause", 100, True),
+    StillDue: (1, ["node-1"]),
     MissingExtra: ("a route to Kafka", "kafka"),
 }
 

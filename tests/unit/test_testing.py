@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.clock import Clock
+from delayq.clock import AdvancedClock, Clock
 from delayq.codec import encode
 from delayq.errors import ConfigError
 from delayq.message import Limits, Message
@@ -91,6 +91,45 @@ def test_a_wait_ends_when_its_condition_is_notified_or_there_is_no_time(threads:
     assert (answers, clock.monotonic()) == ([False, False, True], 0)
     with pytest.raises(TimeoutError, match="0 of 1 threads"):
         clock.wait_for_waiters(timeout=0.01)
+
+
+# -- AdvancedClock -------------------------------------------------------------------------------------------------------
+
+
+def test_an_advanced_clock_jumps_wakes_who_waits_and_does_not_go_back(threads: list[threading.Thread]) -> None:
+    clock, condition, waits = AdvancedClock(), threading.Condition(), threading.Event()
+    before = clock.now(), clock.monotonic(), clock.precise()
+    ended: list[float] = []
+
+    def wait() -> None:
+        with condition:
+            deadline = clock.precise() + 3_600_000
+            while (left := deadline - clock.precise()) > 0:
+                waits.set()
+                clock.wait(condition, left)
+            ended.append(clock.precise() - deadline)
+
+    start(threads, wait)
+    waits.wait()
+    clock.advance_to(1_800_000)
+    clock.advance_to(60_000)
+    assert clock.advanced == 1_800_000
+    clock.advance_to(3_600_000)
+    threads[0].join()
+    assert ended[0] >= 0
+    after = clock.now(), clock.monotonic(), clock.precise()
+    assert all(late - early >= 3_600_000 for early, late in zip(before, after, strict=True))
+
+
+def test_a_time_out_that_was_reckoned_before_the_clock_jumped_is_not_waited_for() -> None:
+    clock, condition = AdvancedClock(), threading.Condition()
+    left = clock.precise() + 3_600_000 - clock.precise()
+    mover = threading.Thread(target=clock.advance_to, args=(3_600_000,))
+    mover.start()
+    mover.join()
+    with condition:
+        assert clock.wait(condition, left)
+        assert not clock.wait(condition, 0)
 
 
 # -- MemoryTarget --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import structlog
 
 from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused, coordinator_for
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
-from delayq.clock import Clock, SystemClock
+from delayq.clock import AdvancedClock, Clock, SystemClock
 from delayq.config import Settings, variable
 from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.nodes import Lately
@@ -28,6 +28,7 @@ from workers.limits.asking import NodeLimits
 from workers.node.complaints import own_complaints
 from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
 from workers.node.duties.every import Every
+from workers.node.duties.follow_time import TimeFollower
 from workers.node.duties.janitor import POOLS_EVERY, TRIM_EVERY, Janitor
 from workers.node.duties.lately import LatelyCounts
 from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch, numbers_of
@@ -155,6 +156,7 @@ class Node:
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         self._pulse: StallDetector | None = None
         self._pullers = Pullers(self.store, self._clock)
+        self._follower: TimeFollower | None = None  # on a development server only
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
@@ -176,7 +178,8 @@ class Node:
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
         if any(route.name not in local for route in self.routes.table):  # else no message is in memory while it is sent
-            self._pulse = StallDetector(self._clock, self.settings.session_timeout // 3)
+            still = self._clock.machine if isinstance(self._clock, AdvancedClock) else self._clock
+            self._pulse = StallDetector(still, self.settings.session_timeout // 3)
         for route in self.routes.table:
             if route.name not in local:
                 self._forwarders[route.name] = Forwarder(
@@ -205,6 +208,8 @@ class Node:
             coordinator, self._make_job, self._pullers.add, self._clock, drain=self.settings.drain_timeout
         )
         listener = WakeListener(self.store, numbers_of(meta.layouts), self._wake)
+        if isinstance(self._clock, AdvancedClock):
+            self._follower = TimeFollower(self.store, self._clock, self.settings.node, self._look_now, ownership)
         duties = self._duties(meta, coordinator, ownership, listener)
         for forwarder in self._forwarders.values():
             forwarder.start()
@@ -212,10 +217,12 @@ class Node:
             if self._pulse is not None:
                 self._pulse.start()
             listener.start()
+            if self._follower is not None:
+                self._follower.start()
             if self._join(coordinator):
                 while not self._stopping:
                     self._round(duties)
-                    self._wait(SHORT_ROUND if ownership.ending or self._lags else ROUND)
+                    self._wait(SHORT_ROUND if ownership.ending or self._lags or self._follows else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
 
@@ -243,7 +250,7 @@ class Node:
         publish = Every(
             clock, PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership)
         )
-        return [
+        duties = [
             Every(clock, 0, self._give_up_hung),
             Every(clock, 0, self._limits.start_again),
             Every(clock, GLANCE_EVERY, glance),
@@ -260,6 +267,9 @@ class Node:
             Every(clock, COUNT_EVERY, line.count),
             Every(clock, TIDY_EVERY, line.tidy),
         ]
+        if self._follower is None:
+            return duties
+        return [Every(clock, 0, self._follower.follow), *duties, Every(clock, 0, self._follower.confirm)]
 
     def _counted(self, failures: Callable[[], int]) -> Lately:
         """The counters since the node began."""
@@ -269,6 +279,11 @@ class Node:
     def _lags(self) -> bool:
         """Whether a pull job acts on older policies than the node has read. Then the next round comes soon."""
         return any(job.version != self.book.current.version for job in self.jobs.values())
+
+    @property
+    def _follows(self) -> bool:
+        """Whether this node has yet to follow the time of a development server."""
+        return self._follower is not None and self._follower.is_behind
 
     def _look_now(self) -> None:
         with self._condition:
@@ -316,6 +331,7 @@ class Node:
                 self._wait(200)
                 continue
             check_layouts(meta, wanted)
+            self.store.follow_time(development=meta.advanced is not None)
             return meta
         return None
 
@@ -338,6 +354,8 @@ class Node:
 
         A worker that may not send leaves its queues to others, and claims none before it may.
         """
+        if self._follower is not None and self._follower.is_ahead_of_jobs:
+            return
         may_send = self._may_send()
         coordinator.redis_reachable(self.redis_clock.answers and may_send, behind=self.skew.behind)
         if may_send or self.ready:
@@ -412,6 +430,8 @@ class Node:
         #    wait until no message can arrive any more.
         coordinator.stop()
         listener.stop()
+        if self._follower is not None:
+            self._follower.stop()
         if not any(forwarder.busy or forwarder.given_up for forwarder in self._forwarders.values()):
             try:
                 self.line.take_away()
@@ -422,6 +442,8 @@ class Node:
             self._pulse.join(2_000)
         self._limits.stop(2_000)
         listener.join(2_000)
+        if self._follower is not None:
+            self._follower.join(2_000)
         self._pullers.join(2_000)
         self.store.close()
 

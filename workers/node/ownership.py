@@ -59,6 +59,12 @@ class Ownership:
         """Whether a queue is being given back, so that the next round should come soon."""
         return bool(self._ending or self._releases)
 
+    def is_settled(self, since: float) -> bool:
+        """Whether this node has all queues that it is to have, and each was pulled from `since` (precise monotonic ms) and has
+        nothing left to do by now."""
+        queues = self._coordinator.assigned()
+        return self.jobs.keys() == queues and all(job.is_settled(since) for job in self.jobs.values())
+
     def adjust(self, *, reachable: bool) -> None:
         """Start and end pull jobs as the coordinator says; raises CoordinatorError.
 

@@ -104,6 +104,7 @@ class PullJob:
         self.fenced = False
         self.ticked_at = tenure.clock.monotonic()
         self.looks_at = 0.0  # by the precise monotonic clock
+        self._asked_at = self._answered_at = 0.0  # the last tick that was begun, and the last that was taken
         self.parked = ParkedSets()
         self.refusals = Refusals(tenure.routes, tenure.clock)
         self.in_flight = InFlight(tenure, self.parked, self.refusals, self, self.report)
@@ -235,6 +236,14 @@ class PullJob:
         """Whether there is something to do, by the precise monotonic clock. While it backs off nothing wakes it."""
         return now >= self.looks_at or (self._woken and not self._troubles)
 
+    def is_settled(self, since: float) -> bool:
+        """Whether it has looked `since` then (by the precise monotonic clock), and has nothing left to do or to send by now."""
+        if self._woken or self._asked_at < since or self._answered_at != self._asked_at:
+            return False
+        return (
+            not (self.in_flight.busy or self.in_flight.waiting or self._inbox) and self.looks_at > self._clock.precise()
+        )
+
     def goes_along(self, now: float) -> bool:
         """Whether it looks by now if others do: what is due may wait for as long as its routes say, and saves a packet."""
         return now >= self.looks_at - self._tenure.routes.slack and not (self._troubles or self.in_backlog)
@@ -254,6 +263,7 @@ class PullJob:
 
     def ask(self, *, backlog: bool = True) -> Sequence[Command[Any]]:
         """The commands to send now; without `backlog` nothing is taken from its backlog."""
+        self._asked_at = self._clock.precise()
         ending = self._stopping or self.fenced
         self._hear()
         if self._pulse is not None:
@@ -342,6 +352,7 @@ class PullJob:
     def take(self, answers: Sequence[Any]) -> None:
         """Process the answers, in the order of the commands."""
         self.looks_at = self._take(self._tick, answers)
+        self._answered_at = self._asked_at
         self.ticked_at = self._clock.monotonic()
 
     def _take(self, tick: _Tick, answers: Sequence[Any]) -> float:

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from delayq.answers.service import AuditEntryOut, audit_out
 from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
 from delayq.local_time import in_sentence, shown
-from delayq.store import commands
 from delayq.terminal import Output, say
 from delayq.times import format_instant
 
@@ -42,7 +41,7 @@ def audit(
     """Print who changed what by hand, the newest first."""
     wanted: dict[str, Any] = {"id": id, "key": key, "topic": topic, "actor": actor, "action": action}
     with connect(redis_url) as client:
-        now = client.store.run(commands.redis_now())
+        now = client.redis_now()
         wanted |= {"from_": moment("--from", from_, now), "to": moment("--to", to, now)}
         page = client.audit(limit, page_token, **wanted)
     answer = audit_out(page, page.next_token)

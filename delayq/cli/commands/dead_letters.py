@@ -23,7 +23,6 @@ from delayq.cli.options import (
 from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.local_time import shown
-from delayq.store import commands
 from delayq.terminal import Output, say
 
 __all__ = ["discard", "groups", "list_", "redrive"]
@@ -62,7 +61,7 @@ def list_(
     letters: list[DeadLetterOut] = []
     token = page_token
     with connect(redis_url) as client:
-        now = client.store.run(commands.redis_now())
+        now = client.redis_now()
         wanted: dict[str, Any] = {
             "newest": newest,
             "topic": topic,
@@ -169,7 +168,7 @@ class _Results:
 
 def _all_ids(client: Client) -> Iterator[list[str]]:
     """The ids of all dead letters, page by page; those that are buried again meanwhile are left."""
-    began = client.store.run(commands.redis_now())
+    began = client.redis_now()
     token: str | None = None
     while True:
         page = client.dead_letters(STEP, token, to=began + 1)

@@ -22,7 +22,6 @@ from delayq.cli.options import (
 )
 from delayq.client.looking.search import check_filter
 from delayq.local_time import in_sentence, shown
-from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.terminal import Output, say
 from delayq.times import format_instant
@@ -62,7 +61,7 @@ def search(
     """
     with connect(redis_url) as client:
         wanted = _filter(
-            client.store.run(commands.redis_now()),
+            client.redis_now(),
             due_from,
             due_to,
             topic=topic,
@@ -93,7 +92,7 @@ def count(
     Exact for up to 10,000 messages in all, else as of the last census of each queue; exit 1 if it has no such count.
     """
     with connect(redis_url) as client:
-        now = client.store.run(commands.redis_now())
+        now = client.redis_now()
         answer = count_out(
             client.count(_filter(now, due_from, due_to, topic=topic, tags=tags, states=tuple(state or ())))
         )
@@ -124,7 +123,7 @@ def forecast(
     it has no such count.
     """
     with connect(redis_url) as client:
-        now = client.store.run(commands.redis_now())
+        now = client.redis_now()
         first = moment("--due-from", due_from, now, ahead=True) or 0
         last = moment("--due-to", due_to, now, ahead=True)
         last = first + DAY if last is None else last

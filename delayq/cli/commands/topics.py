@@ -24,7 +24,6 @@ from delayq.cli.options import (
     option,
 )
 from delayq.local_time import in_sentence, shown
-from delayq.store import commands
 from delayq.store.commands import Filter
 from delayq.terminal import Output, say
 from delayq.times import format_instant
@@ -61,7 +60,7 @@ def pause(
     end: int | UnsetType | None = UNSET
     with connect(redis_url) as client:
         if until is not None:
-            now = client.store.run(commands.redis_now())
+            now = client.redis_now()
             end = None if until == "never" else moment("--until", until, now, ahead=True)
         answer = paused_out(client.pause(match, reason=why, until=end, wait=longest, by=by_me(reason or "")))
     told = "not told yet" if answer.in_flight is None else answer.in_flight

@@ -8,15 +8,30 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
-from delayq.store.keys import AUDIT, META, NODES, POLICIES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
+from delayq.store.keys import (
+    ADVANCED,
+    AUDIT,
+    META,
+    NODES,
+    POLICIES,
+    REWRITTEN,
+    Layout,
+    QueueKeys,
+    read_layouts,
+    write_layouts,
+)
 
 __all__ = [
     "LAYOUT_VERSION",
     "Glance",
     "Meta",
+    "advance",
+    "advanced",
     "bump_era",
     "close",
     "era",
+    "followed",
+    "followers",
     "forget_node",
     "forget_silent",
     "glance",
@@ -37,11 +52,15 @@ LAYOUT_VERSION: Final = "3"
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What all processes agree on: the layouts, oldest first, their version, the era of the epochs."""
+    """What all processes agree on: the layouts, oldest first, their version, the era of the epochs.
+
+    `advanced` is by how many ms a development server is ahead of its machine's clock, and None for every other server.
+    """
 
     layouts: tuple[Layout, ...]
     version: str
     era: int
+    advanced: int | None = None
 
     @property
     def queues(self) -> int:
@@ -56,12 +75,14 @@ def layout(queues: int) -> Command[Meta]:
 
 def meta() -> Command[Meta | None]:
     """What was agreed on, without writing; None in a Redis that nobody has used yet."""
-    return plain("HMGET", META, "layouts", "version", "era", read=lambda reply: _read_meta(reply) if reply[0] else None)
+    fields = "layouts", "version", "era", "advanced"
+    return plain("HMGET", META, *fields, read=lambda reply: _read_meta(reply) if reply[0] else None)
 
 
 def _read_meta(reply: Any) -> Meta:
-    layouts, version, era = reply
-    return Meta(read_layouts(layouts.decode()), (version or b"").decode(), int(era or 0))
+    layouts, version, era, advanced = reply
+    ahead = None if advanced is None else int(advanced)
+    return Meta(read_layouts(layouts.decode()), (version or b"").decode(), int(era or 0), ahead)
 
 
 def layouts() -> Command[tuple[Layout, ...]]:
@@ -128,6 +149,29 @@ def bump_era(latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
 def redis_now() -> Command[int]:
     """The time of Redis, Unix ms."""
     return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+
+
+def advance(advanced: int) -> Command[int | None]:
+    """Let the time of a development server be ahead of the machine's clock by so many ms; by how many it is now.
+
+    None if this is no development server: nothing was done.
+    """
+    return Command("advance", (META,), (advanced, ADVANCED), lambda reply: None if reply is None else int(reply))
+
+
+def advanced() -> Command[int | None]:
+    """By how many ms a development server is ahead of the machine's clock; None for every other server."""
+    return plain("HGET", META, "advanced", read=lambda reply: None if reply is None else int(reply))
+
+
+def followed(node: str, advanced: int) -> Command[None]:
+    """Report that a node has followed the time of a development server so far and has delivered everything that is due."""
+    return plain("HSET", ADVANCED, node, advanced, read=lambda _: None)
+
+
+def followers() -> Command[dict[str, int]]:
+    """By node, how far it has followed the time of a development server."""
+    return plain("HGETALL", ADVANCED, read=lambda reply: {name: int(ms) for name, ms in by_name(reply).items()})
 
 
 def publish_node(name: str, line: bytes) -> Command[bytes]:

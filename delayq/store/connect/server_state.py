@@ -237,6 +237,7 @@ class ServerState:
     def __init__(self, timeout: float, clock: Clock | None = None) -> None:
         self.idle: list[Any] = []
         self.loaded: set[str] = set()  # the scripts that it has got
+        self.development = False  # whether its time is moved by `advance`
         self._timeout = int(timeout * 1000)
         self._clock = clock if clock is not None else SystemClock()
         self._ahead: int | None = None  # by how many ms it is ahead of the clock here at least

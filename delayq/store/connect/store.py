@@ -78,6 +78,12 @@ class Store:
         self._free = Semaphore(connections, timeout)
         self._process = os.getpid()
 
+    def follow_time(self, *, development: bool) -> None:
+        """Note whether this is a development server, whose time `advance` moves: its scripts have another clock."""
+        if self._cluster is None and self._state.development != development:
+            self._state.development = development
+            self._state.loaded.clear()
+
     def run(self, command: Command[T]) -> T:
         """Run one command and return what it read; raises StoreError."""
         return single(self.run_many((command,)))

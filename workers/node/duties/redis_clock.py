@@ -9,7 +9,7 @@ from __future__ import annotations
 import structlog
 
 from coordinator import REDIS_AWAY
-from delayq.clock import Clock
+from delayq.clock import AdvancedClock, Clock
 from delayq.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import Glance
@@ -29,6 +29,9 @@ class Skew:
 
     def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
+        self._follows = isinstance(
+            clock, AdvancedClock
+        )  # a server whose time jumps: then this node's clock is told by how much
         self.far = False
         #: Whether this node would deliver late: its clock was far behind that of Redis, and has not been near it since.
         self.behind = False
@@ -37,6 +40,8 @@ class Skew:
 
     def compare(self, theirs: int, asked_at: int) -> None:
         """Compare the clocks. Redis answered `theirs` (Unix ms) to a command that was sent at `asked_at` (monotonic ms)."""
+        if self._follows:
+            return
         after = self._clock.now()
         # Read last: if this process stood still meanwhile, the trip took longer, and the clock is not wrong.
         took = self._clock.monotonic() - asked_at

@@ -1,9 +1,9 @@
 -- Agree on the layout: the first process writes it, the others read it.
 -- KEYS: meta
 -- ARGV: number of queues, layout version
--- Returns: {queues, version, era}
+-- Returns: {queues, version, era, by how many ms a development server is ahead; false for every other server}
 -- @flags allow-oom
 redis.call('HSETNX', KEYS[1], 'layouts', ARGV[1])
 redis.call('HSETNX', KEYS[1], 'version', ARGV[2])
 redis.call('HSETNX', KEYS[1], 'era', '0')
-return redis.call('HMGET', KEYS[1], 'layouts', 'version', 'era')
+return redis.call('HMGET', KEYS[1], 'layouts', 'version', 'era', 'advanced')

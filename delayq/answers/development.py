@@ -1,0 +1,27 @@
+"""The answer about the time of a development server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from delayq.answers.times import Ms, Time
+from delayq.client.changing.advance import Advanced
+from delayq.times import format_instant
+
+__all__ = ["AdvancedOut", "advanced_out"]
+
+
+class AdvancedOut(msgspec.Struct, rename="camel"):
+    """The time of a development server after a move."""
+
+    now: Time
+    now_ms: Ms
+    ahead: Annotated[int, Meta(description="ms by which it is ahead of the machine's clock, after all moves")]
+
+
+def advanced_out(advanced: Advanced) -> AdvancedOut:
+    """The time that a move has reached."""
+    return AdvancedOut(format_instant(advanced.now), advanced.now, advanced.ahead)

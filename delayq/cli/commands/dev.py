@@ -1,0 +1,30 @@
+"""dev advance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from delayq.answers.development import advanced_out
+from delayq.cli.options import AsJson, RedisUrl, connect, duration
+from delayq.local_time import shown
+from delayq.terminal import Output
+
+__all__ = ["advance"]
+
+
+def advance(
+    time: Annotated[str, typer.Argument(metavar="DURATION", help="How far: 30m, 1h30m, 2d.", show_default=False)],
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Move the time of a development server forward, and wait until all that fell due was delivered.
+
+    A development server is one that ./dev up --dev has started. Every other server refuses.
+    """
+    ms = duration("DURATION", time) or 0
+    with connect(redis_url) as client:
+        answer = advanced_out(client.advance(ms))
+    Output().answer(json, answer, {"now": shown(answer.now)}.items())
+    return 0

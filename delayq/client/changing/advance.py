@@ -1,0 +1,112 @@
+"""Moves the time of a development server forward, from one due time to the next, so that everything happens in its order.
+
+A development server is one that `./dev up --dev` or `delayq.testing` has started: its `delayq:meta` has the field `advanced`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from delayq.client.plan import Context, Plan
+from delayq.errors import InvalidMessage, NotDevelopment, StillDue
+from delayq.nodes import NodeLine, read_nodes
+from delayq.policies import Policies
+from delayq.store import commands
+from delayq.store.commands import Command
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+
+__all__ = ["Advance", "Advanced", "begin_advance", "step_of_advance"]
+
+#: Stops at due times, each exact. What is due later is reached in as many equal parts of the rest at most: late, never early.
+EXACT: Final = 100
+PARTS: Final = 50
+REMEDY: Final = (
+    "only a development server moves its time: start one by `./dev up --dev` or `delayq.testing.run()`"
+    " (after a FLUSHALL it is none any more)"
+)
+
+
+class Advanced(msgspec.Struct, frozen=True):
+    """Where the time of a development server is now (Unix ms), and by how many ms it is ahead of the machine's clock."""
+
+    now: int
+    ahead: int
+
+
+class Advance:
+    """One way through time, and how far it has come."""
+
+    def __init__(self, goal: int, nodes: list[str]) -> None:
+        self.goal = goal  # how far the server is to be ahead in the end
+        self.nodes = nodes  # the workers that have to follow
+        self.steps = 0
+        self.moved = False  # whether the last step has moved the time
+        self.due = 0  # queues that have something due
+        self.behind: list[str] = []  # workers that have not followed
+
+    def late(self) -> StillDue:
+        """The error if this takes too long."""
+        return StillDue(self.due, self.behind)
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    now: int
+    ahead: int
+    nodes: dict[str, NodeLine]
+    followers: dict[str, int]
+    heads: list[int]  # the earliest due time of each queue that has any
+    pauses: list[int]  # when pauses end by themselves
+
+    @property
+    def events(self) -> list[int]:
+        """When something happens by itself."""
+        circuits = [route.circuit.probe for line in self.nodes.values() for route in line.routes if route.circuit]
+        return [at for at in (*self.heads, *self.pauses, *circuits) if at > self.now]
+
+
+def begin_advance(context: Context, ms: int) -> Plan[Advance]:
+    """Find out from where to start; raises NotDevelopment and InvalidMessage."""
+    most = context.limits.horizon
+    if not 0 <= ms <= most:
+        raise InvalidMessage("time", f"it has to be between 0 and {most} ms")
+    seen = yield from _see(context)
+    return Advance(seen.ahead + ms, [name for name, line in seen.nodes.items() if not line.stale])
+
+
+def step_of_advance(context: Context, advance: Advance) -> Plan[Advanced | None]:
+    """Move on to the next moment at which something happens, if everything has been done until now; where it is, at the goal."""
+    seen = yield from _see(context)
+    advance.moved = False
+    advance.due = sum(due <= seen.now for due in seen.heads)
+    advance.behind = [name for name in advance.nodes if seen.followers.get(name, -1) < seen.ahead]
+    if advance.due and not advance.nodes:
+        raise advance.late()
+    if advance.due or advance.behind:
+        return None
+    rest = advance.goal - seen.ahead
+    if rest <= 0:
+        return Advanced(seen.now, seen.ahead)
+    advance.steps += 1
+    to_event = min(seen.events, default=seen.now + rest) - seen.now
+    least = 1 if advance.steps <= EXACT else max(1, rest // PARTS)
+    wanted = seen.ahead + min(rest, max(least, to_event))
+    (ahead,) = all_good((yield [commands.advance(wanted)]))
+    if ahead is None:
+        raise NotDevelopment(REMEDY)
+    advance.moved = True
+    return None
+
+
+def _see(context: Context) -> Plan[_Seen]:
+    asked: list[Command[Any]] = [
+        commands.advanced(), commands.redis_now(), commands.nodes(), commands.followers(), commands.policies()
+    ]  # fmt: skip
+    heads = [commands.lowest_due(queue_keys(queue).queue) for queue in context.layouts.queues]
+    ahead, now, lines, followers, policies, *dues = all_good((yield [*asked, *heads]))
+    if ahead is None:
+        raise NotDevelopment(REMEDY)
+    ends = [pause.until for pause in Policies.read(policies).pauses.values() if pause.until is not None]
+    return _Seen(now, ahead, read_nodes(lines, now), followers, [due for due in dues if due is not None], ends)
