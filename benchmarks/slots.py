@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.harness import now, progress
+from benchmarks.harness import now, progress, wait_for
 from benchmarks.load.side import PARKED, Plan, Slot
 from benchmarks.results import ROOT, Figure, Pair, paired
-from benchmarks.running.processes import program
+from benchmarks.running.processes import Handshake, program
 from delayq.policies import Policy
 
 __all__ = [
@@ -44,9 +45,11 @@ __all__ = [
 Measured = list[dict[str, float]]
 
 SIDE: Final = ROOT / "benchmarks" / "load" / "side.py"
-#: Messages a second that each side schedules at least, beside the others, and ms in which all sides start.
+#: Messages a second that each side schedules at least, beside the others, and ms that it has besides.
 PACE: Final = 5_000
-UP: Final = 10_000
+SPARE: Final = 5_000
+#: s in which all sides start their servers and workers.
+UP_SECONDS: Final = 120.0
 #: A backlog of two seconds into streams, and one through the general path into a null target.
 BACKLOG: Final = Slot(20_000, 2_000, drains=True)
 NULL_BACKLOG: Final = msgspec.structs.replace(BACKLOG, null=True)
@@ -97,17 +100,27 @@ def in_slots(kind: Kind, sides: Mapping[str, Side], rounds: int) -> dict[str, li
 def measure(kind: Kind, sides: Mapping[str, Side]) -> dict[str, Measured]:
     """Measure one round."""
     messages = kind.slots * kind.slot.count
-    begin = int(now()) + UP + 1_000 * messages // PACE
-    if any(side.held for side in sides.values()):
-        begin += 1_000 * messages // PARKED
     found = {}
     with ExitStack() as stack:
-        running = {}
-        for (name, side), starts in zip(sides.items(), starts_of(kind, len(sides), begin), strict=True):
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delayq-bench-")))
+        running, handshakes = {}, {name: Handshake(folder / f"{number}") for number, name in enumerate(sides)}
+        for (name, side), starts in zip(sides.items(), starts_of(kind, len(sides), 0), strict=True):
             plan = Plan(starts, kind.slot, list(side.pauses), msgspec.to_builtins(side.policies), side.held)
-            words = (side.python, "-P", str(SIDE), msgspec.json.encode(plan).decode())
+            words = (side.python, "-P", str(SIDE), msgspec.json.encode(plan).decode(), handshakes[name].argument)
             environment = {"PYTHONPATH": str(side.checkout)}
             running[name] = stack.enter_context(program(words, environment, side.checkout))
+
+        def up() -> bool:
+            for process in running.values():
+                process.check()
+            return all(handshake.ready() for handshake in handshakes.values())
+
+        wait_for("sides that have started", up, seconds=UP_SECONDS)
+        begin = int(now()) + SPARE + 1_000 * messages // PACE
+        if any(side.held for side in sides.values()):
+            begin += 1_000 * messages // PARKED
+        for handshake in handshakes.values():
+            handshake.send(str(begin).encode())
         seconds = (begin - now()) / 1_000 + len(sides) * kind.slots * kind.slot.length / 1_000
         for name, process in running.items():
             process.wait(seconds + 60)

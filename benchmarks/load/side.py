@@ -1,4 +1,5 @@
-"""One of several sides that are measured at the same time, each in its own slots: `side PLAN`, with a JSON of `Plan`.
+"""One of several sides that are measured at the same time, each in its own slots: `side PLAN FILE`, with a JSON of `Plan`, and
+the file of a handshake that brings the time at which all begin.
 
 The Python of the measured checkout runs it, with the packages of that checkout, so it uses only names that older checkouts
 have, too. It prints a JSON with the cost of a message in each slot: CPU µs of the worker and of Redis; for a backlog also
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ from benchmarks.harness import CpuMeter, now, wait_for
 from benchmarks.load.backlog import Watch, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.running.processes import Process, server, worker
+from benchmarks.running.processes import Handshake, Process, server, worker
 from delayq import Client
 
 __all__ = ["PARKED", "Plan", "Slot", "main"]
@@ -52,7 +54,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Slots that begin at `starts` (Unix ms), under these `pauses` and `policies`.
+    """Slots that begin at `starts` (ms after all sides begin), under these `pauses` and `policies`.
 
     With `held` each backlog is paused, and parked until its slot begins.
     """
@@ -81,6 +83,8 @@ def main() -> None:
             operator.pause(match)
         if plan.policies:
             _put(running.url, routes, plan.policies)
+        begin = int(Handshake(Path(sys.argv[2])).wait())
+        plan = msgspec.structs.replace(plan, starts=[begin + start for start in plan.starts])
         with Client(running.url) as client:  # it reads the policies when it starts
             _schedule(plan, client)
         if plan.held:

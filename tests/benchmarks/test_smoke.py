@@ -31,6 +31,6 @@ def test_a_quick_run_measures(name: str, part: str) -> None:
 
 def test_two_sides_are_measured_in_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """`changes --beside` measures like this; here both sides are this checkout."""
-    monkeypatch.setattr(slots, "UP", 40_000)  # ms to start servers on a busy machine
+    monkeypatch.setattr(slots, "SPARE", 30_000)  # ms to schedule on a busy machine
     found = slots.in_slots(Kind("few", 2, Slot(500, drains=True)), {"there": Side(), "here": Side()}, 1)
     assert all(slot["rate"] > 0 for rounds in found.values() for measured in rounds for slot in measured)
