@@ -88,7 +88,7 @@ def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(house: House
 
 def test_i6_each_of_three_workers_with_a_backlog_gets_its_share_of_a_rate(house: House) -> None:
     """By their part of what went in any 10 s, webhooks and streams; so a slow machine changes nothing."""
-    topics, rate, seconds, layout = ("hook.f", "s.f"), 10, 30, Layout(QUEUES)
+    topics, rate, seconds, layout = ("hook.f", "s.f"), 10, 25, Layout(QUEUES)
     came: dict[str, int] = {}
 
     def note(request: Request) -> Answer:

@@ -8,8 +8,9 @@ import pytest
 
 from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
-from delayq.store import scripts
-from delayq.store.commands import Bound, Known
+from delayq.store import commands, scripts
+from delayq.store.commands import Bound, BucketHere, Known
+from delayq.store.keys import rate_key
 from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue, State, ids, row, taken
 
@@ -108,6 +109,52 @@ def test_what_was_granted_until_then_is_not_appended_later(
     q.given(*(row(id, at=20_000) for id in "abc"))
     pulled = q.pull(now=at, known=[ORDERS, GENERAL], bounds=[Bound("orders", until, share="b")])
     assert (pulled.appended, len(pulled.tickets), pulled.left) == (appended, 3 - appended, left)
+
+
+MANY = [f"many.{n}" for n in range(5)]
+
+
+def test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q: Queue) -> None:
+    q.given(*(row(f"{n}", at=20_000, topic=f"many.{n % 3}") for n in range(12)), row("x", at=20_000, topic="many.3"))
+
+    def pull(now: int, **buckets: str) -> tuple[int, int]:
+        known = [
+            Known(topic, topic, bucket=BucketHere(rate_key(name), 10, 3.0) if name else None)
+            for topic in MANY
+            for name in [buckets.get(topic.replace(".", "_"))]
+        ]
+        pulled = q.pull(now=now, known=known)
+        assert pulled.left == {}
+        return pulled.appended, len(pulled.tickets)
+
+    assert pull(20_000, many_0="a", many_1="both", many_2="both", many_4="never") == (3 + 3 + 1, 1 + 5)
+    spent = {name: q.run(commands.spend(name, 10, 3.0, 9, now=20_100)).count for name in ("a", "both", "never")}
+    assert spent == {"a": 1, "both": 1, "never": 3}
+    assert pull(20_100, many_0="a", many_1="both", many_2="both") == (0, 6)
+    assert pull(20_301, many_0="a", many_1="both", many_2="both") == (1 + 2, 3)
+    assert q.run(commands.spent("both")).count == 6
+
+
+def test_a_pull_by_former_policies_and_one_whose_bucket_makes_no_sense_append_nothing_of_it(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
+    known = [NEWS, Known("orders", "orders", bucket=BucketHere(rate_key("b"), 10, 3.0))]
+    q.run(commands.spend("b", 10, 3.0, 1, version="0000000002-0", now=20_000))
+    q.admin.hset(q.keys.state, "policies", "0000000001-0")
+    pulled = q.pull(now=20_000, known=known, version="0000000001-0")
+    assert (pulled.appended, ids(pulled)) == (1, ["a"])
+    q.admin.delete(rate_key("b"))
+    q.admin.set(rate_key("b"), "I am a string")
+    q.given(row("c", at=20_000, topic="news"))
+    pulled = q.pull(now=20_000, known=known, version="0000000001-0")
+    assert (pulled.appended, ids(pulled)) == (1, ["a"])
+
+
+def test_pulls_that_spent_nothing_fail_the_test_without_the_rule(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, rule = scripts.source, "spend_from(bound.bucket, bound.bucket.has - bound.most)"
+    assert rule in real("pull")
+    replace_source(lambda name: real(name).replace(rule, "bound.bucket = nil"), monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q)
 
 
 # -- topics that the pull was not told about -----------------------------------------------------------------------------

@@ -129,7 +129,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         (2, 6, 23),
     ),
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (3, 4, 5)),
-    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (3, 5, 8)),
+    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (5, 8, 3)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
     "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (4, 6, 10)),

@@ -1,4 +1,5 @@
-"""`python -m workers` as a process: what it does when it stands still, or Redis does, and when it is told to stop."""
+"""A worker as a process: what it does when it stands still, or Redis does, and when it is told to stop; and one with thousands of
+topics."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.nodes import LINE_AGE
+from delayq.policies import Policy
 from delayq.store.keys import NODES
+from delayq.testing import MemoryTarget
 from testbed.process import stand_still
 from tests.faults.flow import delayq
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import KEPT, ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
@@ -128,3 +132,17 @@ def test_a_pull_that_stood_in_a_redis_that_stood_still_appends_nothing_that_has_
             assert len(late) + sum(one.dead for one in client.queues()) == 20
             assert process.alive
         server.close()
+
+
+def test_2500_topics_that_were_paused_all_go_under_a_rate_for_each(valkey: ServerUnderTest) -> None:
+    target, count = MemoryTarget(), 2_500
+    settings = settings_for(valkey.url, target, redis_timeout=30_000)
+    with Client(settings=settings) as client:
+        client.pause("m.*", wait=0)
+        client.put_policy(Policy(name="each", match="m.*", rate=1_000))
+        with RunningNode(settings):
+            client.schedule_many([Message(topic=f"m.{n}", body=n, delay_time=0) for n in range(count)])
+            eventually(lambda: sum(one.parked for one in client.queues()) == count, "all are held")
+            assert not target.deliveries
+            client.resume("m.*")
+            eventually(lambda: len(target.deliveries) == count, "all went")

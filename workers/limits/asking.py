@@ -9,11 +9,10 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 import structlog
-from msgspec import structs
 
 from delayq.clock import Clock
 from delayq.policies import Policies
-from delayq.store.commands import Command
+from delayq.store.commands import Command, Now
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
 from workers.limits.limit import Limit
@@ -22,9 +21,12 @@ from workers.limits.slots import SlotLimit
 
 __all__ = ["NodeLimits"]
 
-#: Limits that are asked for in one packet: the answers of more would come when the permits of the first have ended.
+#: Limits that are asked for in one packet at most, and ms after which the next packet has half as many: the answers of more would
+#: come when their permits have ended, again and again.
 AT_A_TIME: Final = 100
+SLOW: Final = 100
 LONGEST_WAIT: Final = 60_000
+SILENT: Final = 300  # ms
 PAUSE: Final = 100  # ms, after an error that nobody expected
 log = structlog.get_logger()
 
@@ -47,8 +49,15 @@ class _Asker:
         # A heap. A limit may stand in it several times: only the time that it is scheduled for counts.
         self._due: list[tuple[int, int, Limit]] = []
         self._count = 0
+        self.at_a_time = AT_A_TIME
+        self._began: int | None = None  # when it sent the request that is under way
         self._stopping = False
         self.thread: threading.Thread | None = None
+
+    def silent(self, now: int) -> bool:
+        """Whether the server has not answered for a while: what waits for it is set aside, so that other topics find room."""
+        began = self._began
+        return began is not None and now - began > SILENT
 
     def schedule(self, limit: Limit, at: int) -> None:
         """Ask for a limit at such a time, unless it is asked for earlier."""
@@ -113,8 +122,9 @@ class _Asker:
         now = self._clock.monotonic()
         asked: list[tuple[Limit, list[Any]]] = []
         packet: list[Command[Any]] = []
-        while len(asked) < AT_A_TIME and (limit := self._next(now)) is not None:
-            wanted, again = limit.asks(now)
+        server_now: Now = "" if self._test_now is None else self._test_now()
+        while len(asked) < self.at_a_time and (limit := self._next(now)) is not None:
+            wanted, again = limit.asks(now, server_now)
             if wanted:
                 asked.append((limit, [None] * len(wanted)))
                 packet += wanted
@@ -122,12 +132,14 @@ class _Asker:
                 self.schedule(limit, again)
             else:
                 self._forget(limit)
-        if self._test_now is not None:
-            packet = [structs.replace(one, args=(self._test_now(), *one.args[1:])) for one in packet]
+        self._began = now
         try:
             answers = iter(self._store.run_many(packet) if packet else ())
             asked = [(limit, [next(answers) for _ in those]) for limit, those in asked]
         finally:  # whatever happens, each of them is asked for again
+            self._began = None
+            slow = self._clock.monotonic() - now > SLOW
+            self.at_a_time = max(1, self.at_a_time // 2) if slow else min(AT_A_TIME, 2 * self.at_a_time)
             for limit, those in asked:
                 self.schedule(limit, limit.answered(those, now))
         return self._wait()
@@ -162,6 +174,20 @@ class NodeLimits:
         self._rates: dict[str, RateLimit] = {}
         self._slots: dict[str, SlotLimit] = {}
         self._askers: dict[Node | None, _Asker] = {}
+        self._lacking: set[Limit] = set()
+
+    def room_without_permits(self, now: int) -> int:
+        """How many messages more may wait for limits that are not short and have no permits: they have some as soon as Redis has
+        been asked. If thousands of topics have a limit, more than a packet would grow stale before it has been asked for all."""
+        with self._lock:
+            self._lacking = {limit for limit in self._lacking if limit.waiting and limit.lacks(now)}
+            slowest = min([asker.at_a_time for asker in self._askers.values()], default=AT_A_TIME)
+            return max(0, slowest - sum([limit.waiting for limit in self._lacking]))
+
+    def wait_without_permits(self, limit: Limit) -> None:
+        """Messages wait for such a limit."""
+        with self._lock:
+            self._lacking.add(limit)
 
     def of(self, topic: str, policies: Policies, longest: int) -> tuple[Limit, ...]:
         """The limits of a topic whose sends take at most `longest` ms; rates first, see `begin`."""
@@ -184,10 +210,12 @@ class NodeLimits:
             known.update(bucket, policies.version, self._clock.monotonic())
         return known
 
-    def with_permits(self, names: Iterable[str], now: int) -> list[RateLimit]:
-        """Those rates of these names that may have permits; called for all limited topics of a queue at each of its pulls."""
+    def by_permits(self, names: Iterable[str], now: int) -> list[RateLimit]:
+        """Those rates of these names that are spent by permits only, as they are short, or messages wait for them: a pull that
+        spends from the bucket would pass these, and leave nothing to others. Called for all limited topics of a queue at each of
+        its pulls."""
         known = self._rates
-        return [rate for name in names if (rate := known.get(name)) is not None and rate.valid_until > now]
+        return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
 
     def _forget(self, limit: Limit) -> None:
         with self._lock:
@@ -200,6 +228,7 @@ class NodeLimits:
         with self._lock:
             if (asker := self._askers.get(server)) is None:
                 asker = self._askers[server] = _Asker(self._store, self._clock, self._forget, self._test_now)
+        limit.silent = asker.silent
         asker.schedule(limit, at)
         if asker.thread is None and self._test_now is None:
             asker.start()

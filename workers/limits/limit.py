@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from delayq.store.commands import Command, Head
+from delayq.store.commands import Command, Head, Now
 
 __all__ = ["IDLE", "Limit", "Listener", "admit", "begin"]
 
@@ -55,6 +55,7 @@ class Limit(ABC):
         self.key = key  # in Redis
         self.lock = threading.Lock()
         self.scheduled: int | None = None  # when its asker asks next; under the asker's lock
+        self.silent: Callable[[int], bool] = lambda now: False  # whether its server does not answer
         self.version = ""  # the newest policies that it was looked up by
         self._soon = soon
         self._waiting = 0  # messages that were admitted and have not begun
@@ -65,8 +66,12 @@ class Limit(ABC):
         self._pace = 0.0  # how many sends begin in LATELY
         self._pace_at = 0
 
-    @abstractmethod
     def is_short(self, now: int) -> bool:
+        """Whether there were fewer permits lately than could be used, or Redis does not answer."""
+        return self._had_too_few(now) or self.silent(now)
+
+    @abstractmethod
+    def _had_too_few(self, now: int) -> bool:
         """Whether there were fewer permits lately than could be used."""
 
     @abstractmethod
@@ -78,7 +83,7 @@ class Limit(ABC):
         """How many permits there are; under the lock."""
 
     @abstractmethod
-    def asks(self, now: int) -> tuple[Sequence[Command[Any]], int | None]:
+    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
         """What to ask Redis now, and when to look again if there is nothing to ask; None: it may be forgotten."""
 
     @abstractmethod
@@ -146,7 +151,7 @@ class Limit(ABC):
             if begun < count:
                 self._listeners.add(sender)
             room = self._room(sender, (0, b""), now) if self._parked else 0
-            told = self._next_parked(room) if self._waiting <= room < UNBOUNDED else []
+            told = self._earliest(room) if self._waiting <= room < UNBOUNDED else []
         if begun < count:
             self._ask(now)
         self._tell(told, room)
@@ -163,6 +168,15 @@ class Limit(ABC):
 
     def close(self) -> None:  # noqa: B027  # as at `end`
         """Take no more permits; the next request gives back what there is."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages were admitted and have not begun."""
+        return self._waiting
+
+    def lacks(self, now: int) -> bool:
+        """Whether it has no permits, though it is not short."""
+        return not self.is_short(now) and not self.has_stock(now)
 
     def has_stock(self, now: int) -> bool:
         """Whether there is a permit."""
@@ -191,22 +205,17 @@ class Limit(ABC):
         if self.scheduled is None or self.scheduled > at:
             self._soon(self, at)
 
-    def _next_parked(self, count: int) -> list[Listener]:
-        """The queues whose parked messages are next, for so many of them; under the lock."""
-        found = []
-        for queue, parked in sorted(self._parked.items(), key=lambda one: one[1].head):
-            if count <= 0:
-                break
-            found.append(queue)
-            count -= parked.number
-        return found
+    def _earliest(self, room: int) -> list[Listener]:
+        """The queue with the earliest parked message, if there is room for one; under the lock. When what it brings back begins,
+        the next one is told."""
+        return [min(self._parked, key=lambda queue: self._parked[queue].head)] if self._parked and room > 0 else []
 
     def _told(self, now: int) -> tuple[list[Listener], int]:
         """Whom to tell of the permits that there are, and how many these are; under the lock."""
         if not (stock := self._stock(now)):
             return [], 0
         listeners, self._listeners = list(self._listeners), set()
-        return listeners + self._next_parked(stock + self._most_waiting(now) - self._waiting), stock
+        return listeners + self._earliest(stock + self._most_waiting(now) - self._waiting), stock
 
     def _tell(self, listeners: Sequence[Listener], count: int) -> None:
         for listener in listeners:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from delayq.policies import Bucket
 from delayq.store import commands
-from delayq.store.commands import Command, Granted
+from delayq.store.commands import Command, Granted, Now
 from delayq.store.keys import rate_key
 from workers.limits.limit import IDLE, Limit, Listener
 
-__all__ = ["Permits", "RateLimit"]
+__all__ = ["Permits", "RateLimit", "life_and_burst"]
 
 #: Permits that are valid until such a time (monotonic ms), and how many.
 Permits = Sequence[tuple[int, int]]
@@ -44,6 +44,14 @@ TRIP: Final = 20
 PART: Final = 4
 
 
+def life_and_burst(bucket: Bucket) -> tuple[int, float]:
+    """For how many ms its permits are valid, and how many messages the bucket holds in Redis: less than its burst by what is
+    valid, so that no more than the burst is there at any time."""
+    burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / VALID / 1_000)
+    life = int(min(LIFE, 1_000 * VALID * burst / bucket.rate))
+    return life, max(1.0, burst - bucket.rate * life / 1_000)
+
+
 class RateLimit(Limit):
     """The bucket of a rate. `outdated` is called with the version of the policies if the bucket knows newer ones."""
 
@@ -52,7 +60,6 @@ class RateLimit(Limit):
         self._outdated = outdated
         self._taken_until = 0  # when the first one ends of the permits that a sender took last
         self._asked = 0  # how many permits the last request wanted
-        self._brought = (0, 0)  # by the last two answers: where trips take long, sends begin rarely and many at a time
         self._got_at = 0  # when a request got some last, of a bucket that is short
         self.valid_until = 0  # no permit lasts longer; read without the lock
         self._server: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
@@ -60,10 +67,7 @@ class RateLimit(Limit):
 
     def _use(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / VALID / 1_000)
-        self._life = int(min(LIFE, 1_000 * VALID * burst / bucket.rate))
-        #: The bucket holds less by what is valid: no more than the burst is there at any time.
-        self._burst = max(1.0, burst - bucket.rate * self._life / 1_000)
+        self._life, self._burst = life_and_burst(bucket)
         self._made = int(bucket.rate * self._life / 1_000)  # in a life
         self._permits: dict[int, int] = {}  # those of the former rate may be more than this one has
         self._short_until = 0
@@ -79,12 +83,16 @@ class RateLimit(Limit):
             self._use(bucket)
         self._ask(now)
 
-    def is_short(self, now: int) -> bool:
+    def _had_too_few(self, now: int) -> bool:
         """See `Limit`."""
         return now < self._short_until
 
+    def has_queue(self, now: int) -> bool:
+        """Whether messages wait for permits, or will soon, or there are permits for them."""
+        return self._waiting > 0 or self.valid_until > now or self.is_short(now)
+
     def _most_waiting(self, now: int) -> int:
-        return max(1, min(max(super()._most_waiting(now), *self._brought), self._made))
+        return max(1, min(super()._most_waiting(now), self._made))
 
     # -- permits -----------------------------------------------------------------------------------------------------
 
@@ -131,7 +139,7 @@ class RateLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def asks(self, now: int) -> tuple[Sequence[Command[Any]], int | None]:
+    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
         """See `Limit`."""
         with self.lock:
             wanted, pace, short = self._wanted(now), int(self._count(0, now)), self.is_short(now)
@@ -147,7 +155,8 @@ class RateLimit(Limit):
                 return (), now + EVERY
             until = None if self._server is None else min(self._server) + now + self._life // 2
             rate, self._not_before = self._bucket.rate, now + QUICKEST
-            ask = commands.spend(self.name, rate, self._burst, self._asked, until=until, version=self.version)
+            wanted, version = self._asked, self.version
+            ask = commands.spend(self.name, rate, self._burst, wanted, until=until, version=version, now=server_now)
             return [ask], None
 
     def answered(self, answers: Sequence[Any], asked_at: int) -> int:
@@ -168,7 +177,6 @@ class RateLimit(Limit):
     def _grant(self, granted: Granted, asked_at: int) -> None:
         ahead = granted.now - asked_at
         self._server = ahead if self._server is None else self._server[1], ahead
-        self._brought = self._brought[1], granted.count
         until = asked_at + self._life
         until -= until % (self._life // STEPS)
         self._permits[until] = self._permits.get(until, 0) + granted.count

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from delayq.policies import Slots
 from delayq.store import commands
-from delayq.store.commands import MOST_SLOTS, Command, taken_slots
+from delayq.store.commands import MOST_SLOTS, Command, Now, taken_slots
 from delayq.store.keys import slots_key
 from workers.limits.limit import IDLE, Limit
 
@@ -68,7 +68,7 @@ class SlotLimit(Limit):
                 self._short = self._short and slots == self._slots
                 self.version, self._slots = version, slots
 
-    def is_short(self, now: int) -> bool:
+    def _had_too_few(self, now: int) -> bool:
         """See `Limit`."""
         return self._short
 
@@ -118,7 +118,7 @@ class SlotLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def asks(self, now: int) -> tuple[Sequence[Command[Any]], int | None]:
+    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
         """See `Limit`. If there are too few, a request gives slots back or takes others, in turns and a random moment apart: else
         the node would have the same ones again each time."""
         with self.lock:
@@ -143,7 +143,8 @@ class SlotLimit(Limit):
             self._given = [slot for slot in self._given if slot not in given]
             self._used, self._useful = 0, useful - free
             names = [slot.name for slot in given]
-            return [commands.take_slots(self.name, self._slots.most, self._life, wanted, self._request[2], names)], None
+            call, most = self._request[2], self._slots.most
+            return [commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now)], None
 
     def answered(self, answers: Sequence[Any], asked_at: int) -> int:
         """See `Limit`. What an unheard request may have taken is given back, as what it gave back is again."""

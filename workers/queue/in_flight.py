@@ -361,9 +361,16 @@ class InFlight:
         if going:
             self._submit(share, going)
         if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
-            for message in admitted:
-                if message.stage is Stage.WAITING:
-                    self._settle(message, Park(ParkedSet.of_topic(message.topic)))
+            self._not_admitted(share, [message for message in admitted if message.stage is Stage.WAITING])
+
+    def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
+        """Park messages of short limits. Those of others wait, as for room: they have permits in a moment."""
+        now = self._tenure.clock.monotonic()
+        short = {message.ticket for message in batch if any(one.is_short(now) for one in self._limits(message))}
+        share.wait([message for message in batch if message.ticket not in short])
+        for message in batch:
+            if message.ticket in short:
+                self._settle(message, Park(ParkedSet.of_topic(message.topic)))
 
     def _submit(
         self, share: Share, batch: list[InFlightMessage], limits: tuple[Limit, ...] = (), until: int = 0
@@ -382,11 +389,17 @@ class InFlight:
             if (limits := found.get(topic)) is None:
                 limits = found[topic] = self._limits(message, longest)
             (limited.setdefault(limits, []) if limits else free).append(message)
+        room: int | None = None
         for limits, some in limited.items():
-            count = len(some)
-            if not all(limit.has_stock(monotonic) for limit in limits):
+            count, lacking = len(some), next((limit for limit in limits if not limit.has_stock(monotonic)), None)
+            if lacking is not None:
                 count = min(count, self.room_for_limited(share))
-            if count := admit(limits, self._listener, count, some[0].place, monotonic):
+                if not any(limit.is_short(monotonic) for limit in limits):
+                    room = self._tenure.limits.room_without_permits(monotonic) if room is None else room
+                    count = min(count, room)
+                    room -= count
+                    self._tenure.limits.wait_without_permits(lacking)
+            if count and (count := admit(limits, self._listener, count, some[0].place, monotonic)):
                 until = monotonic + min(message.good_for(now) for message in some[:count])
                 self._submit(share, some[:count], limits, until)
         return free

@@ -117,8 +117,9 @@ class Pulling:
     def observe_policies(self, policies: Policies) -> None:
         """Append by these from now on."""
         self._topics.observe_policies(policies)
-        for topic in self._topics.limited:  # permits of a former rate are not used any more
-            self._tenure.limits.rate(topic, policies)
+        topics = {name: topic for topic, name in self._topics.limited.items()}
+        for limit in self._tenure.limits.by_permits(topics, self._clock.monotonic()):
+            self._tenure.limits.rate(topics[limit.name], policies)  # permits of a former rate are not used any more
 
     def look(self) -> None:
         """Pull now, whatever is due: wakes may have been lost."""
@@ -162,7 +163,7 @@ class Pulling:
         every = listed and in_flight.held_topics.to_read(self._clock.monotonic())
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
         permits = self._take_permits() if self._topics.limited else []
-        most = {limit.name: self.valid_until(some) for limit, some in permits if some}
+        most = {limit.name: self.valid_until(some) for limit, some in permits}
         return Pull(
             start,
             fresh,
@@ -194,7 +195,7 @@ class Pulling:
     def _take_permits(self) -> list[tuple[RateLimit, Permits]]:
         """Permits for what the next pull may append of limited topics, of each limit once."""
         now, names = self._clock.monotonic(), dict.fromkeys(self._topics.limited.values())
-        limits = self._tenure.limits.with_permits(names, now)
+        limits = self._tenure.limits.by_permits(names, now)
         return [(limit, limit.take(self._in_flight.waits_for(limit), self._look, now)) for limit in limits]
 
     def valid_until(self, permits: Permits) -> Most:

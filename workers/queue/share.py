@@ -106,6 +106,12 @@ class Share:
 
     # -- moved by the life of messages -------------------------------------------------------------------------------
 
+    def wait(self, batch: list[InFlightMessage]) -> None:
+        """These found no room after all: they wait before the others."""
+        self.waiting = batch + self.waiting
+        if batch and self.waiting_since is None:
+            self.waiting_since = self.forwarder.now()
+
     def fit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
         """Those of a batch that find room, which may be sent now; the others wait, and behind others that wait, all do."""
         if self.waiting:

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 import structlog
 
 from delayq.clock import Clock
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
-from delayq.store.commands import Bound, Known, KnownTopics, Most
-from delayq.store.keys import ParkedSet, QueueKeys
+from delayq.store.commands import Bound, BucketHere, Known, KnownTopics, Most
+from delayq.store.connect.address import CLUSTER, parse
+from delayq.store.keys import ParkedSet, QueueKeys, rate_key
 from delayq.targets.redis_stream.target import is_local
+from workers.limits.rate import life_and_burst
 from workers.queue.parked_sets import ParkedSets
 from workers.sending.circuit import Circuit
 
@@ -39,11 +41,13 @@ class Topics:
 
     def __init__(self, routes: Routes, redis_url: str) -> None:
         self._routes = routes
+        self._one_server = parse(redis_url).kind != CLUSTER  # buckets lie where all queues lie
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
         self._streams: dict[str, Stream | None] = {}  # of the same topics
         self._refused: frozenset[Stream] = frozenset()
         self._policies = NO_POLICIES
+        self._spending: dict[str, Known] = {}  # of limited topics, with the buckets from which pulls spend
         self._as_list: list[Known] = []
         self._told: KnownTopics | None = None  # of these
         self._appended: dict[str, str] = {}  # to these streams
@@ -75,8 +79,12 @@ class Topics:
         return found
 
     def bounds(self, most: Mapping[str, Most]) -> list[Bound]:
-        """How many messages of limited topics may be appended: `most` by the name of the limit, for all its topics together."""
-        return [Bound(topic, most.get(name, 0), name if name in most else "") for topic, name in self.limited.items()]
+        """How many messages of limited topics may be appended: `most` by the name of the limit, for all its topics together. On
+        one server pulls spend from the buckets of the others."""
+        limited = self.limited.items()
+        if self._one_server:
+            return [Bound(topic, most[name], name) for topic, name in limited if name in most]
+        return [Bound(topic, most.get(name, 0), name if name in most else "") for topic, name in limited]
 
     def to_release(self, topics: Iterable[str], keys: QueueKeys) -> KnownTopics:
         """The same topics, as a release of their sets is told of them."""
@@ -109,7 +117,7 @@ class Topics:
 
     def observe_policies(self, policies: Policies) -> None:
         """Tell pulls to append of limited topics only what has permits."""
-        self._policies = policies
+        self._policies, self._spending = policies, {}
         self._list()
 
     def route(self, topic: str) -> Route | None:
@@ -136,11 +144,25 @@ class Topics:
             for one in self._as_list
             if one.stream is not None and (stream := self._streams[one.topic]) is not None
         }
-        self.limited = {
-            topic: bucket.name
+        buckets = {
+            topic: bucket
             for topic in self._appended
             if self._policies.pause(topic) is None and (bucket := self._policies.bucket(topic)) is not None
         }
+        self.limited = {topic: bucket.name for topic, bucket in buckets.items()}
+        if not self._one_server:
+            return
+        self._spending = {
+            topic: self._spending.get(topic) or _spending(self._known[topic], bucket)
+            for topic, bucket in buckets.items()
+        }
+        self._as_list = [self._spending.get(one.topic, one) for one in self._as_list]
+
+
+def _spending(known: Known, bucket: Bucket) -> Known:
+    _, burst = life_and_burst(bucket)
+    here = BucketHere(rate_key(bucket.name), bucket.rate, burst)
+    return Known(known.topic, known.stream, known.max_length, known.per_queue, here)
 
 
 class Refusals:

@@ -16,6 +16,7 @@ from delayq.store.keys import ParkedSet, QueueKeys
 __all__ = [
     "AsPulled",
     "Bound",
+    "BucketHere",
     "Claimed",
     "Head",
     "Known",
@@ -201,8 +202,17 @@ def takes(stream: str) -> Command[str]:
     return Command("takes", (stream,), (), lambda reply: reply.decode(errors="replace"))
 
 
+class BucketHere(msgspec.Struct, frozen=True):
+    """The bucket of a rate, on the server of the queue."""
+
+    key: str
+    rate: float
+    burst: float
+
+
 class Known(msgspec.Struct, frozen=True):
-    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN.
+    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN, and the bucket from
+    which the pull spends for what it appends.
 
     `per_queue`: it is the queue's own stream of that name.
     """
@@ -211,6 +221,7 @@ class Known(msgspec.Struct, frozen=True):
     stream: str | None = None
     max_length: int | None = None
     per_queue: bool = False
+    bucket: BucketHere | None = None
 
     def key(self, keys: QueueKeys) -> str | None:
         """The stream's key."""
@@ -218,9 +229,10 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class KnownTopics(msgspec.Struct, frozen=True):
-    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, and arguments."""
+    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, then of their
+    buckets, and arguments."""
 
-    streams: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     args: tuple[Arg, ...] = ()
 
     @classmethod
@@ -228,13 +240,20 @@ class KnownTopics(msgspec.Struct, frozen=True):
         """These topics of a queue."""
         streams: list[str] = []
         args: list[Arg] = []
+        known = list(known)
+        place = sum([one.stream is not None for one in known])
+        buckets: dict[str, int] = {}
         for one in known:
             if (stream := one.key(keys)) is None:
                 args += (one.topic, "", "")
-            else:
-                streams.append(stream)
-                args += (one.topic, len(streams), one.max_length or "")
-        return cls(tuple(streams), tuple(args))
+                continue
+            streams.append(stream)
+            options: Arg = one.max_length or ""
+            if (bucket := one.bucket) is not None:
+                number = buckets.setdefault(bucket.key, place + len(buckets) + 1)
+                options = f"{one.max_length or ''}={number} {bucket.rate!r} {bucket.burst!r}"
+            args += (one.topic, len(streams), options)
+        return cls((*streams, *buckets), tuple(args))
 
 
 NO_TOPICS: Final = KnownTopics()
@@ -319,7 +338,7 @@ def pull(
             keys.dead,
             keys.reasons,
             keys.ended,
-            *known.streams,
+            *known.keys,
         ),
         args,
         partial(_read_pull, listed is not Listed.NONE),
@@ -524,7 +543,7 @@ def release(
             keys.reasons,
             keys.ended,
             *[keys.parked(ParkedSet.of_topic(topic)) for topic in topics],
-            *known.streams,
+            *known.keys,
         ),
         args,
         _read_released,

@@ -88,6 +88,9 @@ for i = 1, due_count do
       break
     end
     local bound = bounds and bounds[topic]
+    if bound == nil and spends and stream then
+      bound = spends(topic)
+    end
     if bound and bound.most < 1 and not forced then
       stream = false -- returned: its owner decides whether it waits in memory
     end

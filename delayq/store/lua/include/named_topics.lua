@@ -1,11 +1,12 @@
 -- What the owner names of topics, from ARGV[named_at] on: stream (its place behind the key `streams_behind`, or '' for general) and
 -- MAXLEN ('' = none) of each known one; then of each limited one the name that it shares with others ('' = none), and how many
 -- permits all of that name have. What else the owner names begins at ARGV[named_end].
-local streams, trims, bounds, shares = {}, {}, nil, nil
+local streams, trims, n_streams, bounds, shares, spends = {}, {}, 0, nil, nil, nil
 local limited_at = named_at + 3 * n_known
 local named_end = limited_at + 3 * n_limited
 for i = named_at, limited_at - 1, 3 do
   local place = tonumber(ARGV[i + 1])
+  n_streams = place or n_streams
   streams[ARGV[i]] = place and KEYS[streams_behind + place] or false
   trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
 end

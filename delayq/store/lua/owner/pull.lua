@@ -2,15 +2,15 @@
 -- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
 -- A message of a paused topic, or of a topic whose set is not empty, is moved into that set, unless a caller had it delivered by
 -- force, or its owner has it in memory.
--- KEYS: state queue pool attempts keys final dead reasons ended, then the streams
+-- KEYS: state queue pool attempts keys final dead reasons ended, then the streams, then the buckets
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       which names of parked sets are wanted ('0', '1' all but those of topics, '2' all), the version of the policies that the
 --       owner goes by, how many topics are known, how many are limited; topic, stream (its place behind the 9 keys, or '' for
---       general), MAXLEN ('' = none) of each known topic; of each that is limited: topic, name of what it shares with others ('' =
---       nothing), most to append of all that share it ('N', or 'N@TIME N@TIME ...', each valid until then); then the tickets
---       behind the offset that the owner has in memory
+--       general), MAXLEN ('' = none) of each known topic, and behind that '=PLACE RATE BURST' if this spends from the bucket of its
+--       rate; of each that is limited otherwise: topic, name of what it shares with others ('' = nothing), most to append of all that
+--       share it ('N', or 'N@TIME N@TIME ...', each valid until then); then the tickets behind the offset that the owner has in memory
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
 --          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
@@ -23,7 +23,7 @@
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HMGET TIME ZRANGE
--- @include clock record properties content sound index final forget fence
+-- @include clock record properties content sound index final forget fence bucket
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
@@ -35,6 +35,7 @@ if (known[8] or '') ~= ARGV[16] then
   return { 'policies', known[8] or '' }
 end
 local now, micro = clock(ARGV[2])
+local here_micro = now * 1000 + micro
 local here, ahead, watermark = now, 0, tonumber(known[2] or '') or -1
 if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
   ahead = now - tonumber(ARGV[3])
@@ -100,6 +101,30 @@ if due_count == 0 then
   n_known, n_limited = 0, 0
 end
 -- @include named_topics
+local buckets = {}
+if n_known > 0 and #KEYS > 9 + n_streams then
+  -- @guard HSET PEXPIRE
+  local specs = {}
+  for topic, text in pairs(trims) do
+    local trim, spec = match(text or '', '^(%d*)=(.*)$')
+    if spec then
+      trims[topic], specs[topic] = trim ~= '' and trim, spec
+    end
+  end
+  bounds = bounds or {}
+  -- What the bucket of a topic's rate has. A script must not fail behind its first write, whatever stands under that key.
+  spends = function(topic)
+    local place, rate, burst = match(specs[topic] or '', '^(%d+) (%S+) (%S+)$')
+    local bound = place and buckets[place]
+    if place and not bound then
+      local fine, bucket = pcall(read_bucket, KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[16], here_micro)
+      bound = { bucket = fine and bucket or nil, most = fine and bucket and bucket.has or 0 }
+      buckets[place] = bound
+    end
+    bounds[topic] = bound or false
+    return bound
+  end
+end
 if due_count > 0 and named_end <= #ARGV then
   in_memory = {}
   for i = named_end, #ARGV do
@@ -202,6 +227,11 @@ if ARGV[15] ~= '0' then
   end
   if some_held and not any_held then
     redis.call('HDEL', state, 'held')
+  end
+end
+for _, bound in pairs(buckets) do
+  if bound.bucket then
+    spend_from(bound.bucket, bound.bucket.has - bound.most)
   end
 end
 -- @include permits_left
