@@ -14,6 +14,8 @@ REDIS_URLS = (
     "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://",
     "rediss+cluster://",
 )  # fmt: skip
+#: What ./dev brokers can start, each named like the extra of its target.
+BROKERS = {"kafka", "rabbitmq", "rocketmq"}
 MOST_WORKERS = 64
 _CORES = os.cpu_count() or 1
 
@@ -70,7 +72,9 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     if name == "bench" and rest:
         return {"dev"}, ["-m", "benchmarks", *rest]
     if name == "brokers" and rest[:1] in (["up"], ["down"], ["fetch"], ["--help"], ["-h"]):
-        return {"test"}, ["-m", "testbed", *rest]
+        # What a worker needs to send to them; what they themselves need is no package of Python.
+        wanted = set(rest[1:] or BROKERS) if rest[0] == "up" else set()
+        return wanted & BROKERS, ["-m", "testbed", *rest]
     if name == "openapi" and not rest:
         return {"test"}, ["-m", "devtools.check", "--openapi"]
     takes = {

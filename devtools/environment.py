@@ -10,9 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from devtools.progress import call
+from delayq.progress import Progress
+from testbed.steps import Ran, run
 
 # Other people's environments, and what would make pip or Python look elsewhere.
 FOREIGN = (
@@ -35,6 +37,11 @@ CONSTRAINED = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
 
 #: How much the large extras install the first time, the largest extra first.
 SIZES = {"dev": "1.6 GB in about 3 minutes", "test": "560 MB in about 90 seconds"}
+#: Installs in a third of pip's time. It is itself a package, so that pip can fetch it where nobody has installed it.
+UV = "uv==0.13.8"
+#: Settings of pip that uv does not read: with one of them pip installs everything by itself.
+SETTINGS_OF_PIP = ("index-url", "extra-index-url", "no-index", "proxy", "trusted-host")
+PIP = ("install", "--progress-bar=off")
 
 
 class CannotInstall(Exception):
@@ -48,7 +55,8 @@ def prepare(root: str, extras: set[str]) -> str:
     venv = Path(root, ".venv")
     if not _is_ready(venv, extras):
         with Path(root, "dev").open("rb") as lock:  # of two ./dev at a time one installs, the other waits
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with Progress("waiting for another ./dev, which installs", name="dev"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_ready(venv, extras):
                 _install(venv, extras)
     return str(_python(venv))
@@ -74,33 +82,55 @@ def _installed(venv: Path) -> dict[str, list[str]]:
 
 
 def _is_ready(venv: Path, extras: set[str]) -> bool:
-    have = set(_installed(venv).get(_wanted(venv), ()))
-    return _python(venv).exists() and (extras <= have or "dev" in have or ("test" in have and "dev" not in extras))
+    installed = _installed(venv).get(_wanted(venv))
+    if installed is None or not _python(venv).exists():
+        return False
+    return extras <= set(installed) or "dev" in installed or ("test" in installed and "dev" not in extras)
 
 
 def _install(venv: Path, extras: set[str]) -> None:
     uv = shutil.which("uv")
     if not _works(venv):
-        _say("making .venv")
         shutil.rmtree(venv, ignore_errors=True)
         _make(venv, uv)
     extras = extras.union(*_installed(venv).values())  # what was asked for earlier stays
     wanted = _wanted(venv)
+    target = f".[{','.join(sorted(extras))}]" if extras else "."
     largest = next((one for one in SIZES if one in extras), "")
-    _say(f"installing delayq[{','.join(sorted(extras))}] into .venv, {SIZES.get(largest, 'about a minute')}")
-    python = str(_python(venv))
-    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    options = [] if uv else ["--disable-pip-version-check", "--progress-bar=off"]
-    if uv:
-        options.append("--compile-bytecode")  # as pip does by itself: once, and not at each start
+    _say(f"installing delayq{target[1:]} into .venv" + (f", {SIZES[largest]}" if largest else ""))
     # What an install into the checkout itself left there: run from there, it would hide the entry points of this one.
     shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
-    command = [*pip, *options, "--editable", f".[{','.join(sorted(extras))}]"]
-    # setuptools warns that a folder is named like the package, which in a checkout it is.
-    env = {**CONSTRAINED, **os.environ, "PYTHONWARNINGS": "ignore"}
-    if call(command, cwd=venv.parent, env=env) != 0:
+    ran = _call([*_installer(venv, uv), "--editable", target], f"installing delayq{target[1:]}", venv)
+    if ran.status and not uv:  # the one that was fetched here: a machine may be set up for pip alone
+        ran = _call([*_pip(venv, *PIP), "--editable", target], f"installing delayq{target[1:]} with pip", venv)
+    if ran.status:
+        sys.stderr.write(ran.output)
         raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")
     (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
+
+
+def _installer(venv: Path, uv: str | None) -> list[str]:
+    """The command that installs: of the uv on PATH, else of one that is fetched into .venv, else of pip."""
+    if uv is None:
+        own = venv / "bin" / "uv"
+        settings = _call(_pip(venv, "config", "list"), "asking pip for its settings", venv).output
+        if any(f".{name}=" in settings for name in SETTINGS_OF_PIP):
+            return _pip(venv, *PIP)
+        if not own.exists() and _call(_pip(venv, *PIP, "--no-deps", UV), f"fetching {UV}, which installs", venv).status:
+            return _pip(venv, *PIP)
+        uv = str(own)
+    return [uv, "pip", "install", "--python", str(_python(venv))]
+
+
+def _pip(venv: Path, *words: str) -> list[str]:
+    return [str(_python(venv)), "-m", "pip", "--disable-pip-version-check", *words]
+
+
+def _call(command: Sequence[str], what: str, venv: Path) -> Ran:
+    # setuptools warns that a folder is named like the package, which in a checkout it is.
+    env = {**CONSTRAINED, **os.environ, "PYTHONWARNINGS": "ignore"}
+    with Progress(what, name="dev") as progress:
+        return run(command, progress, cwd=venv.parent, env=env)
 
 
 def _works(venv: Path) -> bool:
@@ -122,8 +152,9 @@ def _make(venv: Path, uv: str | None) -> None:
         )
     else:
         command = [sys.executable, "-m", "venv", str(venv)]
-    if subprocess.call(command) != 0:
-        raise CannotInstall(f"{' '.join(command)} failed; the reason is above.")
+    ran = _call(command, "making .venv", venv)
+    if ran.status:
+        raise CannotInstall(f"{' '.join(command)} failed: {ran.output.strip()}")
 
 
 def _say(text: str) -> None:

@@ -2,8 +2,8 @@
 
 up [NAME...]      start these or all, on free ports of 127.0.0.1; what they need is fetched
 down [NAME...]    stop these or all, and remove their data
-fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, openapi-typescript), and start
-                  nothing
+fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, promtool, openapi-typescript), and
+                  start nothing
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from delayq.progress import Progress
 from testbed import jars, node, tools
 from testbed.brokers import Brokers, Note, known, prepare
 from testbed.errors import ServerError, ServerMissing
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for their data and notes (build/brokers)")
     options = parser.parse_args(arguments)
-    names = [*_with_pins(), *tools.PACKAGES, *node.FOLDERS] if options.action == "fetch" else known()
+    names = [*_with_pins(), *tools.TOOLS, *node.FOLDERS] if options.action == "fetch" else known()
     if strangers := [name for name in options.names if name not in names]:
         parser.error(f"there is no {strangers[0]!r}: {options.action} takes {', '.join(names)}")
     if options.action == "fetch":
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
 def fetch(names: Sequence[str]) -> int:
     """Fetch classes and tools."""
     for name in names:
-        source = tools if name in tools.PACKAGES else node if name in node.FOLDERS else jars
+        source = tools if name in tools.TOOLS else node if name in node.FOLDERS else jars
         try:
             print(f"{name}: {source.fetch(name)}")
         except ServerMissing as error:
@@ -63,7 +64,8 @@ def up(brokers: Brokers, names: Sequence[str]) -> int:
     for name in names or known():
         try:
             prepare(name)
-            running[name], before = brokers.up(name)
+            with Progress(f"starting {name}", name="dev"):
+                running[name], before = brokers.up(name)
         except (ServerMissing, ServerError) as error:
             missing.append(name)
             print(f"{name}: {error}", file=sys.stderr, flush=True)

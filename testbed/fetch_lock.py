@@ -6,6 +6,9 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+from delayq.progress import Progress
 
 __all__ = ["fetching", "wait_for_fetch"]
 
@@ -15,7 +18,7 @@ def fetching(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock of `name` in `folder` during a fetch: of two fetches at a time the second finds everything there."""
     folder.mkdir(parents=True, exist_ok=True)
     with _lock_file(folder, name).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _lock(lock, fcntl.LOCK_EX, name)
         yield
 
 
@@ -26,7 +29,12 @@ def wait_for_fetch(folder: Path, name: str) -> None:
     except FileNotFoundError:
         return
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        _lock(lock, fcntl.LOCK_SH, name)
+
+
+def _lock(lock: IO[str], kind: int, name: str) -> None:
+    with Progress(f"waiting for another process that fetches {name}", name="dev"):
+        fcntl.flock(lock, kind)
 
 
 def _lock_file(folder: Path, name: str) -> Path:

@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from testbed import jars
+from delayq.progress import Progress
+from testbed import jars, steps
 
 __all__ = ["BASE", "CannotBuild", "build", "config_of", "make_base", "mounted", "why_not"]
 
@@ -72,9 +73,9 @@ def make_base() -> None:
         (container,) = _buildah("from", "scratch").split()
         try:
             folder = _buildah("mount", container).strip()
-            words = ["--mode=root", "--variant=minbase", "--format=directory", "--quiet", "--dpkgopt=force-unsafe-io"]
+            words = ["--mode=root", "--variant=minbase", "--format=directory", "--dpkgopt=force-unsafe-io"]
             given = (f"--include={','.join(PACKAGES)}", f"--customize-hook={FINISH}")
-            _run("mmdebstrap", *words, *given, SUITE, folder)
+            _follow("making the base of the image", "mmdebstrap", *words, *given, SUITE, folder)
             _buildah("commit", "--quiet", container, BASE)
         finally:
             _buildah("rm", container)
@@ -90,7 +91,7 @@ def build(target: str) -> str:
             with tempfile.TemporaryDirectory() as folder:
                 words = f"--isolation chroot --network host --format docker --target {target} --tag {image}".split()
                 given = ("--build-arg", f"PYTHON={BASE}", *_downloads(Path(folder)))
-                _buildah("build", *words, *given, str(ROOT))
+                _follow(f"building the image {target}", *_command("build", *words, *given, str(ROOT)))
             _forget_others(image)
         return image
 
@@ -160,6 +161,16 @@ def _command(*words: str) -> list[str]:
     return ["buildah", f"--root={folder / 'storage'}", f"--runroot={folder / 'run'}", *words]
 
 
+def _follow(step: str, *command: str) -> None:
+    """Run a command that takes minutes."""
+    with Progress(step, name="dev") as progress:
+        ran = steps.run(command, progress, seconds=_SECONDS)
+    if ran.late:
+        raise CannotBuild(f"{command[0]} did not end within {_SECONDS:.0f} s")
+    if ran.status:
+        raise CannotBuild(f"{command[0]} ended with {ran.status}:\n{ran.output[-4_000:]}")
+
+
 def _run(*command: str, check: bool = True) -> str:
     try:
         ran = subprocess.run(
@@ -178,7 +189,8 @@ def _alone() -> Iterator[None]:
     folder = jars.cache("images")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with Progress("waiting for another build of an image", name="dev"):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -11,10 +11,11 @@ import urllib.error
 import urllib.request
 import xml.etree.ElementTree as xml
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
+from delayq.progress import Progress
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 
@@ -61,8 +62,11 @@ def fetch(name: str) -> Path:
     pins = read_pins(name)
     with fetching(folder.parent, name):
         wanted = [one for one, digest in pins.items() if not _is_whole(_jar(folder, one), digest)]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            list(threads.map(lambda one: _fetch_one(folder, one, pins[one]), wanted))
+        with Progress(f"fetching {name}", "files", name="dev") as progress, ThreadPoolExecutor(_AT_ONCE) as threads:
+            size, running = 0, [threads.submit(_fetch_one, folder, one, pins[one]) for one in wanted]
+            for done, one in enumerate(as_completed(running), 1):
+                size += one.result()
+                progress.count(done, len(wanted), f"{size / 1e6:.0f} MB")
         for stranger in set(folder.glob("*.jar")) - {_jar(folder, one) for one in pins}:
             stranger.unlink()  # of a version before
     return folder
@@ -77,7 +81,8 @@ def _is_whole(jar: Path, digest: str) -> bool:
     return jar.is_file() and _digest(jar.read_bytes()) == digest
 
 
-def _fetch_one(folder: Path, coordinates: str, digest: str) -> None:
+def _fetch_one(folder: Path, coordinates: str, digest: str) -> int:
+    """Fetch a jar and return its size."""
     group, artifact, version, *_ = coordinates.split(":")
     jar = _jar(folder, coordinates)
     url = "/".join((_repository(), group.replace(".", "/"), artifact, version, jar.name))
@@ -94,6 +99,7 @@ def _fetch_one(folder: Path, coordinates: str, digest: str) -> None:
         part.write(content)
     Path(part.name).chmod(0o644)
     Path(part.name).replace(jar)
+    return len(content)
 
 
 def _digest(content: bytes) -> str:

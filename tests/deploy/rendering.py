@@ -45,7 +45,7 @@ def helm(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
 
 
 def template(given: Sequence[str], release: str) -> subprocess.CompletedProcess[str]:
-    # A Helm that was built without its makefile takes its cluster for Kubernetes 1.20.
+    # Without a cluster, Helm takes the Kubernetes of its own client.
     return helm("template", release, str(CHART), "--namespace", "shop", "--kube-version", NEWEST, *given)
 
 

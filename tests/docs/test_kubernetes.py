@@ -27,7 +27,7 @@ READ = [block for block in BLOCKS if block.language == "text"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the page, the chart, and the Helm that ./dev brokers fetch builds, or that of this machine."""
+    """The files of the page, the chart, and the Helm that ./dev brokers fetch fetches, or that of this machine."""
     try:
         helm = tools.find("helm")
     except ServerMissing as error:

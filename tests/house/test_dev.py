@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from delayq.progress import Progress
 from devtools import commandline, environment
+from testbed.steps import Ran
 from tests.house.processes import ROOT
 
 
@@ -106,13 +108,29 @@ def test_up_installs_only_what_its_options_need(monkeypatch: pytest.MonkeyPatch)
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "extras"),
+    [
+        ("up kafka", {"kafka"}),
+        ("up kafka rabbitmq --folder f", {"kafka", "rabbitmq"}),
+        ("up", {"kafka", "rabbitmq", "rocketmq"}),
+        ("down", set()),
+        ("fetch zookeeper helm", set()),
+    ],
+)
+def test_brokers_installs_only_what_a_worker_needs_to_send_to_them(line: str, extras: set[str]) -> None:
+    assert commandline.plan(["brokers", *line.split()], "/") == (extras, ["-m", "testbed", *line.split()])
+
+
 class Checkout:
     """A root with a .venv that seems installed; it records what would be installed."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.installed: list[str] = []
-        self.result = 0
+        self.with_pip: list[str] = []
+        self.failing: set[str] = set()
+        self.settings = ""
         self.env: Mapping[str, str] = {}
         (root / "dev").touch()
         (root / "pyproject.toml").write_text("first")
@@ -121,20 +139,24 @@ class Checkout:
         (root / ".venv" / "bin").mkdir(parents=True)
         (root / ".venv" / "bin" / "python").touch()
         monkeypatch.setattr(subprocess, "call", lambda command, **options: 0)  # as if .venv worked
-        monkeypatch.setattr(environment, "call", self._install)
+        monkeypatch.setattr(environment, "run", self._run)
         monkeypatch.setattr(shutil, "which", lambda name: None)  # no uv
         for name in environment.FOREIGN:  # prepare() drops them; this restores them
             monkeypatch.setenv(name, "/nowhere")
 
-    def _install(self, command: list[str], *, cwd: Path, env: Mapping[str, str]) -> int:
+    def _run(self, command: list[str], progress: Progress, *, cwd: Path, env: Mapping[str, str]) -> Ran:
         assert cwd == self.root
+        if command[-2:] == ["config", "list"]:
+            return Ran(0, self.settings, late=False)
         self.env = env
-        self.installed.append(command[-1])
-        return self.result
+        program = "uv" if command[1] == "pip" else "pip"
+        (self.installed if program == "uv" else self.with_pip).append(command[-1])
+        return Ran(int(program in self.failing), "", late=False)
 
     def prepare(self, *extras: str) -> list[str]:
         """What the call installs."""
         self.installed.clear()
+        self.with_pip.clear()
         environment.prepare(str(self.root), set(extras))
         return list(self.installed)
 
@@ -148,10 +170,10 @@ def test_an_installation_is_repeated_only_when_more_is_needed_or_a_file_changes_
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
-    checkout.result = 1
+    checkout.failing = {"uv", "pip"}
     with pytest.raises(environment.CannotInstall, match="could not be installed"):
         checkout.prepare("server")
-    checkout.result = 0
+    checkout.failing = set()
     assert checkout.prepare("server") == [".[server]"]
     assert checkout.env["PIP_CONSTRAINT"] == environment.CONSTRAINTS  # what is tested is what the image gets
     assert os.environ.keys().isdisjoint(environment.FOREIGN)
@@ -162,6 +184,20 @@ def test_an_installation_is_repeated_only_when_more_is_needed_or_a_file_changes_
         assert checkout.prepare("server") == [".[embedded,server]"]
     assert checkout.prepare("dev") == [".[dev,embedded,server]"]
     assert checkout.prepare("test") == checkout.prepare("server") == []  # dev includes them
+
+
+def test_uv_is_fetched_and_installs_unless_pip_has_settings_that_it_does_not_read(checkout: Checkout) -> None:
+    assert checkout.prepare() == ["."]  # nothing but delayq itself
+    assert checkout.with_pip == [environment.UV]
+    assert checkout.prepare() == checkout.with_pip == []
+
+    checkout.failing = {"uv"}
+    assert checkout.prepare("kafka") == [".[kafka]"]
+    assert checkout.with_pip == [environment.UV, ".[kafka]"]
+
+    checkout.settings = "global.index-url='https://mirror/simple'"
+    assert checkout.prepare("rabbitmq") == []
+    assert checkout.with_pip == [".[kafka,rabbitmq]"]
 
 
 def test_half_an_environment_is_made_anew_by_a_python_that_can(
