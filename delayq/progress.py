@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self, TextIO
 
@@ -18,6 +18,8 @@ REDRAW: Final = 100
 #: Elsewhere a step that still runs after FIRST gets a line, and another one every EVERY (ms).
 FIRST: Final = 2_000
 EVERY: Final = 10_000
+#: `look` is called at most so often (ms).
+LOOK: Final = 500
 CLEAR: Final = "\r\x1b[2K"
 WHEEL: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 #: Time left is in minutes from here on (s).
@@ -30,7 +32,8 @@ class Progress:
     """A step that may take long, on standard error from `with` until its end.
 
     On a terminal it has one line, which is redrawn and disappears at the end. Elsewhere it has a line after two seconds
-    and then one every ten seconds, each with `name` at its beginning. All methods may be called from any thread.
+    and then one every ten seconds, each with `name` at its beginning. All methods may be called from any thread. `look` is
+    called before a line is written, at most every half second, to show what the step cannot show by itself.
     """
 
     def __init__(
@@ -39,10 +42,12 @@ class Progress:
         unit: str = "",
         *,
         name: str = "delayq",
+        look: Callable[[Progress], None] | None = None,
         stream: TextIO | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._step, self._unit, self._name = step, unit, name
+        self._look, self._look_at = look, 0
         self._stream = sys.stderr if stream is None else stream
         self._clock: Clock = SystemClock() if clock is None else clock
         self._terminal = self._stream.isatty()
@@ -93,6 +98,7 @@ class Progress:
                 if (wait := due - self._clock.monotonic()) > 0:
                     self._clock.wait(self._changed, wait)
                     continue
+                self._look_again()
                 self._draw()
                 due = self._next(due)
             self._clear()
@@ -100,6 +106,12 @@ class Progress:
     def _next(self, due: int) -> int:
         now = self._clock.monotonic()
         return now + REDRAW if self._terminal else now - (now - self._began) % EVERY + EVERY
+
+    def _look_again(self) -> None:
+        if self._look is not None and self._clock.monotonic() >= self._look_at:
+            with suppress(Exception):  # what it cannot show does not end the step
+                self._look(self)
+            self._look_at = self._clock.monotonic() + LOOK
 
     def _draw(self) -> None:
         text = "".join(char if char.isprintable() else " " for char in self._text())

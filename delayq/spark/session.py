@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 from zipfile import BadZipFile, ZipFile
 
 from delayq.errors import ConfigError, DelayqError, MissingExtra
+from delayq.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def _session(
     handle, path = tempfile.mkstemp(prefix="delayq-spark-", suffix=".log")
     log = Path(path)
     with _failures(log):
-        with _stderr_into(handle):
+        with _stderr_into(handle) as kept, Progress("starting Spark", stream=kept):
             made = (builder.master(master) if master else builder).getOrCreate()
         try:
             yield made
@@ -118,17 +119,19 @@ def _is_local(master: str) -> bool:
 
 
 @contextmanager
-def _stderr_into(handle: int) -> Iterator[None]:
-    """While it lasts, processes that are started write their stderr to the file: the JVM and its workers, for good."""
-    kept = os.dup(2)
+def _stderr_into(handle: int) -> Iterator[TextIO]:
+    """While it lasts, processes that are started write their stderr to the file: the JVM and its workers, for good.
+
+    Yields the stderr that was there before.
+    """
     sys.stderr.flush()
-    os.dup2(handle, 2)
-    os.close(handle)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+    with open(os.dup(2), "w", encoding="utf-8", errors="replace") as kept:
+        os.dup2(handle, 2)
+        os.close(handle)
+        try:
+            yield kept
+        finally:
+            os.dup2(kept.fileno(), 2)
 
 
 # -- what is wrong with Java ---------------------------------------------------------------------------------------------

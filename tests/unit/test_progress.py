@@ -26,7 +26,10 @@ def test_without_a_terminal_a_line_comes_after_two_seconds_and_every_ten() -> No
         clock.wait_for_waiters()
         return log.getvalue().splitlines()
 
-    with Progress("scheduling", "rows", name="dev", stream=log, clock=clock) as progress:
+    def look(progress: Progress) -> None:
+        raise OSError("what cannot be looked at is not shown")
+
+    with Progress("scheduling", "rows", name="dev", look=look, stream=log, clock=clock) as progress:
         clock.wait_for_waiters()
         assert lines_at(2, 1) == ["dev: scheduling, 2 s"]
         progress.count(0, 5_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
 from delayq.cli.options import AsJson, BadUse, option
-from delayq.cli.progress import Bar
 from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.errors import MissingExtra
+from delayq.progress import Progress
 from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
@@ -119,27 +118,30 @@ def _rows(
     from delayq.spark.jobs.forecast import forecast, twice
     from delayq.spark.rows.tables import messages_table
     from delayq.spark.session import session
+    from delayq.spark.steps import step
 
     with session("delayq backfill", master=given.master, conf=tables.conf_of(given.conf)) as spark:
-        frame = messages_table(spark, table, wanted)
+        with step(spark, "opening the table"):
+            frame = messages_table(spark, table, wanted)
         yield _Rows(
             frame.columns,
-            partial(forecast, frame, wanted, given.settings),
-            partial(twice, frame, wanted),
+            step(spark, "looking at the rows")(partial(forecast, frame, wanted, given.settings)),
+            step(spark, "looking for ids that repeat")(partial(twice, frame, wanted)),
             partial(schedule_rows, client, frame, options),
         )
 
 
 def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:
-    """Schedule the rows of a DataFrame with columns of fields, show a progress bar on a terminal, and return the counts."""
+    """Schedule the rows of a DataFrame with columns of fields, show how far it is, and return the counts."""
     from delayq.spark.jobs.watched_write import rows_in, run_job
+    from delayq.spark.steps import step
 
-    total = rows_in(frame) if sys.stderr.isatty() else None
-    with Bar(sys.stderr, total) as bar:
+    with step(frame.sparkSession, "counting the rows"):
+        total = rows_in(frame)
+    with Progress("scheduling", "rows") as progress:
 
         def show(counts: Counts) -> None:
-            rejected = f"{counts.all_rejected:,} rejected" if counts.rejected else ""
-            bar.show(counts.read, rejected)
+            progress.count(counts.read, total, f"{counts.all_rejected:,} rejected" if counts.rejected else "")
 
         return run_job(frame, options, client, show)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from typing import Annotated
 
 from delayq.answers.service import status_out
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings_of
-from delayq.cli.progress import TransientLine
 from delayq.client.findings import worst_first
 from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
 from delayq.local_time import in_sentence
+from delayq.progress import Progress
 from delayq.store.connect.store import Store
-from delayq.terminal import Output, say
+from delayq.terminal import Output
 
 __all__ = ["doctor"]
 
@@ -36,12 +35,19 @@ def doctor(
     output = Output()
     checks: list[Check] = []
     settings = settings_of(redis_url)
-    progress = (_show_nothing if json else _show) if repair else None
-    with closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store:
-        for check in examine(store, settings, SystemClock(), progress, by_me(reason)):
+    with (
+        closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store,
+        Progress("repairing" if repair else "checking") as progress,
+    ):
+
+        def show(queue: int, looked: int, total: int) -> None:
+            progress.show(f"queue {queue}: {looked:,} of {total:,} messages")
+
+        for check in examine(store, settings, SystemClock(), show if repair else None, by_me(reason)):
             checks.append(check)
             if not json:
-                _print(output, check)
+                with progress.hidden():
+                    _print(output, check)
     failed = any(check.result == FAIL for check in checks)
     if json:
         told = [{name: getattr(check, name) for name in ("name", "result", "text", "mend")} for check in checks]
@@ -53,16 +59,3 @@ def doctor(
 def _print(output: Output, check: Check) -> None:
     heads = ((check.result, 5, _STYLES[check.result]), (check.name, NAME + 1, "bold"))
     output.remark(heads, ((in_sentence(check.text), ""), (in_sentence(check.mend), "italic")))
-
-
-def _show(queue: int, looked: int, total: int) -> None:
-    """How far a repair has come: a line that comes and goes on a terminal, else a line for each queue."""
-    done = looked >= total
-    if sys.stderr.isatty():
-        TransientLine(sys.stderr).show("" if done else f"queue {queue}: {looked:,} of {total:,} messages")
-    elif done and total:
-        say(f"queue {queue}: looked at {total} messages.")
-
-
-def _show_nothing(queue: int, looked: int, total: int) -> None:
-    pass

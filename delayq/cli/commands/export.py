@@ -35,6 +35,7 @@ def export(
     need_spark("delayq export")
     from delayq.spark.jobs.export import save
     from delayq.spark.options import ReadOptions
+    from delayq.spark.steps import step
 
     settings = settings_of(redis_url)
     given = {
@@ -44,7 +45,7 @@ def export(
     }  # fmt: skip
     options = {name: text for name, text in given.items() if text}
     ReadOptions.parse(options)
-    with session("delayq export", master=master, conf=tables.conf_of(conf)) as spark:
+    with session("delayq export", master=master, conf=tables.conf_of(conf)) as spark, step(spark, "exporting"):
         count = save(spark, options, folder)
     answer = {"exported": count, "folder": folder}
     Output().answer(json, answer, answer.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -38,6 +39,7 @@ def reconcile(
     from delayq.spark.jobs.reconcile import compare
     from delayq.spark.options import WriteOptions
     from delayq.spark.rows.tables import messages_table
+    from delayq.spark.steps import step
 
     table, run = given.table({}), given.run_name
     options = given.write_options(table)
@@ -48,10 +50,14 @@ def reconcile(
         if fix:
             client.warn_without_worker()
         with session("delayq reconcile", master=given.master, conf=tables.conf_of(given.conf)) as spark:
-            frame = messages_table(spark, table, wanted)
-            with compare(frame, wanted, client) as found:
+            with step(spark, "opening the table"):
+                frame = messages_table(spark, table, wanted)
+            with ExitStack() as kept:
+                with step(spark, "comparing the table with Redis"):
+                    found = kept.enter_context(compare(frame, wanted, client))
                 if report:
-                    _save(found, report)
+                    with step(spark, "writing the report"):
+                        _save(found, report)
                 if fix and (found.compared.missing or found.compared.past or found.compared.wrong):
                     say(f"what is missing is scheduled as run {run}: delayq backfill undo {run} takes it back.")
                     counts = schedule_rows(client, found.rows("missing", "past", "wrong"), options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -10,9 +9,9 @@ import typer
 from delayq.care.undo_run import Undone
 from delayq.care.undo_run import undo as steps_of
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect
-from delayq.cli.progress import TransientLine
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import RUN_PROPERTY, Message
+from delayq.progress import Progress
 from delayq.terminal import Output, say
 
 __all__ = ["undo"]
@@ -38,11 +37,11 @@ def undo(
         except InvalidMessage as error:
             raise BadUse(f"RUN: {error.reason}") from None
         try:
-            with TransientLine(sys.stderr) as line:
+            with Progress(f"undoing the run {run}") as progress:
                 for step in steps_of(client.store, context, run, by_me(reason)):
                     undone = step.undone
                     of = f"{step.looked:,} of {step.total:,} messages"
-                    line.show(f"queue {step.queue}: {of}, {undone.cancelled:,} cancelled")
+                    progress.show(f"queue {step.queue}: {of}, {undone.cancelled:,} cancelled")
         except StoreError as error:
             if undone == Undone():
                 raise

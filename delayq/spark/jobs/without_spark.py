@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
@@ -21,6 +21,7 @@ import pyarrow.parquet
 
 from delayq.config import Settings
 from delayq.errors import ConfigError
+from delayq.progress import Progress
 from delayq.spark.jobs.forecast import Forecast, digests, look
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows import json_lines
@@ -59,15 +60,24 @@ class LocalTable:
         found: list[pa.RecordBatch] = self._rows.to_batches()
         return found
 
+    def _followed(self, what: str) -> Iterator[pa.RecordBatch]:
+        """The same in pieces of which each is taken once the one before is done, with what is done shown meanwhile."""
+        with Progress(what, "rows") as progress:
+            done, total = 0, self._rows.num_rows
+            for batch in windows(self._batches()):
+                progress.count(done, total)
+                yield batch
+                done += batch.num_rows
+
     def forecast(self) -> Forecast:
         """Look at every row."""
-        return look(self._batches(), self._options, self._handed, self._here)
+        return look(self._followed("looking at the rows"), self._options, self._handed, self._here)
 
     def twice(self) -> int:
         """How many ids stand in several rows that are different messages."""
         first: dict[str | None, bytes] = {}
         differ: set[str | None] = set()
-        for batch in windows(self._batches()):
+        for batch in self._followed("looking for ids that repeat"):
             for id, digest in digests(batch, self._options, self._here):
                 if first.setdefault(id, digest) != digest:
                     differ.add(id)
@@ -78,7 +88,7 @@ class LocalTable:
         job = Job(self._options, self._handed)
         job.begin(stream=False)
         try:
-            done = job.write(self._batches(), Place(zone=_zone_of_this_machine()))
+            done = job.write(self._followed("scheduling"), Place(zone=_zone_of_this_machine()))
         except BaseException:
             job.abort()
             raise

@@ -1,0 +1,30 @@
+"""Shows how far a step of Spark is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from delayq.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["step"]
+
+
+@contextmanager
+def step(spark: SparkSession, what: str) -> Iterator[None]:
+    """Show how many tasks are done, of the stages that run, while the block runs."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def look(progress: Progress) -> None:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]  # None: it has ended meanwhile
+        if known:
+            done, total = sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+            progress.show(f"{done} of {total} tasks")
+
+    with Progress(what, look=look):
+        yield
