@@ -19,7 +19,7 @@ from typing import Final
 
 from benchmarks import BenchmarkError, report
 from benchmarks.beside import beside, changes
-from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy, warn_if_full
+from benchmarks.harness import Scale, StealMeter, measuring, progress, warn_if_busy, warn_if_full
 from benchmarks.results import (
     ALONE,
     CHANGED,
@@ -107,7 +107,8 @@ def measure(name: str, scale: Scale) -> Result:
     quick = ", quick: fewer messages, one run" if scale.quick else ""
     progress(f"{name}{quick}")
     meter, began = StealMeter(), time.monotonic()
-    figures, details = importlib.import_module(f"benchmarks.measures.{name}").run(scale)
+    with measuring(name):
+        figures, details = importlib.import_module(f"benchmarks.measures.{name}").run(scale)
     details[STOLEN] = meter.share()
     with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks import BenchmarkError
 from benchmarks.results import Pair
+from delayq.progress import Progress
 
 __all__ = [
     "CpuMeter",
@@ -27,6 +28,7 @@ __all__ = [
     "StealMeter",
     "in_pairs",
     "in_turns",
+    "measuring",
     "now",
     "pairs_of",
     "progress",
@@ -43,6 +45,7 @@ SURE: Final = 0.02
 #: Bytes of disk space that servers may need.
 ROOM: Final = 10 * 2**30
 _began = time.monotonic()
+_step: Progress | None = None
 T = TypeVar("T")
 
 
@@ -69,9 +72,23 @@ class Scale(msgspec.Struct, frozen=True):
         return 1 if self.quick else 3
 
 
+@contextmanager
+def measuring(name: str) -> Iterator[None]:
+    """Show between two lines of `progress`, too, that the benchmark runs."""
+    global _step
+    with Progress(name, name="bench") as _step:
+        try:
+            yield
+        finally:
+            _step = None
+
+
 def progress(text: str) -> None:
     """Print to stderr what the benchmark is doing."""
-    print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+    with nullcontext() if _step is None else _step.hidden():
+        print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+    if _step is not None:
+        _step.show(text)
 
 
 def warn_if_busy() -> None:

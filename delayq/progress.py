@@ -14,7 +14,7 @@ from delayq.clock import Clock, SystemClock
 __all__ = ["Progress"]
 
 #: On a terminal the line is redrawn so often (ms).
-REDRAW: Final = 100
+REDRAW: Final = 250
 #: Elsewhere a step that still runs after FIRST gets a line, and another one every EVERY (ms).
 FIRST: Final = 2_000
 EVERY: Final = 10_000

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from delayq.progress import Progress
 from testbed.errors import ServerMissing
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -52,19 +53,26 @@ class Result(NamedTuple):
 def check(*, fix: bool) -> bool:
     """Run every check and print the result of each; whether all are good."""
     if fix:
-        _repair()
+        with Progress("repairing", name="dev"):
+            _repair()
     # One core runs the programs, the other one our own checks. These parse Python, which Python 3.11 may fail to do in two
     # threads at a time (python/cpython#106905), so they share this thread.
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with Progress("checking", "checks", name="dev") as progress, ThreadPoolExecutor(max_workers=1) as pool:
         programs = [pool.submit(_run, name, words) for name, words in PROGRAMS.items()]
-        results = [_printed(_measured(name, complaints)) for name, complaints in _own_checks().items()]
-        results += [_printed(done.result()) for done in as_completed(programs)]
+        own = _own_checks()
+        results: list[Result] = []
+
+        def note(result: Result) -> None:
+            with progress.hidden():
+                print(result, flush=True)
+            results.append(result)
+            progress.count(len(results), len(own) + len(programs))
+
+        for name, complaints in own.items():
+            note(_measured(name, complaints))
+        for done in as_completed(programs):
+            note(done.result())
     return not any(result.complaint for result in results)
-
-
-def _printed(result: Result) -> Result:
-    print(result, flush=True)
-    return result
 
 
 def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:

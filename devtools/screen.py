@@ -14,6 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from delayq.progress import Progress
 from delayq.terminal import visible
 from devtools.sentences import sentence
 
@@ -36,6 +37,7 @@ class Screen:
         self.in_words = self._terminal and not json
         self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
         self._stopping = False
+        self._step: Progress | None = None
 
     @property
     def takes_lines(self) -> bool:
@@ -67,17 +69,14 @@ class Screen:
         self._tell(at, part, "\n".join(filter(None, (text, fields.get("exception")))), level)
 
     @contextlib.contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """While the block runs, people see what is waited for."""
-        status = self._console.status(what)
-        if self.in_words:
-            with _terminal_may_be_gone():
-                status.start()
-        try:
-            yield
-        finally:
-            with _terminal_may_be_gone():
-                status.stop()
+    def doing(self, what: str) -> Iterator[Progress]:
+        """Show what is waited for while the block runs."""
+        with Progress(what, name=OWN) as step:
+            before, self._step = self._step, step
+            try:
+                yield step
+            finally:
+                self._step = before
 
     def stopping(self) -> None:
         """From now on everything ends."""
@@ -100,12 +99,14 @@ class Screen:
         )  # fmt: skip
         for one in more:
             line.append(f"\n    {visible(one)}", "dim")
-        with _terminal_may_be_gone():
+        with self._above_the_step(), _terminal_may_be_gone():
             self._console.print(line, soft_wrap=True)
 
-    @staticmethod
-    def _write(text: str) -> None:
-        with _terminal_may_be_gone():
+    def _above_the_step(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._step is None else self._step.hidden()
+
+    def _write(self, text: str) -> None:
+        with self._above_the_step(), _terminal_may_be_gone():
             sys.stderr.write(text)
             sys.stderr.flush()
 

@@ -21,6 +21,7 @@ from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import LOCALHOST, port_is_free
 from delayq.errors import MissingExtra
+from delayq.progress import Progress
 from delayq.testing.service import make_development_server
 from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
@@ -74,8 +75,8 @@ def run(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, sto
     """Start everything and watch it."""
     with ExitStack() as stack:
         endpoint = stack.enter_context(Endpoint()) if options.demo else None
-        with screen.doing("starting"):
-            up = _start(options, supervisor, screen, endpoint)
+        with screen.doing("starting") as step:
+            up = _start(options, supervisor, screen, endpoint, step)
         found = not options.redis_url and stack.enter_context(noted(up.redis_url))
         Console(markup=False, emoji=False, highlight=False).print(_banner(up, options, found=found), soft_wrap=True)
         sys.stdout.flush()
@@ -94,13 +95,16 @@ class Up(NamedTuple):
     zookeeper: str
 
 
-def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, endpoint: Endpoint | None) -> Up:
+def _start(
+    options: argparse.Namespace, supervisor: Supervisor, screen: Screen, endpoint: Endpoint | None, step: Progress
+) -> Up:
     api_port = _port(options.api_port, API_PORT, "--api-port", screen)
     redis_url, data = options.redis_url, None
     own_url = redis_url  # of the processes that are started here
     if not redis_url:
         server = _server(options, screen)
         redis_url, own_url, data = server.url, server.socket_url, server.data_dir
+        step.show("Valkey, which reads its data")
         supervisor.start(Valkey(server))
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
             raise GaveUp(f"Valkey does not answer; its log ends:\n{server.log_tail()}")
@@ -115,6 +119,7 @@ def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, 
     if endpoint is not None:
         env["DELAYQ_ROUTES"] = endpoint.routes()
     if options.zookeeper:
+        step.show("ZooKeeper, whose classes are fetched the first time")
         zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)
         supervisor.start(ZooKeeper(zookeeper))
         env["DELAYQ_ZOOKEEPER"] = zookeeper.hosts
@@ -123,6 +128,7 @@ def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, 
         command = [sys.executable, "-m", module]
         supervisor.start(Program(name, command, env=env, cwd=ROOT, patience=patience, screen=screen))
 
+    step.show("the workers and the API")
     for number in range(1, options.workers + 1):
         name = "worker" if options.workers == 1 else f"worker {number}"
         start(name, "workers", {**env, "DELAYQ_NODE": f"worker-{number}"}, WORKER_PATIENCE)

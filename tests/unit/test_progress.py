@@ -57,7 +57,7 @@ def test_a_terminal_has_one_line_that_others_can_print_above_and_that_disappears
     with Progress("step", stream=terminal, clock=clock) as progress:
         eventually(lambda: "step, 0 s" in terminal.getvalue(), "the line is there at once")
         progress.show("one\x1b]0;evil\x07")
-        clock.advance(100)
+        clock.advance(250)
         eventually(lambda: "step, 0 s: one ]0;evil" in terminal.getvalue(), "the line is redrawn")
         with progress.hidden():
             assert terminal.getvalue().endswith(CLEAR)
