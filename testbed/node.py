@@ -54,7 +54,7 @@ def _install(npm: str, name: str, folder: Path) -> None:
         whole.mkdir()
         for pin in _PINS:
             shutil.copy(FOLDERS[name] / pin, whole)
-        words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=http"]
         tools.run(name, "fetched", words, whole, _SECONDS, _reason)
         whole.replace(folder)
     for stranger in set(folder.parent.glob(f"{name}-*")) - {folder}:
