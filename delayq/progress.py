@@ -145,7 +145,7 @@ class Progress:
             share = f" ({100 * done // self._total} %)" if self._total else ""
             amounts = [f"{done:,} of {self._total:,} {self._unit}{share}"]
         if ms and (rate := 1000 * (done - self._first) / ms) > 0:
-            amounts.append(f"{rate:,.0f}/s")
+            amounts += [f"{rate:,.0f}/s"] if rate >= 1 else []
             if (left := ((self._total or 0) - done) / rate) > 0:
                 amounts.append(f"{left:.0f} s left" if left < MINUTES else f"{left / 60:.0f} min left")
         return amounts
