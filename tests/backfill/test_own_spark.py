@@ -25,6 +25,7 @@ from delayq.cli import main
 from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
 from tests.support.spark import environment, need_java, spark_home
+from tests.support.terminal import without_progress
 
 pytestmark = pytest.mark.long
 
@@ -82,7 +83,7 @@ def test_a_failure_names_the_file_with_the_log_of_spark(own_valkey: EmbeddedServ
     need_java()
     ran = run(words(tmp_path / "nowhere"), ROOT, DELAYQ_REDIS_URL=own_valkey.url, TMPDIR=str(tmp_path))
     assert (ran.returncode, ran.stdout) == (2, "")
-    (line,) = ran.stderr.splitlines()
+    (line,) = without_progress(ran.stderr).splitlines()
     assert "Path does not exist" in line
     (log,) = tmp_path.glob("delayq-spark-*.log")
     assert str(log) in line and log.stat().st_size > 0
@@ -103,7 +104,7 @@ def test_without_java_or_the_extra_it_names_what_to_install(
     assert ran.stderr == "delayq: delayq backfill needs the extra [spark]: pip install 'delayq[spark]'.\n"
     undo = [sys.executable, "-m", "delayq.cli", "backfill", "undo", "r1"]
     ran = run(undo, ROOT, DELAYQ_REDIS_URL=url, PYTHONPATH=path)
-    assert (ran.returncode, ran.stderr) == (1, "delayq: no message of the run r1 is pending.\n")
+    assert (ran.returncode, without_progress(ran.stderr)) == (1, "delayq: no message of the run r1 is pending.\n")
 
 
 # -- spark-submit --------------------------------------------------------------------------------------------------------

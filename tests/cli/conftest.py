@@ -23,6 +23,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, Taken, taken
+from tests.support.terminal import without_progress
 from tests.support.timeouts import REDIS_TIMEOUT
 
 
@@ -165,6 +166,6 @@ def cli(capsys: pytest.CaptureFixture[str], alone: None, monkeypatch: pytest.Mon
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return Ran(code, captured.out, without_progress(captured.err))
 
     return run

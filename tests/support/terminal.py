@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-__all__ = ["AtTerminal"]
+__all__ = ["AtTerminal", "without_progress"]
+
+#: What a step that takes more than two seconds prints, on a busy machine any of them.
+_PROGRESS = re.compile(r"^delayq: [^:\n]+, \d+ s(: .*)?\n", re.MULTILINE)
 
 #: Makes its standard input the controlling terminal of a session of its own, and becomes the program; the tests may run
 #: under nohup, the program does not.
@@ -25,6 +28,11 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
+
+
+def without_progress(text: str) -> str:
+    """The standard error of a command without what its steps show of themselves."""
+    return _PROGRESS.sub("", text)
 
 
 class AtTerminal:

@@ -138,7 +138,9 @@ def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts
 
     with step(frame.sparkSession, "counting the rows"):
         total = rows_in(frame)
-    with Progress("scheduling", "rows") as progress:
+    progress = Progress("scheduling", "rows")
+    progress.count(0, total)
+    with progress:
 
         def show(counts: Counts) -> None:
             progress.count(counts.read, total, f"{counts.all_rejected:,} rejected" if counts.rejected else "")
