@@ -20,7 +20,7 @@ local function read_bucket(key, rate, burst, version, here, whole)
 end
 -- Take so many messages from a bucket that was read just now.
 local function spend_from(bucket, count)
-  local known, here = bucket.known, bucket.here
+  local key, known, here = bucket.key, bucket.known, bucket.here
   local used = math.ceil(bucket.used + count * bucket.each)
   bucket.used = used
   if count > 0 or used < bucket.stored or bucket.version ~= (known[5] or '') then
@@ -28,8 +28,8 @@ local function spend_from(bucket, count)
     local since = second - (tonumber(known[2] or '') or 0)
     local spent = since == 0 and tonumber(known[3] or '') or 0
     local before = since == 0 and known[4] or since == 1 and known[3]
-    redis.call('HSET', bucket.key, 'free', digits(here + used), 'second', digits(second),
+    redis.call('HSET', key, 'free', digits(here + used), 'second', digits(second),
       'spent', digits(spent + count), 'before', before or '0', 'version', bucket.version)
-    redis.call('PEXPIRE', bucket.key, digits(math.ceil(used / 1000) + 60000))
+    redis.call('PEXPIRE', key, digits(math.ceil(used / 1000) + 60000))
   end
 end
