@@ -177,12 +177,12 @@ class NodeLimits:
         self._lacking: set[Limit] = set()
 
     def room_without_permits(self, now: int) -> int:
-        """How many messages more may wait for limits that are not short and have no permits: they have some as soon as Redis has
-        been asked. If thousands of topics have a limit, more than a packet would grow stale before it has been asked for all."""
+        """For how many limits more, which are not short and have no permits, messages may wait: they have some as soon as Redis
+        has been asked. If thousands of topics have one, messages would grow stale before it has been asked for all of them."""
         with self._lock:
             self._lacking = {limit for limit in self._lacking if limit.waiting and limit.lacks(now)}
             slowest = min([asker.at_a_time for asker in self._askers.values()], default=AT_A_TIME)
-            return max(0, slowest - sum([limit.waiting for limit in self._lacking]))
+            return max(0, slowest - len(self._lacking))
 
     def wait_without_permits(self, limit: Limit) -> None:
         """Messages wait for such a limit."""

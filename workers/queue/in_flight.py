@@ -396,8 +396,8 @@ class InFlight:
                 count = min(count, self.room_for_limited(share))
                 if not any(limit.is_short(monotonic) for limit in limits):
                     room = self._tenure.limits.room_without_permits(monotonic) if room is None else room
-                    count = min(count, room)
-                    room -= count
+                    count = count if room else 0
+                    room = max(0, room - 1)
                     self._tenure.limits.wait_without_permits(lacking)
             if count and (count := admit(limits, self._listener, count, some[0].place, monotonic)):
                 until = monotonic + min(message.good_for(now) for message in some[:count])
