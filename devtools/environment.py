@@ -113,7 +113,7 @@ def _installer(venv: Path, uv: str | None) -> list[str]:
     """The command that installs: of the uv on PATH, else of one that is fetched into .venv, else of pip."""
     if uv is None:
         own = venv / "bin" / "uv"
-        settings = _call(_pip(venv, "config", "list"), "asking pip for its settings", venv).output
+        settings = _call(_pip(venv, "config", "list"), "asking pip for its settings", venv, show=False).output
         if any(f".{name}=" in settings for name in SETTINGS_OF_PIP):
             return _pip(venv, *PIP)
         if not own.exists() and _call(_pip(venv, *PIP, "--no-deps", UV), f"fetching {UV}, which installs", venv).status:
@@ -126,11 +126,12 @@ def _pip(venv: Path, *words: str) -> list[str]:
     return [str(_python(venv)), "-m", "pip", "--disable-pip-version-check", *words]
 
 
-def _call(command: Sequence[str], what: str, venv: Path) -> Ran:
+def _call(command: Sequence[str], what: str, venv: Path, *, show: bool = True) -> Ran:
+    """Run a command; without `show` nothing of its output, which may have a password, is shown."""
     # setuptools warns that a folder is named like the package, which in a checkout it is.
     env = {**CONSTRAINED, **os.environ, "PYTHONWARNINGS": "ignore"}
     with Progress(what, name="dev") as progress:
-        return run(command, progress, cwd=venv.parent, env=env)
+        return run(command, progress if show else None, cwd=venv.parent, env=env)
 
 
 def _works(venv: Path) -> bool:

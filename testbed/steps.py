@@ -26,13 +26,13 @@ class Ran(NamedTuple):
 
 def run(
     words: Sequence[str],
-    progress: Progress,
+    progress: Progress | None,
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> Ran:
-    """Run a program without input; `progress` shows the last line that it printed. It is killed after `seconds`."""
+    """Run a program without input; `progress`, if any, shows the last line that it printed. It is killed after `seconds`."""
     lines: list[str] = []
     late = threading.Event()
     with subprocess.Popen(
@@ -57,7 +57,7 @@ def run(
         try:
             for line in process.stdout:
                 lines.append(line)
-                if line.strip():
+                if progress is not None and line.strip():
                     progress.show(line)
         finally:
             timer.cancel()

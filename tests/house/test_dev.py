@@ -144,9 +144,10 @@ class Checkout:
         for name in environment.FOREIGN:  # prepare() drops them; this restores them
             monkeypatch.setenv(name, "/nowhere")
 
-    def _run(self, command: list[str], progress: Progress, *, cwd: Path, env: Mapping[str, str]) -> Ran:
+    def _run(self, command: list[str], progress: Progress | None, *, cwd: Path, env: Mapping[str, str]) -> Ran:
         assert cwd == self.root
         if command[-2:] == ["config", "list"]:
+            assert progress is None  # the address of an index may have a password
             return Ran(0, self.settings, late=False)
         self.env = env
         program = "uv" if command[1] == "pip" else "pip"
