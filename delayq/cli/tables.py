@@ -10,6 +10,7 @@ from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+import msgspec
 import typer
 
 from delayq.cli.options import BadUse, NoRouteCheck, RedisUrl, duration, option, settings_of
@@ -63,7 +64,9 @@ Window = Annotated[
     str | None, option("--window", metavar="DURATION", help="Spread the rows by their ids: due up to so much later.")
 ]
 Again = Annotated[bool, option("--again", help="Also ids that were cancelled before they could be delivered.")]
-Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Where rejected rows are put, as Parquet.")]
+Rejects = Annotated[
+    str, option("--rejects", metavar="DIR", help="A folder for rejected rows, to correct them and run again.")
+]
 Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
 
 
@@ -142,6 +145,7 @@ class TableOptions:
             "idColumns": ",".join(table.id_columns), "past": self.past, "run": self.run_name, "rejects": self.rejects,
             "rate": str(self.rate) if self.rate else "", "window": "" if spread is None else str(spread),
             "again": "true" if again else "", "checkRoutes": "false" if self.no_route_check else "",
+            "rejectsAs": msgspec.json.encode(table.rejects).decode(),
         }  # fmt: skip
         options = {name: text for name, text in given.items() if text}
         WriteOptions.parse(options)

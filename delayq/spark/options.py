@@ -18,6 +18,7 @@ import msgspec
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import MAX_WINDOW, check_topic
 from delayq.secrets import as_utf8
+from delayq.spark.rows.origin import Rejects
 from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
@@ -54,10 +55,12 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     again: bool = False
     #: The id of the run: messages get it as their property `backfill`, unless a row has one.
     run: str = ""
-    #: A folder for the rejected rows, as Parquet, with the columns `reject_reason` and `reject_detail`. Every executor
+    #: A folder for the rejected rows, with the columns `reject_reason` and `reject_detail`. Every executor
     #: and the driver must see the same folder: a path on a shared file system, or a URI that pyarrow opens (s3://,
     #: hdfs://, gs://). Without it, a write that rejected rows fails at its end.
     rejects: str = ""
+    #: How rejected rows are written, as JSON (`Rejects`): `delayq backfill` sets it, so that they are like the table.
+    rejects_as: Rejects = Rejects()
     #: Most messages per second, over all tasks together; 0 is no bound.
     rate: int = 0
     #: A name under which the tasks write their counters into Redis, and the driver the totals: see `report`.
@@ -152,6 +155,8 @@ def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
             return int(text) if re.fullmatch(r"\d{1,13}", text) else parse_instant(text)
         if name in ("retryFor", "window"):
             return int(text) if text.isdecimal() else parse_duration(text)
+        if name == "rejectsAs":
+            return msgspec.json.decode(text, type=Rejects)
         if name == "idColumns":
             return tuple(column for part in text.split(",") if (column := part.strip()))
         if name == "queues":

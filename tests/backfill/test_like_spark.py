@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 from delayq.errors import ConfigError
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.tables import Table, messages_table
-from tests.backfill.test_local import FAR, csv, local, messages, table_of_csv
+from tests.backfill.test_local import CELL, FAR, csv, local, messages, table_of_csv
 from tests.support.amounts import amount
 
 __all__ = ["csv"]
@@ -54,10 +54,6 @@ def test_csv_becomes_the_same_messages(spark: Any, csv: Path) -> None:
     assert without == by
 
 
-#: What is special in CSV, and what is not.
-CELL: Final = some.text(
-    some.sampled_from([*'a1 "\\,;\t#{}', "é", "\u2003", "\x00", "\x0b", "\u2028", "\ufeff"]), max_size=5
-)
 CSV_COLUMNS: Final[dict[str, Any]] = {
     "id": some.one_of(some.sampled_from(["a", "b", "7"]), CELL),
     "expect_date": some.sampled_from([str(FAR), f" {FAR} ", "2033-05-18T03:33:20Z", "", "soon", f"{FAR}.0"]),

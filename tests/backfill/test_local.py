@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,24 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import given as given_
+from hypothesis import settings
+from hypothesis import strategies as some
 
 from delayq import Message
 from delayq.config import load_settings
 from delayq.errors import ConfigError, InvalidMessage
-from delayq.spark.jobs.without_spark import LocalTable
+from delayq.spark.jobs.without_spark import LocalTable, _csv
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.rows import messages_of
 from delayq.spark.rows.tables import Table
+from delayq.spark.writing.rejects import RejectsFile
 from tests.backfill.conftest import ORDERS
 from tests.cli.conftest import Cli, Given
 
 FAR = 2_000_000_000_000
+#: What is special in CSV, and what is not.
+CELL = some.text(some.sampled_from([*'a1 "\\,;\t#{}^', "é", "\u2003", "\x00", "\x0b", "\u2028", "\ufeff"]), max_size=5)
 CSV = """\
 order,due,note,level,props,plain
 7001,2033-05-18T03:33:20Z,cancel if unpaid,,,a
@@ -89,9 +96,10 @@ def local(table: Table) -> list[Any]:
 
 def test_csv_and_json_become_messages(csv: Path, lines: Path) -> None:
     found = [one for one in local(table_of_csv(csv)) if isinstance(one, Message)]
-    bodies = ["cancel if unpaid", "a, b", "C:\\dir", 'a"b', "x", "ü ☃", "cancel if unpaid"]
+    bodies = ["cancel if unpaid", "a, b", "C:\\dir", 'a"b', "x", "cancel if unpaid"]
     assert [one.body for one in found] == bodies
-    by_id = {one.id: one for one in local(Table(source=str(lines), format="json", topic="orders"))}
+    of_json = local(Table(source=str(lines), format="json", topic="orders"))
+    by_id = {one.id: one for one in of_json if isinstance(one, Message)}
     assert by_id["b"].body == {"a": None, "b": None, "c": 2.5}
 
 
@@ -129,10 +137,121 @@ def test_rejected_rows_have_their_reasons_and_go_into_a_folder(cli: Cli, given: 
     ran = cli("backfill", csv, *words, "--rejects", folder, "--json")
     assert ran.code == 1
     assert json.loads(ran.out)["reasons"] == {"due": 2}
-    found = pyarrow.parquet.read_table(folder)
-    assert found["order"].to_pylist() == ["7003", "7004"]
-    assert found["reject_reason"].to_pylist() == ["due", "due"]
-    assert [path.name for path in folder.iterdir() if path.name.startswith("_")] == []
+    (file,) = folder.iterdir()
+    assert file.suffix == ".csv"
+    head, first, second = file.read_text().splitlines()
+    assert head == "order,due,note,level,props,plain,reject_file,reject_line,reject_reason,reject_detail"
+    assert first.startswith('7003,soon,,x,nonsense,"she said \\"no\\"",orders.csv,4,due,"due: write a date like ')
+    assert second == '7004,,ü ☃,-1,{},"\\\\",orders.csv,9,due,due: is null: every row needs its time'
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """The rows as a file of the format that the name of its folder says."""
+    path.mkdir()
+    if path.name == "json":
+        (path / "r.json").write_text("\n".join(["", *map(json.dumps, rows), "{"]))
+    elif path.name == "csv":
+        lines = [";".join(map(str, row.values())) for row in rows]
+        (path / "r.csv").write_text("\n".join([";".join(rows[0]), "", *lines]))
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path / "r.parquet")
+    return path
+
+
+def corrected(folder: Path) -> list[dict[str, Any]]:
+    """Where the refused rows stand and why they were refused; then their mistakes are corrected in the files."""
+    (file,) = folder.iterdir()
+    if file.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(file)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        wrong = {"soon": str(FAR), "a b": "ab"}
+        for name in ("nr", "when"):
+            column = pa.array([wrong.get(one, one) for one in table[name].to_pylist()])
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+        pyarrow.parquet.write_table(table, file)
+        return rows
+    text = file.read_text()
+    file.write_text(text.replace("soon", str(FAR)).replace("a b", "ab"))
+    if file.suffix == ".json":
+        return [json.loads(line) for line in text.splitlines()]
+    head, *lines = [line.split(";") for line in text.splitlines()]
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_refused_rows_are_like_the_table_and_the_same_command_takes_them_once_they_are_corrected(
+    cli: Cli, given: Given, tmp_path: Path, form: str
+) -> None:
+    check_correcting(cli, given, tmp_path, form, "--local")
+
+
+def check_correcting(cli: Cli, given: Given, tmp_path: Path, form: str, *more: str) -> None:
+    """Refused rows are like the table. Once they are corrected, the same command schedules them, and no row twice."""
+    rows: list[dict[str, Any]] = [
+        {"nr": "fine", "when": str(FAR), "note": "1", "other": "kept"},
+        {"nr": "late", "when": "soon", "note": '2 "quoted" \\', "other": "kept"},
+        {"nr": "a b", "when": str(FAR), "note": "3", "other": "kept"},
+        {"nr": "gone", "when": str(10**12), "note": "4", "other": "kept"},
+    ]
+    words = [
+        "--format",
+        form,
+        "--topic",
+        "orders",
+        "--id-column",
+        "nr",
+        "--expect-date-column",
+        "when",
+        "--map",
+        "note=body",
+    ]
+    words += [*more, "--json", *(["--option", "sep=;"] if form == "csv" else [])]
+    ran = cli("backfill", write_rows(tmp_path / form, rows), *words, "--rejects", tmp_path / "rejects")
+    bad_line = {"id": 1} if form == "json" else {}
+    assert json.loads(ran.out)["reasons"] == {"due": 1, "id": 1, "past": 1} | ({"id": 2} if bad_line else {})
+    lines = {"csv": [4, 5, 6], "json": [3, 4, 5], "parquet": [2, 3, 4]}[form]
+    assert (
+        f"run the same with {tmp_path}/rejects in place of {tmp_path}/{form}; the first of them: r.{form}, line "
+        in ran.err
+    )
+    found = corrected(tmp_path / "rejects")
+    assert [(one["nr"], int(one["reject_line"]), one["reject_reason"], one["other"]) for one in found[:3]] == [
+        ("late", lines[0], "due", "kept"), ("a b", lines[1], "id", "kept"), ("gone", lines[2], "past", "kept"),
+    ]  # fmt: skip
+    assert {one["reject_file"] for one in found} == {f"r.{form}"}
+    details = [one["reject_detail"] for one in found[:3]]
+    assert details[0].lstrip('"').startswith("when: write a date") and details[1].lstrip('"').startswith("nr: ")
+    assert details[2] == "when: the time has passed"
+    if bad_line:
+        assert found[3] == {
+            "reject_text": "{", "reject_file": "r.json", "reject_line": 6, "reject_reason": "id",
+            "reject_detail": "nr: is null: every row needs an id of its own",
+        }  # fmt: skip
+    again = json.loads(cli("backfill", tmp_path / "rejects", *words, "--rejects", tmp_path / "more").out)
+    assert (again["scheduled"], again["alreadyThere"], again["rejected"]) == (2, 0, 1 + len(bad_line))
+    assert {one["nr"] for one in corrected(tmp_path / "more") if "nr" in one} == {"gone"}
+    once_more = json.loads(cli("backfill", tmp_path / "rejects", *words).out)
+    assert (once_more["scheduled"], once_more["alreadyThere"]) == (0, 2)
+    message = given.client.get("late")
+    assert message is not None and message.record is not None and message.record.body == '2 "quoted" \\'
+
+
+@settings(max_examples=300, deadline=None)
+@given_(
+    some.lists(some.lists(CELL, min_size=3, max_size=3), min_size=1),
+    some.sampled_from([{}, {"sep": ";"}, {"delimiter": "\t", "escape": '"'}, {"escape": "^"}]),
+)
+def test_cells_that_are_written_are_read_as_they_were(rows: list[list[str]], options: dict[str, str]) -> None:
+    table = Table(source="", format="csv", options=options)
+    named = pa.Table.from_pylist([{"id": one[0], "a": one[1] or None, "b": one[2] or None} for one in rows])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        file = RejectsFile(path.open("wb"), path.name, table.rejects)
+        (batch,) = named.to_batches()
+        file.add(batch, range(len(rows)), ["x"] * len(rows), [" , why; "] * len(rows))
+        file.close()
+        found = _csv([path], table, False)
+    assert found.select(["a", "b"]).to_pylist() == named.select(["a", "b"]).to_pylist()
 
 
 def test_a_dry_run_schedules_nothing_and_strict_nothing_unless_all_is_well(cli: Cli, given: Given, lines: Path) -> None:

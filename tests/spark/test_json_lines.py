@@ -17,7 +17,7 @@ def read(*lines: str | bytes) -> tuple[pa.Schema, list[dict[str, Any]]]:
     found = [line.encode() if isinstance(line, str) else line for line in lines]
     shape = merged(shape_of(found[:1]), shape_of(found[1:]))
     shape = msgspec.json.decode(msgspec.json.encode(shape), type=Shape)
-    batch, _ = batch_of(found, shape)
+    batch = batch_of(found, shape).batch
     return batch.schema, batch.to_pylist()
 
 

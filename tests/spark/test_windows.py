@@ -44,7 +44,7 @@ def test_totals_are_the_sum_of_what_was_committed() -> None:
 
 def write(folder: RejectsFolder, name: str, *reasons: str) -> str:
     rows = batch(len(reasons))
-    file = folder.begin(name, rows.schema)
+    file = folder.begin(name)
     file.add(rows, range(len(reasons)), list(reasons), list(reasons))
     file.close()
     return file.name
@@ -76,7 +76,7 @@ def test_a_repeated_commit_takes_the_place_of_what_it_has_left(tmp_path: Path) -
 def test_a_folder_that_is_not_shared_is_told_of_where_it_lacks(tmp_path: Path) -> None:
     folder = RejectsFolder(str(tmp_path), "job")
     with pytest.raises(GivenUp, match="is not the folder that the driver sees"):
-        folder.begin("part", batch(1).schema)
+        folder.begin("part")
     with pytest.raises(DelayqError, match="the driver does not see"):
         folder.publish({"part": "x"})
     (tmp_path / "file").touch()

@@ -14,6 +14,7 @@ from delayq import Client, Message
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.spark.rows.columns import check_columns
 from delayq.spark.writing.report import read_report
 from delayq.spark.writing.retrying import GivenUp
 from delayq.store.keys import spread
@@ -126,6 +127,10 @@ def test_each_row_is_rejected_for_its_own_reason_and_the_others_are_scheduled(
     )
     assert rejected(folder) == {id: reason for id, (_, reason) in wrong.items()} | {None: "id"}
     assert client.get("good") is not None
+    (again,) = pyarrow.parquet.read_table(folder).to_batches()
+    assert "expect_date: " in again.column("reject_detail").to_pylist()[list(wrong).index("seconds")]
+    check_columns(again.schema, (), "orders")  # once they are corrected they are written as they are
+    assert write(again).rejected == counts.rejected
     assert [path.name for path in folder.iterdir() if path.name.startswith("_")] == []
 
 

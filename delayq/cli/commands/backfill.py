@@ -75,9 +75,15 @@ def backfill(
             say(f"this is run {run}: delayq backfill undo {run} takes it back.")
             counts = rows.schedule()
     _print(run, counts, rejects if counts.rejected else "", json)
-    if counts.rejected and not rejects:
-        say(f"rejected rows are kept with --rejects DIR; the first of them: {'; '.join(counts.examples)}.")
+    if counts.rejected:
+        kept = _how_to_correct(table, rejects) if rejects else "--rejects DIR keeps rejected rows, to correct them"
+        say(f"{kept}; the first of them: {'; '.join(counts.examples)}.")
     return 1 if counts.rejected else 0
+
+
+def _how_to_correct(table: Table, folder: str) -> str:
+    same = "" if table.rejects.format == table.format else f" and --format {table.rejects.format} without --option"
+    return f"correct the rows in {folder}, and run the same with {folder} in place of {table.source}{same}"
 
 
 class _Rows(NamedTuple):

@@ -78,8 +78,10 @@ def _is_good(compared: Compared, fixed: Counts | None) -> bool:
 def _save(found: Comparison, folder: str) -> None:
     parts = {"missing": found.rows("missing"), "past": found.rows("past"), "wrong": found.rows("wrong")}
     parts |= {"dead": found.rows("dead"), "different": found.different(), "extra": found.extra()}
+    from delayq.spark.rows.origin import CARRIED
+
     for name, rows in parts.items():
-        rows.write.mode("errorifexists").parquet(f"{folder.rstrip('/')}/{name}")
+        rows.drop(*CARRIED).write.mode("errorifexists").parquet(f"{folder.rstrip('/')}/{name}")
 
 
 def _print(compared: Compared, run: str, fixed: Counts | None, report: str, json: bool) -> None:

@@ -22,6 +22,7 @@ from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
 from delayq.message import Limits, Message, State, level_delay
 from delayq.spark.jobs.histogram import DueHistogram
 from delayq.spark.options import WriteOptions, zone
+from delayq.spark.rows.origin import place_of
 from delayq.spark.rows.records import same_message
 from delayq.spark.rows.rows import messages_of
 from delayq.spark.writing.counts import Counts
@@ -161,8 +162,8 @@ def look(
             ids = {complete_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
             looked = client.run(partial(look_by_complete_id, ids=[*ids]))
             there = dict(zip(looked, all_good([*looked.values()]), strict=True))
-            for row in rows:
-                _count(found, row, there, context.limits, now, options.past)
+            for place, row in enumerate(rows):
+                _count(found, row, there, context.limits, now, options, partial(place_of, batch, place))
     return found
 
 
@@ -181,15 +182,21 @@ def _checked(row: Message | InvalidMessage, context: Context, now: int) -> Messa
 
 
 def _count(
-    found: Forecast, row: Message | InvalidMessage, there: dict[str, Found | None], limits: Limits, now: int, past: str
+    found: Forecast,
+    row: Message | InvalidMessage,
+    there: dict[str, Found | None],
+    limits: Limits,
+    now: int,
+    options: WriteOptions,
+    place: Callable[[], str],
 ) -> None:
     counts = found.counts
     counts.read += 1
-    outcome = _outcome(row, there, limits, now, past)
-    if isinstance(outcome, PastDue) and past == "skip":
+    outcome = _outcome(row, there, limits, now, options.past)
+    if isinstance(outcome, PastDue) and options.past == "skip":
         counts.skipped += 1
     elif isinstance(outcome, DelayqError):
-        counts.reject(reason_of(outcome), str(outcome))
+        counts.reject(reason_of(outcome), place() + options.rejects_as.sentence_of(outcome))
     elif not outcome.created:
         counts.present += 1
     else:

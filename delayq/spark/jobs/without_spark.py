@@ -24,19 +24,16 @@ from delayq.errors import ConfigError
 from delayq.progress import Progress
 from delayq.spark.jobs.forecast import Forecast, digests, look
 from delayq.spark.options import WriteOptions, zone
-from delayq.spark.rows import json_lines
+from delayq.spark.rows import csv_lines, json_lines
 from delayq.spark.rows.columns import check_columns, no_message
-from delayq.spark.rows.tables import Table, no_json, taken
+from delayq.spark.rows.origin import CARRIED, FILE, LINE, OWN, ROW
+from delayq.spark.rows.tables import Table, carried, no_json, taken
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.task import Job, Place, RowsRejected, windows
 
 __all__ = ["LocalTable"]
 
-#: Options of Spark's reader that are known here.
-_SEPARATORS: Final = ("sep", "delimiter")
-#: What a line of CSV may have and still be no row, as Java's trim has it.
-_BLANK: Final = "".join(map(chr, range(33)))
 #: The ends of lines, as Spark's reader of texts has them.
 _ENDS: Final = re.compile(rb"\r\n|\r|\n")
 
@@ -47,14 +44,13 @@ class LocalTable:
     def __init__(self, table: Table, options: WriteOptions, settings: Settings) -> None:
         self._options = options
         self._handed = Handed.of(settings)
-        self._rows = _mapped(_read(table), table)
+        self._rows = _mapped(_read(table, rows=bool(options.rejects)), table)
         check_columns(self._rows.schema, options.id_columns, options.topic)
 
     @property
     def columns(self) -> list[str]:
         """The names of its columns."""
-        names: list[str] = self._rows.schema.names
-        return names
+        return [name for name in self._rows.schema.names if name not in CARRIED]
 
     def _batches(self) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = self._rows.to_batches()
@@ -112,8 +108,11 @@ def _zone_of_this_machine() -> str:
 # -- reading -------------------------------------------------------------------------------------------------------------
 
 
-def _read(table: Table) -> pa.Table:
-    readers: dict[str, Callable[[Sequence[Path], Table], pa.Table]] = {"csv": _csv, "json": _json, "parquet": _parquet}
+def _read(table: Table, *, rows: bool) -> pa.Table:
+    """The table, and beside each row where it stands; with `rows` the row itself, too."""
+    readers: dict[str, Callable[[Sequence[Path], Table, bool], pa.Table]] = {
+        "csv": _csv, "json": _json, "parquet": _parquet,
+    }  # fmt: skip
     reader = readers.get(table.format)
     if reader is None or "://" in table.source:
         raise ConfigError(
@@ -121,11 +120,25 @@ def _read(table: Table) -> pa.Table:
             "other tables, too"
         )
     for name in table.options:
-        if table.format != "csv" or name not in (*_SEPARATORS, "escape"):
+        if table.format != "csv" or name not in csv_lines.OPTIONS:
             raise ConfigError(
                 f"--local knows no option {name} of a reader: for csv it knows sep and escape; Spark knows the others"
             )
-    return reader(_files(Path(table.source).expanduser()), table)
+    return reader(_files(Path(table.source).expanduser()), table, rows)
+
+
+def _beside(found: pa.Table, path: Path, lines: Sequence[int], row: pa.Array | None) -> pa.Table:
+    """A table of one file without columns of an earlier refusal, and with where each row stands and the row itself."""
+    columns = {name: found.column(name) for name in found.schema.names if name.lower() not in OWN}
+    beside = {FILE: pa.repeat(pa.scalar(path.name), len(lines)), LINE: pa.array(lines, pa.int64())}
+    return pa.table(columns | beside | ({} if row is None else {ROW: row}))
+
+
+def _structs(found: pa.Table) -> pa.Array:
+    """Each row of a table as one value."""
+    kept = [place for place, name in enumerate(found.schema.names) if name.lower() not in OWN]
+    fields = [found.schema.field(place) for place in kept]
+    return pa.StructArray.from_arrays([found.column(place).combine_chunks() for place in kept], fields=fields)
 
 
 def _joined(parts: Sequence[pa.Table], source: str) -> pa.Table:
@@ -151,23 +164,22 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _csv(paths: Sequence[Path], table: Table) -> pa.Table:
-    return _joined([_csv_file(path, table) for path in paths], table.source)
+def _csv(paths: Sequence[Path], table: Table, rows: bool) -> pa.Table:
+    return _joined([_csv_file(path, table, rows) for path in paths], table.source)
 
 
-def _csv_file(path: Path, table: Table) -> pa.Table:
+def _csv_file(path: Path, table: Table, with_rows: bool) -> pa.Table:
     """All texts; nothing between two separators is null, too few values are, and too many are left out."""
-    separator = next((table.options[name] for name in _SEPARATORS if name in table.options), ",")
-    escape = table.options.get("escape", "\\")
-    if len(separator) != 1 or len(escape) != 1 or separator in ('"', escape):
-        raise ConfigError("--option: sep and escape are one character each, and not the same")
+    separator, escape = csv_lines.dialect(table.options)
     rows: list[list[str | None]] = []
+    places: list[int] = []
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
-                if (line := line.removesuffix("\n")).strip(_BLANK):
+                if not csv_lines.is_blank(line := line.removesuffix("\n")):
                     try:
-                        rows.append(_cells(line, separator, escape))
+                        rows.append(csv_lines.cells(line, separator, escape))
+                        places.append(number)
                     except ValueError as error:
                         raise ConfigError(f"{path}: line {number} {error}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -175,68 +187,42 @@ def _csv_file(path: Path, table: Table) -> pa.Table:
     if not rows:
         raise ConfigError(f"{path} is empty; its first line names the columns")
     head, *rows = rows
-    names = [name if name is not None else f"_c{place}" for place, name in enumerate(head)]
+    names = csv_lines.names_of(head)
     columns = [[row[place] if place < len(row) else None for row in rows] for place in range(len(names))]
-    return pa.Table.from_arrays([pa.array(column, pa.string()) for column in columns], names)
+    found = pa.Table.from_arrays([pa.array(column, pa.string()) for column in columns], names)
+    return _beside(found, path, places[1:], _structs(found) if with_rows else None)
 
 
-def _cells(line: str, separator: str, escape: str) -> list[str | None]:
-    """The values of a line; raises ValueError for what readers of CSV take for different things."""
-    cells: list[str | None] = []
-    at = 0
-    while True:
-        if line.startswith('"', at):
-            value, at = _quoted(line, at + 1, escape)
-            if at < len(line) and line[at] != separator:
-                hint = "" if escape == '"' else "; if it writes a quote twice, say --option 'escape=\"'"
-                raise ValueError(f"has a quote within a quoted value that nothing escapes{hint}")
-        else:
-            end = line.find(separator, at)
-            end = len(line) if end < 0 else end
-            value, at = line[at:end], end
-        cells.append(value or None)
-        if at >= len(line):
-            return cells
-        at += 1
-
-
-def _quoted(line: str, at: int, escape: str) -> tuple[str, int]:
-    """A value up to its closing quote, and where it goes on behind that."""
-    value = []
-    while at < len(line):
-        one, next_one = line[at], line[at + 1 : at + 2]
-        if one == escape and next_one and next_one in ('"', escape):
-            value.append(next_one)
-            at += 2
-        elif one == '"':
-            return "".join(value), at + 1
-        else:
-            value.append(one)
-            at += 1
-    raise ValueError("ends within a quoted value; a value is one line")
-
-
-def _json(paths: Sequence[Path], table: Table) -> pa.Table:
+def _json(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
     """All files together: what a column is follows from all its values."""
     try:
-        lines = [line for path in paths for line in _ENDS.split(path.read_bytes())]
+        files = [(path, _ENDS.split(path.read_bytes())) for path in paths]
     except OSError as error:
         raise ConfigError(f"{table.source} cannot be read as JSON: {error}") from None
-    shape = json_lines.shape_of(lines)
+    shape = json_lines.shape_of(line for _, lines in files for line in lines)
     if shape.kind == "null":
         raise no_json(table.source)
-    batch, _ = json_lines.batch_of(lines, shape)
-    return pa.Table.from_batches([batch])
+    parts = []
+    for path, lines in files:
+        found = json_lines.batch_of(lines, shape)
+        texts = pa.array(found.texts, pa.binary()) if with_rows else None
+        parts.append(_beside(pa.Table.from_batches([found.batch]), path, [line + 1 for line in found.lines], texts))
+    return pa.concat_tables(parts)
 
 
-def _parquet(paths: Sequence[Path], table: Table) -> pa.Table:
+def _parquet(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
     """The columns that are taken, of the types that Spark gives them."""
     files = [_opened(path) for path in paths]
     names = dict.fromkeys(name for file in files for name in file.schema_arrow.names)
     columns, others = taken([*names], table)
     wanted = {column: name for name, column in (others | columns).items()}
-    parts = [_part(file, path, wanted) for file, path in zip(files, paths, strict=True)]
-    return _joined(parts, table.source)
+    parts = [_part(file, path, wanted, with_rows) for file, path in zip(files, paths, strict=True)]
+    try:
+        return _joined(parts, table.source)
+    except ConfigError:
+        if not with_rows:
+            raise
+    return _joined([part.drop_columns([ROW]) for part in parts], table.source)  # columns that nobody takes may differ
 
 
 def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
@@ -246,7 +232,7 @@ def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
         raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
 
 
-def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, str]) -> pa.Table:
+def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, str], with_rows: bool) -> pa.Table:
     try:
         found = file.read(columns=[name for name in file.schema_arrow.names if name in wanted])
         found = found.select([name for name in found.schema.names if name in wanted])  # a.b is a part of a, too
@@ -257,7 +243,8 @@ def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, st
             (one.name, _type(one.type, one.name, wanted[one.name], instants, written.get(one.name)))
             for one in found.schema
         ]
-        return found.cast(pa.schema(types))
+        row = _structs(file.read()) if with_rows else None
+        return _beside(found.cast(pa.schema(types)), path, range(1, found.num_rows + 1), row)
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
 
@@ -318,8 +305,9 @@ def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], s
 
 def _mapped(found: pa.Table, table: Table) -> pa.Table:
     """Only what is a field of messages, under the fields' names, and the columns that ids are made of."""
-    columns, others = taken(found.schema.names, table)
+    columns, others = taken([name for name in found.schema.names if name not in CARRIED], table)
     fields = {name: found.column(column) for name, column in (columns | others).items()}
+    fields |= {name: found.column(name) for name in carried(found.schema.names)}
     for name, value in (("delay_time", table.delay_time), ("delay_level", table.delay_level)):
         if value is not None:
             fields[name] = pa.repeat(pa.scalar(value, pa.int64()), found.num_rows)

@@ -25,6 +25,7 @@ from delayq.spark.options import WriteOptions
 from delayq.spark.rows.columns import RARE, field_names, is_bytes
 from delayq.spark.rows.ids import row_ids
 from delayq.spark.rows.json_values import is_text
+from delayq.spark.rows.origin import fields_of
 from delayq.spark.rows.values import dues
 from delayq.store.keys import spread
 
@@ -50,6 +51,7 @@ def plain_rows(
     batch: pa.RecordBatch, options: WriteOptions, context: Context, now: int, zone: Callable[[], tzinfo]
 ) -> Plain | None:
     """The plain rows; None if there are none by their columns. `now` (Unix ms) bounds the dues."""
+    batch = fields_of(batch)
     columns = dict(zip(field_names(batch.schema.names, options.id_columns), batch.columns, strict=True))
     when, body = columns.get("expect_date"), columns.get("body")
     types = pa.types

@@ -16,6 +16,7 @@ from delayq.errors import ConfigError
 from delayq.spark.rows import values
 from delayq.spark.rows.ids import hashable
 from delayq.spark.rows.json_values import Errors, is_list, is_text, without_json
+from delayq.spark.rows.origin import OWN
 
 __all__ = ["DUES", "FIELDS", "RARE", "Field", "check_columns", "field_names", "field_values", "is_bytes", "no_message"]
 
@@ -112,6 +113,7 @@ def field_names(names: Iterable[str], id_columns: Iterable[str] = ()) -> list[st
 
 def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) -> None:
     """Raise ConfigError for columns that are unknown, missing, or of a type that cannot be read."""
+    schema = pa.schema([field for field in schema if field.name.lower() not in OWN])
     names, id_columns = field_names(schema.names, id_columns), tuple(field_names(id_columns))
     types = dict(zip(names, schema.types, strict=True))
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-__all__ = ["NULL", "Shape", "batch_of", "merged", "schema_of", "shape_of"]
+__all__ = ["NULL", "Rows", "Shape", "batch_of", "merged", "schema_of", "shape_of"]
 
 #: What is nested deeper is no message: it could only be read by ways that Python's own stack bounds.
 _DEEPEST: Final = 100
@@ -87,16 +87,25 @@ def _arrow_type(shape: Shape) -> pa.DataType:
     return pa.struct([*schema_of(shape)])  # names in order, too
 
 
-def batch_of(lines: Iterable[bytes], shape: Shape) -> tuple[pa.RecordBatch, list[int]]:
-    """The rows of these lines, with the columns of the shape of all lines; and of each row the number of its line."""
+class Rows(NamedTuple):
+    """The rows of some lines; of each the number of its line, from 0 on, and the text of its object or of what is none."""
+
+    batch: pa.RecordBatch
+    lines: list[int]
+    texts: list[bytes]
+
+
+def batch_of(lines: Iterable[bytes], shape: Shape) -> Rows:
+    """The rows of these lines, with the columns of the shape of all lines."""
     rows = list(_rows(lines))
     schema = schema_of(shape)
     columns = [pa.array(_column(rows, one.name, shape.fields[one.name]), one.type) for one in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema), [row.line for row in rows]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return Rows(batch, [row.line for row in rows], [row.text for row in rows])
 
 
 class _Row(NamedTuple):
-    """An object of a line: as Python has it, as its text, and the number of the line. None of a line that is no JSON."""
+    """An object of a line: as Python has it, as its text, and the number of the line. None of what is no JSON object."""
 
     found: dict[str, Any] | None
     text: bytes
@@ -114,13 +123,13 @@ def _rows(lines: Iterable[bytes]) -> Iterator[_Row]:
             if text.count(b"{") + text.count(b"[") > _DEEPEST and _is_too_deep(found):
                 raise ValueError
         except (ValueError, RecursionError):
-            yield _Row(None, b"", number)
+            yield _Row(None, text, number)
             continue
         several = (
             zip(found, map(bytes, _LIST.decode(text)), strict=True) if isinstance(found, list) else [(found, text)]
         )
         for one, its_text in several:
-            yield _Row(one, its_text, number) if isinstance(one, dict) else _Row(None, b"", number)
+            yield _Row(one if isinstance(one, dict) else None, its_text, number)
 
 
 def _is_too_deep(value: Any) -> bool:

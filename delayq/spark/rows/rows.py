@@ -17,12 +17,14 @@ from delayq.spark.options import WriteOptions
 from delayq.spark.rows.columns import FIELDS, field_names, field_values
 from delayq.spark.rows.ids import row_ids
 from delayq.spark.rows.json_values import Errors
+from delayq.spark.rows.origin import fields_of
 
 __all__ = ["messages_of"]
 
 #: A row that is wrong in several ways is rejected for the first of them: for its due before what it contains.
 _IN_ORDER: Final = sorted(FIELDS, key=lambda name: name in ("body", "properties"))
 _NO_ID: Final = InvalidMessage("id", "is null: every row needs an id of its own")
+_NO_DUE: Final = InvalidMessage("expectDate", "is null: every row needs its time")
 _NO_TOPIC: Final = InvalidMessage("topic", "is null, and there is no option topic")
 
 
@@ -30,6 +32,7 @@ def messages_of(
     batch: pa.RecordBatch, options: WriteOptions, zone: Callable[[], tzinfo]
 ) -> Iterator[Message | InvalidMessage]:
     """Each row as a message, or what is wrong with it; not yet checked against the limits."""
+    batch = fields_of(batch)
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:
@@ -71,6 +74,8 @@ def messages_of(
             yield _NO_ID
         elif not topic:
             yield _NO_TOPIC
+        elif delay is None and date is None and level is None:
+            yield _NO_DUE
         else:
             yield Message(
                 topic=topic,

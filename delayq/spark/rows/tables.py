@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
 from delayq.errors import ConfigError
 from delayq.spark.options import WriteOptions
-from delayq.spark.rows import json_lines
+from delayq.spark.rows import csv_lines, json_lines
 from delayq.spark.rows.columns import DUES, FIELDS, check_columns, field_names
+from delayq.spark.rows.origin import CARRIED, FILE, LINE, OWN, ROW, Rejects, camel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
-__all__ = ["FORMATS", "Table", "mapped", "messages_table", "no_json", "read", "taken"]
+__all__ = ["FORMATS", "Table", "carried", "mapped", "messages_table", "no_json", "read", "taken"]
 
 FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
 
@@ -52,6 +57,26 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("say when in one way: a column of dates, of delays or of levels, or one of these for all")
 
     @property
+    def rejects(self) -> Rejects:
+        """How refused rows are written: like the table, if one of delayq's own readers has read it."""
+        of_row = {"id": ", ".join(self.id_columns), "topic": "--topic" if self.topic else "", **self.columns}
+        named = {camel(field): column for field, column in of_row.items() if column}
+        if self.is_csv:
+            separator, escape = csv_lines.dialect(self.options)
+            return Rejects(format="csv", separator=separator, escape=escape, columns=named)
+        return Rejects(format="json" if self.is_json else "parquet", columns=named)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is JSON for delayq's own reader."""
+        return self.format == "json" and not self.options
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether it is CSV for delayq's own reader."""
+        return self.format == "csv" and all(name in csv_lines.OPTIONS for name in self.options)
+
+    @property
     def relative(self) -> bool:
         """Whether it says by option that dues are counted from the moment when a row is scheduled."""
         named = "delay_time" in self.columns or "delay_level" in self.columns
@@ -62,17 +87,46 @@ def messages_table(spark: SparkSession, table: Table, options: WriteOptions) -> 
     """The table under the names of messages' fields; raises ConfigError for columns that no message can have."""
     from delayq.spark.rows.types import arrow_schema
 
-    frame = mapped(read(spark, table), table)
+    frame = mapped(read(spark, table, rows=bool(options.rejects)), table)
     check_columns(arrow_schema(frame.schema), options.id_columns, options.topic)
     return frame
 
 
-def read(spark: SparkSession, table: Table) -> DataFrame:
-    """The table as it is."""
+def read(spark: SparkSession, table: Table, *, rows: bool = False) -> DataFrame:
+    """The table as it is; with `rows`, beside each row where it stands and the row itself."""
+    if table.is_json:
+        return _read_json_lines(spark, table, rows=rows)
+    if table.is_csv:
+        return _read_csv_lines(spark, table, rows=rows)
+    frame = _read(spark, table)
+    frame = frame.drop(*(name for name in frame.columns if name.lower() in OWN))
+    return _with_rows(frame, table.format) if rows else frame
+
+
+def _with_rows(frame: DataFrame, format: str) -> DataFrame:
+    """The columns of a table, and all of them again as one; of a file its name and, if Spark knows it, the number of the row."""
+    from pyspark.sql import functions
+
+    from delayq.spark.rows.types import arrow_schema
+
+    alike = Counter(name.lower() for name in frame.columns)
+    kept = []
+    for field in frame.schema.fields:
+        if alike[field.name.lower()] == 1:
+            with suppress(ConfigError):  # what no message can have, such as a variant, is not kept
+                arrow_schema(type(frame.schema)([field]))
+                kept.append(frame[_quoted(field.name)])
+    own = [functions.struct(*kept).alias(ROW)]
+    if format in ("csv", "json", "parquet"):
+        own.append(functions.col("_metadata.file_name").alias(FILE))
+    if format == "parquet":
+        own.append((functions.col("_metadata.row_index") + 1).alias(LINE))
+    return frame.select("*", *own)
+
+
+def _read(spark: SparkSession, table: Table) -> DataFrame:
     if table.format == "table":
         return spark.table(table.source)
-    if table.format == "json" and not table.options:
-        return _read_json_lines(spark, table)
     reader = spark.read.format(table.format)
     if table.format == "csv":
         reader = reader.option("header", "true")
@@ -90,9 +144,14 @@ def mapped(frame: DataFrame, table: Table) -> DataFrame:
 
     Raises ConfigError for columns that are not there.
     """
-    columns, others = taken(frame.columns, table)
+    columns, others = taken([name for name in frame.columns if name not in CARRIED], table)
     fields = [frame[_quoted(column)].alias(name) for name, column in (columns | others).items()]
-    return frame.select(*fields, *_for_all(table))
+    return frame.select(*fields, *_for_all(table), *(frame[name] for name in carried(frame.columns)))
+
+
+def carried(names: Iterable[str]) -> list[str]:
+    """Which columns tell where rows come from."""
+    return [name for name in names if name in CARRIED]
 
 
 def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str, str]]:
@@ -137,30 +196,201 @@ def _for_all(table: Table) -> list[Column]:
     return [functions.lit(value).cast("bigint").alias(name) for name, value in given.items() if value is not None]
 
 
-def _read_json_lines(spark: SparkSession, table: Table) -> DataFrame:
-    """An object a line, by the reader that works without Spark, too; partitions of a folder are columns as ever."""
+#: Where a line of a text stands: its file, the part of the file, and the file's name.
+_PLACE: Final = ("file_path", "file_block_start", "file_name")
+
+
+def _read_text(spark: SparkSession, source: str) -> tuple[DataFrame, list[StructField]]:
+    """The lines of a text, with where they stand; and the partitions of its folder, which are columns as ever."""
+    from pyspark.sql import functions
+
+    text = spark.read.text(source)
+    partitions = text.schema.fields[1:]
+    return text.select("*", *(functions.col(f"_metadata.{name}").alias(f"_{name}") for name in _PLACE)), partitions
+
+
+def _schema_beside(schema: pa.Schema, row: pa.DataType | None) -> pa.Schema:
+    """The columns of a table, and those that are carried beside a row of this type."""
+    return schema if row is None else pa.schema([*schema, (FILE, pa.string()), (LINE, pa.int64()), (ROW, row)])
+
+
+def _read_json_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFrame:
+    """An object a line, by the reader that works without Spark, too."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
-    text = spark.read.text(table.source)
-    found = text.select("value").mapInArrow(_shapes_in_task, "shape binary").collect()
-    shape = json_lines.NULL
-    for row in found:
-        shape = json_lines.merged(shape, msgspec.json.decode(bytes(row.shape), type=json_lines.Shape))
+    text, partitions = _read_text(spark, table.source)
+    shape, counts = json_lines.NULL, _Counts()
+    for row in text.mapInArrow(_shapes_in_task, "found binary").collect():
+        found = msgspec.json.decode(bytes(row.found), type=_JsonLooked)
+        shape = json_lines.merged(shape, found.shape)
+        counts.add(found.counts)
     if shape.kind == "null":
         raise no_json(table.source)
-    partitions = text.schema.fields[1:]
-    names = {field.name for field in partitions}
+    names = {field.name for field in partitions} | {name for name in shape.fields if name.lower() in OWN}
     shape = json_lines.Shape("object", {name: one for name, one in shape.fields.items() if name not in names})
-    columns = from_arrow_schema(json_lines.schema_of(shape))
+    schema = _schema_beside(json_lines.schema_of(shape), pa.binary() if rows else None)
+    before = counts.before()
 
     def rows_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows, places = json_lines.batch_of(_lines(batch), shape)
-            others = batch.take(pa.array(places, pa.int64())).columns[1:]
-            yield pa.RecordBatch.from_arrays([*rows.columns, *others], [*rows.schema.names, *batch.schema.names[1:]])
+        for batch, numbers in _numbered(batches, before):
+            found = json_lines.batch_of(_lines(batch), shape)
+            lines = batch.take(pa.array(found.lines, pa.int64()))
+            columns = [*found.batch.columns]
+            if rows:
+                at = pa.array([numbers[line] for line in found.lines], pa.int64())
+                columns += [lines.column("_file_name").cast(pa.string()), at, pa.array(found.texts, pa.binary())]
+            columns += (lines.column(field.name) for field in partitions)
+            yield pa.RecordBatch.from_arrays(columns, [*schema.names, *(field.name for field in partitions)])
 
-    return text.mapInArrow(rows_in_task, StructType([*columns.fields, *partitions]))
+    return text.mapInArrow(rows_in_task, StructType([*from_arrow_schema(schema).fields, *partitions]))
+
+
+def _read_csv_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFrame:
+    """A row a line, by the reader that works without Spark, too. Each file has its own first line."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    separator, escape = csv_lines.dialect(table.options)
+    text, partitions = _read_text(spark, table.source)
+
+    def look_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = _look_at_csv(batches, separator, escape)
+        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found)]})
+
+    heads, counts, wrong = dict[str, _Head](), _Counts(), list[_Wrong]()
+    for row in text.mapInArrow(look_in_task, "found binary").collect():
+        looked = msgspec.json.decode(bytes(row.found), type=_CsvLooked)
+        heads |= {head.file: head for head in looked.heads}
+        counts.add(looked.counts)
+        wrong += looked.wrong
+    before = counts.before()
+    if wrong:
+        file, start, number, why = min(wrong)
+        raise ConfigError(f"{_path_of(file)}: line {before[file][start] + number} {why}")
+    if not heads:
+        raise ConfigError(f"{table.source} is empty; its first line names the columns")
+    partition_names = [field.name for field in partitions]
+    names_of = {file: csv_lines.names_of(head.cells) for file, head in sorted(heads.items())}
+    names = list(dict.fromkeys(name for some in names_of.values() for name in some))
+    names = [name for name in names if name.lower() not in OWN and name not in partition_names]
+    texts = pa.schema([(name, pa.string()) for name in names])
+    schema = _schema_beside(texts, pa.struct([*texts]) if rows else None)
+    places = {file: [some.index(name) if name in some else None for name in names] for file, some in names_of.items()}
+
+    def rows_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch, numbers in _numbered(batches, before):
+            kept: list[int] = []
+            found: list[list[str | None]] = []
+            for place, (line, file) in enumerate(
+                zip(_lines(batch), batch.column("_file_path").to_pylist(), strict=True)
+            ):
+                decoded = line.decode()
+                if file in heads and numbers[place] > heads[file].line and not csv_lines.is_blank(decoded):
+                    cells = csv_lines.cells(decoded, separator, escape)
+                    kept.append(place)
+                    found.append([cells[at] if at is not None and at < len(cells) else None for at in places[file]])
+            lines = batch.take(pa.array(kept, pa.int64()))
+            columns = [pa.array([row[at] for row in found], pa.string()) for at in range(len(names))]
+            if rows:
+                struct = pa.StructArray.from_arrays(columns, fields=[*texts])
+                at = pa.array([numbers[place] for place in kept], pa.int64())
+                columns += [lines.column("_file_name").cast(pa.string()), at, struct]
+            columns += (lines.column(name) for name in partition_names)
+            yield pa.RecordBatch.from_arrays(columns, [*schema.names, *partition_names])
+
+    return text.mapInArrow(rows_in_task, StructType([*from_arrow_schema(schema).fields, *partitions]))
+
+
+#: A file, where a part of it begins, and how many lines it has.
+_Lines = list[tuple[str, int, int]]
+#: The same of a line that is refused, with its number there, and why.
+_Wrong = tuple[str, int, int, str]
+
+
+class _JsonLooked(msgspec.Struct, frozen=True):
+    """What a task has found: the shape of its lines, and how many lines each part of a file has, by where it begins."""
+
+    shape: json_lines.Shape
+    counts: _Lines
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """The first line of a file that is not blank: the file, the number of the line, its cells."""
+
+    file: str
+    line: int
+    cells: list[str | None]
+
+
+class _CsvLooked(msgspec.Struct, frozen=True):
+    """What a task has found: first lines of files, how many lines each part of a file has, and lines that are refused."""
+
+    heads: list[_Head]
+    counts: _Lines
+    wrong: list[_Wrong]
+
+
+class _Counts:
+    """How many lines each part of a file has, by where the part begins."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[int, int]] = {}
+
+    def add(self, counts: _Lines) -> None:
+        for file, start, count in counts:
+            self._parts.setdefault(file, {})[start] = count
+
+    def before(self) -> dict[str, dict[int, int]]:
+        """How many lines of its file come before each part."""
+        return {
+            file: {start: sum(count for other, count in parts.items() if other < start) for start in parts}
+            for file, parts in self._parts.items()
+        }
+
+
+def _parts_of(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    """The file of each line, and where the part of the file begins that it stands in."""
+    return zip(*(batch.column(name).to_pylist() for name in ("_file_path", "_file_block_start")), strict=True)
+
+
+def _numbered(
+    batches: Iterable[pa.RecordBatch], before: Mapping[str, Mapping[int, int]]
+) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """The lines of a task, and of each its number in its file; `before` are the lines of a file before each part of it."""
+    last: Counter[tuple[str, int]] = Counter()
+    for batch in batches:
+        numbers = []
+        for part in _parts_of(batch):
+            last[part] += 1
+            numbers.append(before.get(part[0], {}).get(part[1], 0) + last[part])
+        yield batch, numbers
+
+
+def _look_at_csv(batches: Iterable[pa.RecordBatch], separator: str, escape: str) -> _CsvLooked:
+    heads: dict[str, _Head] = {}
+    counts = Counter[tuple[str, int]]()
+    wrong: list[_Wrong] = []
+    for batch in batches:
+        for line, (file, start) in zip(_lines(batch), _parts_of(batch), strict=True):
+            counts[file, start] += 1
+            is_head = start == 0 and file not in heads
+            if not is_head and b'"' not in line and line.isascii():
+                continue
+            try:
+                decoded = line.decode().removeprefix("\ufeff" if is_head and counts[file, start] == 1 else "")
+                if not csv_lines.is_blank(decoded):
+                    cells = csv_lines.cells(decoded, separator, escape)
+                    if is_head:
+                        heads[file] = _Head(file, counts[file, start], cells)
+            except ValueError as error:
+                why = "is no UTF-8" if isinstance(error, UnicodeError) else str(error)
+                wrong.append((file, start, counts[file, start], why))
+    return _CsvLooked([*heads.values()], [(*part, count) for part, count in counts.items()], wrong[:1])
+
+
+def _path_of(file: str) -> str:
+    return unquote(re.sub("^file:(//)?", "", file))
 
 
 def no_json(source: str) -> ConfigError:
@@ -169,10 +399,12 @@ def no_json(source: str) -> ConfigError:
 
 
 def _shapes_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    shape = json_lines.NULL
+    shape, counts = json_lines.NULL, Counter[tuple[str, int]]()
     for batch in batches:
         shape = json_lines.merged(shape, json_lines.shape_of(_lines(batch)))
-    yield pa.RecordBatch.from_pydict({"shape": [msgspec.json.encode(shape)]})
+        counts.update(_parts_of(batch))
+    found = _JsonLooked(shape, [(*part, count) for part, count in counts.items()])
+    yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found)]})
 
 
 def _lines(batch: pa.RecordBatch) -> list[bytes]:

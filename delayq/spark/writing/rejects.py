@@ -1,4 +1,6 @@
-"""The folder of rejected rows: Parquet files with why each was rejected.
+"""The folder of rejected rows: files in the format of the table, with where each row stands and why it was rejected.
+
+Once they are corrected, the same command reads them.
 
 A task writes its file into a folder of the job's own inside (`_job-…`, which readers of Parquet pass over). Only the
 commit on the driver moves the files of those attempts that count, so that a task which ran twice is there once.
@@ -7,30 +9,34 @@ commit on the driver moves the files of those attempts that count, so that a tas
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
 
 from delayq.errors import ConfigError, DelayqError
+from delayq.spark.rows.origin import DETAIL, FILE, LINE, OWN, REASON, ROW, Rejects, fields_of
 from delayq.spark.writing.retrying import GivenUp
 
-__all__ = ["DETAIL", "REASON", "RejectsFile", "RejectsFolder"]
+__all__ = ["RejectsFile", "RejectsFolder"]
 
-#: The columns that are put behind those of the row.
-REASON: Final = "reject_reason"
-DETAIL: Final = "reject_detail"
+#: What a line that is no JSON object becomes: an object with its text.
+TEXT: Final = "reject_text"
+_PARQUET: Final = Rejects()
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class RejectsFolder:
     """The folder `where` (a path, or a URI that pyarrow opens), for the job `job`. Made on the driver; pickled."""
 
-    def __init__(self, where: str, job: str) -> None:
+    def __init__(self, where: str, job: str, rejects: Rejects = _PARQUET) -> None:
         self.where = where
         self.job = job
+        self.rejects = rejects
 
     def _open(self) -> tuple[Any, str]:
         try:
@@ -52,7 +58,7 @@ class RejectsFolder:
         except OSError as error:
             raise ConfigError(f"option rejects: the driver cannot write to {self.where}: {error}") from None
 
-    def begin(self, name: str, schema: pa.Schema) -> RejectsFile:
+    def begin(self, name: str) -> RejectsFile:
         """The file of one task; raises GivenUp if this is not the folder that the driver sees."""
         system, path = self._open()
         mine = self._mine(path)
@@ -62,7 +68,7 @@ class RejectsFolder:
                 "on a file system that all of them share"
             )
         try:
-            return RejectsFile(system.open_output_stream(f"{mine}/{name}"), schema, name)
+            return RejectsFile(system.open_output_stream(f"{mine}/{name}"), name, self.rejects)
         except OSError as error:
             raise GivenUp(f"option rejects: {self.where} cannot be written to: {error}") from None
 
@@ -96,21 +102,75 @@ class RejectsFolder:
 
 
 class RejectsFile:
-    """The rejected rows of one task."""
+    """The rejected rows of one task, as they were read."""
 
-    def __init__(self, stream: Any, schema: pa.Schema, name: str) -> None:
+    def __init__(self, stream: Any, name: str, rejects: Rejects) -> None:
         self.name = name
         self._stream = stream
-        self._schema = schema.append(pa.field(REASON, pa.string())).append(pa.field(DETAIL, pa.string()))
-        self._writer: Any = pyarrow.parquet.ParquetWriter(stream, self._schema)
+        self._rejects = rejects
+        self._parquet: Any = None
+        self._has_head = False
 
-    def add(self, batch: pa.RecordBatch, rows: Iterable[int], reasons: list[str], details: list[str]) -> None:
+    def add(self, batch: pa.RecordBatch, rows: Sequence[int], reasons: Sequence[str], details: Sequence[str]) -> None:
         """Add rows of a batch, by their places."""
         taken = batch.take(pa.array(rows, pa.int64()))
-        columns = [*taken.columns, pa.array(reasons, pa.string()), pa.array(details, pa.string())]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        why = {name: taken.column(name) for name in (FILE, LINE) if name in taken.schema.names}
+        why |= {REASON: pa.array(reasons, pa.string()), DETAIL: pa.array(details, pa.string())}
+        if self._rejects.format == "json":
+            self._stream.write(_json_lines(taken.column(ROW).to_pylist(), pa.table(why).to_pylist()))
+            return
+        read = _as_read(taken)
+        table = pa.table([*read.columns, *why.values()], [*read.schema.names, *why])
+        if self._rejects.format == "csv":
+            self._write_csv(table)
+            return
+        if self._parquet is None:
+            self._parquet = pyarrow.parquet.ParquetWriter(self._stream, table.schema)
+        self._parquet.write_table(table)
+
+    def _write_csv(self, table: pa.Table) -> None:
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        lines = [*([] if self._has_head else [table.schema.names]), *rows]
+        self._has_head = True
+        separator, escape = self._rejects.separator, self._rejects.escape
+        text = "".join(separator.join(_csv_cell(cell, separator, escape) for cell in line) + "\n" for line in lines)
+        self._stream.write(text.encode())
 
     def close(self) -> None:
         """Finish the file."""
-        self._writer.close()
+        if self._parquet is not None:
+            self._parquet.close()
         self._stream.close()
+
+
+def _as_read(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with all columns of the table; if these were not carried, with those of the fields."""
+    if ROW not in rows.schema.names:
+        return fields_of(rows)
+    row = rows.column(ROW)
+    return pa.RecordBatch.from_arrays(row.flatten(), [field.name for field in row.type])
+
+
+def _csv_cell(cell: Any, separator: str, escape: str) -> str:
+    """A value as readers of CSV take it back, with the same separator and escape."""
+    if cell is None:
+        return ""
+    text = str(cell)
+    if text and not any(one in text for one in (separator, escape, '"', "\n", "\r")):
+        return text
+    if escape != '"':
+        text = text.replace(escape, escape * 2)
+    return '"' + text.replace('"', f'{escape}"') + '"'
+
+
+def _json_lines(rows: Sequence[bytes], why: Sequence[dict[str, Any]]) -> bytes:
+    """A line for each row: its object as it was read, or the text of a line that is none."""
+    lines = []
+    for text, reason in zip(rows, why, strict=True):
+        try:
+            found = _OBJECT.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            found = {TEXT: msgspec.Raw(msgspec.json.encode(text.decode(errors="replace")))}
+        own = {name: value for name, value in found.items() if name.lower() not in OWN}
+        lines.append(msgspec.json.encode(own | reason))
+    return b"".join(line + b"\n" for line in lines)

@@ -16,6 +16,7 @@ from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import Clock, SystemClock, pause
 from delayq.errors import DelayqError, PastDue
 from delayq.spark.options import WriteOptions, zone
+from delayq.spark.rows.origin import place_of
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.rejects import RejectsFile, RejectsFolder
@@ -91,7 +92,7 @@ class Job:
         self.options = options
         self.handed = handed
         self.id = uuid.uuid4().hex
-        self.rejects = RejectsFolder(options.rejects, self.id) if options.rejects else None
+        self.rejects = RejectsFolder(options.rejects, self.id, options.rejects_as) if options.rejects else None
 
     def begin(self, *, stream: bool) -> None:
         """On the driver, before any task; raises ConfigError or GivenUp."""
@@ -127,7 +128,8 @@ class Job:
         if self.rejects is not None:
             # A micro-batch that is replayed takes the place of its files, a batch has files of its own.
             head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
-            names = {one.file: f"{head}part-{one.partition:05d}{tail}.parquet" for one in written if one.file}
+            end = f"{tail}.{self.options.rejects_as.format}"
+            names = {one.file: f"{head}part-{one.partition:05d}{end}" for one in written if one.file}
             # Of a stream, another process than that which sent the tasks out makes the commit, under another id.
             there = RejectsFolder(self.options.rejects, written[0].job) if written else self.rejects
             there.publish(names, instead_of=head)
@@ -188,7 +190,7 @@ class _Task:
             )
 
     def _count(self, batch: pa.RecordBatch, sent: Sent) -> None:
-        counts = self._counts
+        counts, rejects = self._counts, self._options.rejects_as
         counts.read += batch.num_rows
         counts.scheduled += sent.scheduled
         places: list[int] = []
@@ -203,15 +205,16 @@ class _Task:
             elif isinstance(outcome, PastDue) and self._options.past == "skip":
                 counts.skipped += 1
             else:
-                reason = reason_of(outcome)
-                counts.reject(reason, str(outcome))
+                reason, detail = reason_of(outcome), rejects.sentence_of(outcome)
+                counts.reject(reason, place_of(batch, place) + detail)
                 places.append(place)
                 reasons.append(reason)
-                details.append(str(outcome))
+                details.append(detail)
         if places and self._job.rejects is not None:
             if self._file is None:
-                name = f"part-{self._place.partition:05d}-{self._place.attempt}.parquet"
-                self._file = self._job.rejects.begin(name, batch.schema)
+                self._file = self._job.rejects.begin(
+                    f"part-{self._place.partition:05d}-{self._place.attempt}.{rejects.format}"
+                )
             self._file.add(batch, places, reasons, details)
 
     def _zone_of(self, schema: pa.Schema) -> tzinfo:
