@@ -26,7 +26,7 @@ from devtools.up import NEXT_PORTS, _port
 from testbed.errors import ServerMissing
 from testbed.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, is_running, needs_proc
-from tests.support.terminal import AtTerminal
+from tests.support.terminal import AtTerminal, without_progress
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
@@ -256,7 +256,7 @@ def test_a_port_in_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
             command = [*DEV, "up", option, port, "--data", str(tmp_path / "data")]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
             assert ran.returncode == 2
-            assert ran.stderr == f"dev: port {port} is in use; give another one by {option}\n"
+            assert without_progress(ran.stderr) == f"dev: port {port} is in use; give another one by {option}\n"
 
 
 @pytest.mark.release

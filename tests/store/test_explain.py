@@ -254,7 +254,7 @@ def test_one_that_is_dead_is_redriven_and_of_one_that_has_ended_it_is_told_how(w
     assert texts == [
         "it was delivered",
         "it was deleted as a dead letter",
-        "it was cancelled, and never forwarded,",
-        "it was cancelled when it may have been forwarded,",
+        "it was cancelled, and never delivered,",
+        "it was cancelled when it may have been delivered,",
     ]
     assert {world.explained(id).waits_for for id in "abcd"} == {None}

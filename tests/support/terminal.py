@@ -17,7 +17,7 @@ from typing import Self
 __all__ = ["AtTerminal", "without_progress"]
 
 #: What a step that takes more than two seconds prints, on a busy machine any of them.
-_PROGRESS = re.compile(r"^delayq: [^:\n]+, \d+ s(: .*)?\n", re.MULTILINE)
+_PROGRESS = re.compile(r"^(?:delayq|dev): [^:\n]+, \d+ s(: .*)?\n", re.MULTILINE)
 
 #: Makes its standard input the controlling terminal of a session of its own, and becomes the program; the tests may run
 #: under nohup, the program does not.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
 
 from delayq.errors import DelayqError, InvalidMessage, PastDue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["CARRIED", "DETAIL", "FILE", "LINE", "OWN", "REASON", "ROW", "Rejects", "camel", "fields_of", "place_of"]
 
