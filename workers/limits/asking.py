@@ -21,8 +21,8 @@ from workers.limits.slots import SlotLimit
 
 __all__ = ["NodeLimits"]
 
-#: Limits that are asked for in one packet at most, and ms after which the next packet has half as many: the answers of more would
-#: come when their permits have ended, again and again.
+#: The most limits that one packet asks for. If a packet takes longer than SLOW (ms), the next one asks for half as many: else
+#: each answer could arrive after its permits have ended.
 AT_A_TIME: Final = 100
 SLOW: Final = 100
 LONGEST_WAIT: Final = 60_000
@@ -211,9 +211,11 @@ class NodeLimits:
         return known
 
     def by_permits(self, names: Iterable[str], now: int) -> list[RateLimit]:
-        """Those rates of these names that are spent by permits only, as they are short, or messages wait for them: a pull that
-        spends from the bucket would pass these, and leave nothing to others. Called for all limited topics of a queue at each of
-        its pulls."""
+        """The rates of these names that a pull may spend by permits only, because they are short or messages wait for them.
+
+        A pull that spent from the bucket itself would overtake these messages. It is called for all limited topics of a queue
+        at each pull.
+        """
         known = self._rates
         return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
 

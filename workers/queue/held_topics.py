@@ -48,7 +48,7 @@ class HeldTopics:
         return list(islice(self._sets, most))
 
     def to_end(self, topic: str) -> None:
-        """Others come back before it."""
+        """Let the other topics come back before this one."""
         self._sets[topic] = self._sets.pop(topic)
 
     def describe(self, topic: str, now: Parked) -> None:
@@ -60,7 +60,7 @@ class HeldTopics:
             self.changed = True
 
     def observe_policies(self, policies: Policies) -> None:
-        """What these pause comes back no more; the sets of what they do not pause any more are to be read."""
+        """Forget the sets of topics that these policies pause, and read the names of all sets again if a pause has ended."""
         if not set(self._policies.pauses) <= set(policies.pauses):
             self.read_again()
         self._policies = policies
@@ -68,7 +68,7 @@ class HeldTopics:
             self._sets = {topic: known for topic, known in self._sets.items() if policies.pause(topic) is None}
 
     def read_again(self) -> None:
-        """There may be sets that are not known."""
+        """Read the names of all sets at the next pull, as some may not be known."""
         self._read_at = None
 
     def to_read(self, now: int) -> bool:

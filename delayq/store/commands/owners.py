@@ -289,6 +289,21 @@ class Bound(msgspec.Struct, frozen=True, dict=True):
         return (self.topic, self.share, self.written)
 
 
+def _keys_to_deliver(keys: QueueKeys) -> tuple[str, ...]:
+    """The keys of a queue that a script needs to append messages to streams, as `look` and `leave` expect them."""
+    return (
+        keys.state,
+        keys.queue,
+        keys.pool,
+        keys.attempts,
+        keys.index,
+        keys.final,
+        keys.dead,
+        keys.reasons,
+        keys.ended,
+    )
+
+
 def pull(
     keys: QueueKeys,
     epoch: str,
@@ -328,18 +343,7 @@ def pull(
     args += in_memory
     return Command(
         "pull",
-        (
-            keys.state,
-            keys.queue,
-            keys.pool,
-            keys.attempts,
-            keys.index,
-            keys.final,
-            keys.dead,
-            keys.reasons,
-            keys.ended,
-            *known.keys,
-        ),
+        (*_keys_to_deliver(keys), *known.keys),
         args,
         partial(_read_pull, listed is not Listed.NONE),
     )
@@ -532,19 +536,7 @@ def release(
     args += topics.values()
     return Command(
         "release",
-        (
-            keys.state,
-            keys.queue,
-            keys.pool,
-            keys.attempts,
-            keys.index,
-            keys.final,
-            keys.dead,
-            keys.reasons,
-            keys.ended,
-            *[keys.parked(ParkedSet.of_topic(topic)) for topic in topics],
-            *known.keys,
-        ),
+        (*_keys_to_deliver(keys), *[keys.parked(ParkedSet.of_topic(topic)) for topic in topics], *known.keys),
         args,
         _read_released,
     )
