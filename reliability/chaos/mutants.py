@@ -34,7 +34,7 @@ def _few(kind: str) -> tuple[Fault, ...]:
 
 _ANSWERS_LOST = _few("mute-worker-target")
 _SENDS_LOST = _few("hole-worker-target")
-_CANCELS_LATE = {"cancelled": 0.9, "moved": 0.0, "after_due": 1.0, "after": (250, 1_250), "forwarders": 2}
+_CANCELS_LATE = {"cancelled": 0.9, "moved": 0.0, "after_due": 1.0, "after": (250, 1_250), "senders": 2}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ MUTANTS = (
         changes=(("park", "redis.call('ZADD', parked, unpack(set_aside))", ""),),
     ),
     Mutant(
-        "a retry that lets go", ("lost",), _SENDS_LOST, {"forwarders": 2},
+        "a retry that lets go", ("lost",), _SENDS_LOST, {"senders": 2},
         changes=(("retry", "redis.call('ZADD', queue, ARGV[i + 3], ticket)", "redis.call('ZREM', queue, ticket)"),),
     ),
     Mutant(

@@ -48,7 +48,7 @@ class Options:
     after_due: float = 0.1
     after: tuple[int, int] = (20, 2_000)
     short: float = 0.15
-    forwarders: int = 4
+    senders: int = 4
     longest_delay: float = LONGEST_DELAY
     patience: float = 90.0
     drain: float = PATIENCE

@@ -92,7 +92,7 @@ class Stack:
             "send_timeout": "3s",
             "final_window": str(self.options.final_window),
             "drain_timeout": "8s",
-            "senders": str(self.options.forwarders),
+            "senders": str(self.options.senders),
         }
 
     def settings(self) -> Settings:

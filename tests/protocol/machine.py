@@ -226,10 +226,10 @@ class Protocol(RuleBasedStateMachine):
         for _ in range(BOUNDS.max_attempts + 1):
             self.time_passes(20)
             for owner in list(self.world.owners):
-                owner.forwarder.circuit.sent(True)
+                owner.sender.circuit.sent(True)
                 self.tick_owner(owner)
-                while owner.forwarder.outbox:
-                    owner.forwarder.circuit.sent(True)
+                while owner.sender.outbox:
+                    owner.sender.circuit.sent(True)
                     self.end_send(owner, 0, "arrived")
                 self.tick_owner(owner)
             self.reconcile()
@@ -320,20 +320,20 @@ class Protocol(RuleBasedStateMachine):
                 found = self.world.found([other.id])[other.id]
                 assert found is None or found.state == "dead", f"{held.id} overtakes {other.id}, which is {found.state}"
 
-    @precondition(lambda self: any(owner.forwarder.outbox for owner in self.world.owners))
+    @precondition(lambda self: any(owner.sender.outbox for owner in self.world.owners))
     @rule(which=st.integers(0, 1), index=st.integers(0, 5), ending=st.sampled_from(ENDINGS))
     def send_ends(self, which: int, index: int, ending: str) -> None:
         self.step += 1
-        owners = [owner for owner in self.world.owners if owner.forwarder.outbox]
+        owners = [owner for owner in self.world.owners if owner.sender.outbox]
         owner = owners[which % len(owners)]
-        self.end_send(owner, index % len(owner.forwarder.outbox), ending)
+        self.end_send(owner, index % len(owner.sender.outbox), ending)
 
-    @precondition(lambda self: any(owner.forwarder.outbox for owner in self.world.owners))
+    @precondition(lambda self: any(owner.sender.outbox for owner in self.world.owners))
     @rule(ending=st.sampled_from(ENDINGS))
     def all_sends_end_and_are_settled(self, ending: str) -> None:
         self.step += 1
         for owner in list(self.world.owners):
-            while owner.forwarder.outbox:
+            while owner.sender.outbox:
                 self.end_send(owner, 0, ending)
             self.tick_owner(owner)
 
@@ -487,7 +487,7 @@ class Protocol(RuleBasedStateMachine):
             # A retry that was counted while the clock of Redis stood an hour ahead waits for that hour.
             world.advance(4_000_000 if turn == 60 else 400)
             for one in list(world.owners):
-                while one.forwarder.outbox:
+                while one.sender.outbox:
                     self.end_send(one, 0, "ok")
                 if one is owner:
                     self.tick_owner(one)

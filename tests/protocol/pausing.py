@@ -121,13 +121,13 @@ class Pausing(Protocol):
         self.read(self.world.owners[which % len(self.world.owners)])
 
     def read(self, owner: Owner) -> None:
-        book = owner.job._tenure.book
-        book.ahead, book.current = "", Policies.read(self.world.store.run(commands.policies()))
+        policies = owner.job._context.policies
+        policies.ahead, policies.current = "", Policies.read(self.world.store.run(commands.policies()))
         owner.woken = True
 
     def tick_owner(self, owner: Owner) -> None:
         super().tick_owner(owner)
-        if self.reads and owner.job._tenure.book.ahead:
+        if self.reads and owner.job._context.policies.ahead:
             self.read(owner)
 
     def was_submitted(self, owner: Owner, held: InFlightMessage) -> None:

@@ -25,12 +25,12 @@ from tests.support.timeouts import PATIENCE
 from workers.limits.asking import NodeLimits
 from workers.limits.limit import Limit
 from workers.queue.pull_job import PullJob
+from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, QueueContext
 from workers.queue.symptoms import History
-from workers.queue.tenure import Book, Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder, Report, _Send
 from workers.sending.message import InFlightMessage
+from workers.sending.sender import Report, Sender, _Send
 from workers.sending.stall_detector import StallDetector
 
 START = 1_800_000_000_000
@@ -76,7 +76,7 @@ class NoTarget:
     def close(self) -> None: ...
 
 
-class ManualForwarder(Forwarder):
+class ManualSender(Sender):
     """Begins each send as its threads would, and keeps it until the test says what became of it."""
 
     def __init__(self, route: Route, clock: NodeClock) -> None:
@@ -136,7 +136,7 @@ class Owner:
 
     node: int
     job: PullJob
-    forwarder: ManualForwarder
+    sender: ManualSender
     clock: NodeClock
     topics: Topics
     sleeps_until: int = 0
@@ -251,10 +251,10 @@ class World:
                 break
         clock = NodeClock(self)
         clock.error = self.skews.get(node, 0)
-        forwarder = ManualForwarder(ROUTES.table[1], clock)
+        sender = ManualSender(ROUTES.table[1], clock)
         topics = Topics(ROUTES, self.store.url)
-        job = self.job_of(node, clock, topics, bounds=BOUNDS, routes=ROUTES, forwarders={"general": forwarder})
-        owner = Owner(node, job, forwarder, clock, topics)
+        job = self.job_of(node, clock, topics, bounds=BOUNDS, routes=ROUTES, senders={"general": sender})
+        owner = Owner(node, job, sender, clock, topics)
         self.owners.append(owner)
         return owner
 
@@ -269,36 +269,36 @@ class World:
         limits: NodeLimits | None = None,
         **options: Any,
     ) -> PullJob:
-        """A pull job under the next epoch, whose tenure has these options."""
+        """A pull job under the next epoch, whose context has these options."""
         stored = self.store.run(commands.stored_epoch(self.keys))
         claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
         assert claimed.ok
         incarnation = Incarnation(claimed.epoch)
-        book = options.pop("book", None) or Book()
-        tenure = Tenure(
+        policies = options.pop("policies", None) or CurrentPolicies()
+        context = QueueContext(
             keys=self.keys,
             incarnation=incarnation,
             store=self.store,
             clock=clock,
             retention=RETENTION,
-            book=book,
-            limits=limits or NodeLimits(self.store, clock, book.tell, test_now=lambda: self.now),
+            policies=policies,
+            limits=limits or NodeLimits(self.store, clock, policies.report_version, test_now=lambda: self.now),
             **options,
         )
-        job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
+        job = PullJob(context, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)
         return job
 
     def tick(self, owner: Owner) -> list[InFlightMessage]:
-        """One tick; what it gave to the forwarder."""
-        owner.forwarder.on_submit.clear()
+        """One tick; what it gave to the sender."""
+        owner.sender.on_submit.clear()
         pause = tick(owner.job, self.store)
         owner.woken = False
         owner.sleeps_until = self.elapsed + max(0, round(pause))
-        return list(owner.forwarder.on_submit)
+        return list(owner.sender.on_submit)
 
     def answer(self, owner: Owner, index: int, result: Result) -> InFlightMessage:
-        held = owner.forwarder.answer(index, result)
+        held = owner.sender.answer(index, result)
         owner.woken = True
         return held
 

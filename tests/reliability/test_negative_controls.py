@@ -64,7 +64,7 @@ def test_the_aimed_faults_do_no_harm_to_the_real_thing(
         cancelled=0.4,
         moved=0.2,
         after_due=0.7,
-        forwarders=2,
+        senders=2,
         patience=30.0,
         drain=PATIENCE,
     )

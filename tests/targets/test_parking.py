@@ -18,11 +18,11 @@ from tests.protocol.world import RETENTION
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, OneQueue
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 
 MANY = amount(5_000, 100_000)
-FULL = 60  # messages: more than a forwarder of these has room for
+FULL = 60  # messages: more than a sender of these has room for
 AWAY = Result.unavailable("the broker is away")
 
 
@@ -92,7 +92,7 @@ def what_others_pay(url: str, parked: int, how: str) -> tuple[Counter[str], int]
             hand.tick()
             paid["commands"] += store.commands - commands_before
             paid["trips"] += store.trips - trips_before
-            paid["sent when due"] += f"other{number}" in hand.forwarders["other"].ids
+            paid["sent when due"] += f"other{number}" in hand.senders["other"].ids
             hand.answer_all(OK, "other")
         return paid, world.stats().parked
     finally:

@@ -46,7 +46,7 @@ def world(worlds: Worlds) -> OneQueue:
 
 @pytest.fixture
 def desks() -> Iterator[Desks]:
-    """Makes forwarders into memory."""
+    """Makes senders into memory."""
     made: list[Desk] = []
 
     def make(**options: Any) -> Desk:

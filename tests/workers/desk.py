@@ -1,4 +1,4 @@
-"""A forwarder into memory on a clock that the test moves, and its reports."""
+"""A sender into memory on a clock that the test moves, and its reports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from delayq.targets import Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.sending.forwarder import GRACE, Forwarder
 from workers.sending.message import InFlightMessage
+from workers.sending.sender import GRACE, Sender
 from workers.sending.stall_detector import StallDetector
 
 __all__ = ["ROUTE", "Desk", "held"]
@@ -42,17 +42,17 @@ class Desk:
     ) -> None:
         self.clock = clock or ManualClock()
         self.target = MemoryTarget(max_batch=max_batch)
-        self.forwarder = Forwarder(
+        self.sender = Sender(
             ROUTE, self.target, self.clock, threads=threads, timeout=timeout, pulse=pulse, may_send=may_send
         )
-        self.forwarder.start()
+        self.sender.start()
         self._timeout = timeout
         self.reports: dict[str, list[str | None]] = {}
 
     def submit(self, *messages: str | InFlightMessage, pauses: int = 0) -> None:
-        """Have the forwarder send these messages as one batch."""
+        """Have the sender send these messages as one batch."""
         batch = [held(one) if isinstance(one, str) else one for one in messages]
-        self.forwarder.submit(self._report, batch, pauses)
+        self.sender.submit(self._report, batch, pauses)
 
     def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         outcomes = [None] * len(batch) if results is None else [result.outcome for result in results]
@@ -75,15 +75,15 @@ class Desk:
     def give_up_hung(self) -> None:
         """Let the time of all sends pass."""
         self.clock.advance(self._timeout + GRACE + 1)
-        self.forwarder.give_up_hung()
+        self.sender.give_up_hung()
 
     @staticmethod
     def threads() -> int:
-        """How many threads of forwarders there are."""
-        return sum(thread.name == "forwarder-memory" and thread.is_alive() for thread in threading.enumerate())
+        """How many threads of senders there are."""
+        return sum(thread.name == "sender-memory" and thread.is_alive() for thread in threading.enumerate())
 
     def close(self) -> None:
         """Stop, and wait for the last thread."""
-        self.forwarder.stop()
+        self.sender.stop()
         self.target.close()
-        eventually(lambda: self.threads() == 0, "the forwarder's threads end")
+        eventually(lambda: self.threads() == 0, "the sender's threads end")

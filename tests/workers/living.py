@@ -29,7 +29,7 @@ from tests.protocol.world import tick
 from tests.support.timeouts import PATIENCE
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 
@@ -201,11 +201,11 @@ class Life:
         self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
         self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # only its `stalls` are read
         self.world.store = self.store
-        for one in self.hand.forwarders.values():
+        for one in self.hand.senders.values():
             one._pulse = self.pulse  # type: ignore[assignment]  # as above
         self.targets = dict.fromkeys(("general", "other"), "well")
         self.arrived: list[str] = []
-        self.given: dict[str, int] = {}  # how much was given to each forwarder, up to the last look
+        self.given: dict[str, int] = {}  # how much was given to each sender, up to the last look
 
     def play(self) -> None:
         """Live, and come to an end."""
@@ -270,7 +270,7 @@ class Life:
                     self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
                 # What can be moved is not in a stream here, unless Redis went back in time.
-                arrived = one.arrived and one.route in self.hand.forwarders
+                arrived = one.arrived and one.route in self.hand.senders
                 self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, arrived, one.topic)
 
     def somebody_has_it_delivered_now(self, one: Known, *, force: bool) -> None:
@@ -310,7 +310,7 @@ class Life:
             self._plain("XSETID", "all", f"{2**64 - 1}-{2**64 - 1}")
 
     def the_node_reads_the_policies(self) -> None:
-        self.hand.book.current = Policies.read(self.store.run(commands.policies()))
+        self.hand.policies.current = Policies.read(self.store.run(commands.policies()))
         self.hand.job.wake(None)
 
     def schedule(self, key: str, topic: str, after: int) -> None:
@@ -321,7 +321,7 @@ class Life:
 
     def the_process_stands_still(self) -> None:
         self.pulse.stalls += 1
-        for one in self.hand.forwarders.values():  # what was not sent before is not sent any more
+        for one in self.hand.senders.values():  # what was not sent before is not sent any more
             while one.outbox:
                 one.not_sent(one.outbox[0][1])
 
@@ -364,7 +364,7 @@ class Life:
     def live(self) -> None:
         for _ in range(self.dice.randrange(4)):
             self.tick()
-            for one in self.hand.forwarders.values():
+            for one in self.hand.senders.values():
                 while one.outbox and self.dice.random() < 0.7:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
@@ -376,7 +376,7 @@ class Life:
             self.check_slots()
 
     def check_slots(self) -> None:
-        one = self.hand.forwarders["general"]
+        one = self.hand.senders["general"]
         in_time = [send for send in one._begun if self.world.elapsed - send.since < one.longest]
         assert len(in_time) <= 2, f"{len(in_time)} are sent at a time"
 
@@ -397,13 +397,13 @@ class Life:
         self.check_sent()
         self.check_stream()
         self.check_books()
-        if self.hand.book.ahead:  # as a node does at once
-            self.hand.book.ahead = ""
+        if self.hand.policies.ahead:  # as a node does at once
+            self.hand.policies.ahead = ""
             self.the_node_reads_the_policies()
         return pause
 
     def answer(self, route: str, index: int) -> None:
-        target, one = self.targets[route], self.hand.forwarders[route]
+        target, one = self.targets[route], self.hand.senders[route]
         if target == "sometimes":
             target = self.dice.choice(("well", "well", "failing", "lost", "refusing"))
         if target == "hanging" and self.dice.random() < 0.9:
@@ -427,8 +427,8 @@ class Life:
     # -- what was promised -------------------------------------------------------------------------------------------
 
     def check_sent(self) -> None:
-        """What was given to forwarders since the last look."""
-        for name, one in self.hand.forwarders.items():
+        """What was given to senders since the last look."""
+        for name, one in self.hand.senders.items():
             for held in one.on_submit[self.given.get(name, 0) :]:
                 self.keep.append(held)
                 self.check_pause(held)
@@ -496,11 +496,11 @@ class Life:
         messages = work.messages.values()
         assert work._weight == sum(message.weight for message in messages)
         for name, share in work.shares.items():
-            own = [message for message in messages if message.route is share.forwarder.route]
+            own = [message for message in messages if message.route is share.sender.route]
             sending = sum(message.weight for message in own if message.stage is Stage.SENDING)
             assert share.sending == sending, f"the weight of {name} is not that of its messages"
-            unheard = [batch for batch, _ in job._inbox if batch[0].route is share.forwarder.route]
-            outside = [*unheard, *(batch for _, batch in self.hand.forwarders[name].outbox)]
+            unheard = [batch for batch, _ in job._inbox if batch[0].route is share.sender.route]
+            outside = [*unheard, *(batch for _, batch in self.hand.senders[name].outbox)]
             assert sending == sum(message.weight for batch in outside for message in batch) + share.limited
             waiting = [message for message in own if message.stage is Stage.WAITING]
             assert sorted(map(id, share.waiting)) == sorted(map(id, waiting)), (
@@ -534,7 +534,7 @@ class Life:
             assert self.world.elapsed < end, f"these never end: {self.states()}"
             pause = self.tick()
             answered = False
-            for one in self.hand.forwarders.values():
+            for one in self.hand.senders.values():
                 while one.outbox:
                     self.answer(one.route.name, 0)
                     answered = True

@@ -15,17 +15,17 @@ from delayq.store import commands
 from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
-from tests.protocol.world import START, ManualForwarder, NodeClock, World, tick
+from tests.protocol.world import START, ManualSender, NodeClock, World, tick
 from workers.limits.asking import NodeLimits
 from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
+from workers.queue.queue_context import Bounds
 from workers.queue.symptoms import History
-from workers.queue.tenure import Bounds
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import STALL
 from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
+from workers.sending.sender import STALL
 from workers.sending.spans import Spans
 from workers.sending.stall_detector import StallDetector
 
@@ -38,8 +38,8 @@ TABLE = (STREAMS, GENERAL, OTHER)
 BOUNDS = Bounds(window=300, look=50, max_attempts=3, backoff=Backoff(100, 1_000))
 
 
-class ByHand(ManualForwarder):
-    """A forwarder whose sends end by the test's word; it is stalled when none did for a while."""
+class ByHand(ManualSender):
+    """A sender whose sends end by the test's word; it is stalled when none did for a while."""
 
     @property
     def stalled(self) -> bool:
@@ -56,20 +56,20 @@ class ByHand(ManualForwarder):
 
 
 class Hand:
-    """An owner of the queue, and its forwarders by route."""
+    """An owner of the queue, and its senders by route."""
 
-    def __init__(self, world: OneQueue, node: int, job: PullJob, forwarders: Mapping[str, ByHand]) -> None:
+    def __init__(self, world: OneQueue, node: int, job: PullJob, senders: Mapping[str, ByHand]) -> None:
         self.world = world
         self.store = world.store
         self.node = node
         self.job = job
-        self.book = job._tenure.book
-        self.limits = job._tenure.limits
-        self.forwarders = forwarders
+        self.policies = job._context.policies
+        self.limits = job._context.limits
+        self.senders = senders
         self.woken = True  # the world sets it; a test ticks when it likes
         self.pause = 0.0
         self.sent: list[str] = []
-        self._seen = dict.fromkeys(forwarders, 0)
+        self._seen = dict.fromkeys(senders, 0)
 
     def tick(self, *, backlog: bool = True) -> float:
         """One tick; the pause that it wants."""
@@ -78,13 +78,13 @@ class Hand:
         return self.pause
 
     def _see(self) -> None:
-        """Note what forwarders were given: in a tick, or by a send that has ended."""
-        for name, one in self.forwarders.items():
+        """Note what senders were given: in a tick, or by a send that has ended."""
+        for name, one in self.senders.items():
             self.sent += [held.id for held in one.on_submit[self._seen[name] :]]
             self._seen[name] = len(one.on_submit)
 
     def settle(self) -> list[str]:
-        """Tick until there is nothing to do; the ids that were given to forwarders meanwhile, in order."""
+        """Tick until there is nothing to do; the ids that were given to senders meanwhile, in order."""
         start, short = len(self.sent), 0
         for _ in range(2_000):
             pause = self.tick()
@@ -98,8 +98,8 @@ class Hand:
         start, end = len(self.sent), self.world.elapsed + ms
         for _ in range(100_000):
             self.settle()
-            if answer is not None and any(one.outbox for one in self.forwarders.values()):
-                for one in self.forwarders.values():
+            if answer is not None and any(one.outbox for one in self.senders.values()):
+                for one in self.senders.values():
                     while one.outbox:
                         one.answer(0, answer(one.outbox[0][1][0]))
                 continue
@@ -118,7 +118,7 @@ class Hand:
 
     def answer(self, id: str, result: Result = OK) -> None:
         """The send of this message ends so."""
-        for one in self.forwarders.values():
+        for one in self.senders.values():
             if id in one.ids:
                 one.answer(one.ids.index(id), result)
                 self._see()
@@ -127,13 +127,13 @@ class Hand:
 
     def answer_all(self, result: Result = OK, route: str = "general") -> None:
         """All sends to the route end so."""
-        while self.forwarders[route].outbox:
-            self.forwarders[route].answer(0, result)
+        while self.senders[route].outbox:
+            self.senders[route].answer(0, result)
 
     @property
     def sending(self) -> list[str]:
         """What is being sent, in the order of the routes."""
-        return [id for one in self.forwarders.values() for id in one.ids]
+        return [id for one in self.senders.values() for id in one.ids]
 
     @property
     def parked(self) -> list[str]:
@@ -165,7 +165,7 @@ class OneQueue(World):
         self.hands = [hand for hand in self.hands if hand.node != node]
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url)
-        forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
+        senders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
         job = self.job_of(
             node,
             clock,
@@ -174,14 +174,14 @@ class OneQueue(World):
             history=history,
             bounds=self.bounds,
             routes=self.routes,
-            forwarders=forwarders,
+            senders=senders,
             observer=observer,
             spans=spans,
             pace=Pace(clock) if census else None,
             limits=limits,
             may_send=may_send,
         )
-        hand = Hand(self, node, job, forwarders)
+        hand = Hand(self, node, job, senders)
         self.hands.append(hand)
         return hand
 
@@ -210,7 +210,7 @@ class OneQueue(World):
     def _apply(self, policies: Policies, *, told: bool) -> None:
         self.store.run(commands.apply_policies(self.keys, policies.version, policies.paused, now=self.now))
         for hand in self.hands if told else ():
-            hand.book.current = policies
+            hand.policies.current = policies
             hand.job.wake(None)
 
     def set_policies(self, *matches: str) -> Policies:

@@ -13,7 +13,7 @@ from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue import in_flight
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
 from workers.sending.message import InFlightMessage
@@ -33,7 +33,7 @@ def fail_alone(world: OneQueue, *ids: str) -> Hand:
     hand = world.take_over()
     world.add_many(ids)
     hand.run(1_500, lambda held: BROKEN)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     assert world.dead() == {}
     return hand
 
@@ -87,7 +87,7 @@ def test_alone_a_message_of_which_nothing_was_taken_is_kept_and_burns_no_attempt
     hand = world.take_over()
     world.add("m0", max_attempts=3)
     hand.run(1_500, lambda held: AWAY)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     tries = len(hand.run(600_000, lambda held: AWAY))
     assert 10 < tries < 40
     assert (world.state_of("m0"), world.attempts_of("m0"), world.dead()) == ("parked", 2, {})
@@ -199,7 +199,7 @@ def test_a_target_that_asked_for_a_pause_gets_it_unless_it_is_shorter_than_the_b
     assert due - START >= 50
     assert {make("", after=10**9).after for make in (Result.unavailable, Result.unknown)} == {LONGEST_AFTER}
     hand.run(70_000, lambda held: Result.unavailable("busy", 20_000))
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     world.add("m1", at=world.elapsed)
     assert hand.settle() == []
     assert world.state_of("m1") == "parked"
@@ -221,8 +221,8 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
 
     world.add_many((f"d{number}" for number in range(20)), topic="g.deleted", every=1)
     hand.run(1_500, answer)
-    assert hand.forwarders["deleted"].circuit.open
-    assert not hand.forwarders["general"].circuit.open
+    assert hand.senders["deleted"].circuit.open
+    assert not hand.senders["general"].circuit.open
     world.add("other", at=world.elapsed)
     assert "other" in hand.settle()
     hand.run(1_000_000, answer)
@@ -237,7 +237,7 @@ def test_a_full_target_opens_its_circuit_at_once_and_burns_nothing_however_often
     world.advance(30)
     hand.settle()
     hand.answer("m00", Result.full("no room"))
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     hand.run(300_000, lambda held: Result.full("no room"))
     assert {(world.state_of(id), world.attempts_of(id)) for id in world.records()} == {("parked", 0)}
     for _ in range(40):  # room for few at a time
@@ -293,7 +293,7 @@ def test_a_permit_is_used_up_by_what_is_sent_alone(
     hand = world.take_over()
     world.add_many((f"m{number}" for number in range(10)), at=0)
     hand.run(1_500, lambda held: AWAY)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     world.change(Change("policy:p", '{"match": "g.*", "rate": 5}'))
     before, share = len(hand.sent), hand.job.in_flight.shares["general"]
     while not share.limited:
@@ -309,7 +309,7 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
     world.change(Change("policy:p", '{"match": "g.*", "rate": 2, "burst": 2}'))
     world.add_many((f"m{number:02}" for number in range(40)), at=0)
     hand.run_until(10_000, lambda held: AWAY)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     assert world.aside()["h:g.t"] >= 25, "it moves on when it may be a probe"
 
 

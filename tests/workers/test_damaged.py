@@ -16,7 +16,7 @@ from delayq.targets import OK
 from tests.protocol.world import RETENTION
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, STREAMS, OneQueue
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 
 #: Topics that a changed byte leads to have a way, too.

@@ -127,9 +127,9 @@ def test_with_an_ordering_key_the_first_goes_and_its_followers_stay(worlds: Worl
     if then == "reset":
         hand.job.failed()
     elif then:
-        policies = hand.book.current
+        policies = hand.policies.current
         hand = world.take_over(node=2)
-        hand.book.current = policies
+        hand.policies.current = policies
     assert hand.run(3_000, lambda _: OK) == ["1"]
     assert world.aside() == {"h:g.t": 5}
     assert deliver(world, "0", force=True) == ["scheduled"]

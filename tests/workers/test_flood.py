@@ -12,7 +12,7 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.queue.cursor import FRESH_EVERY, LATE
 from workers.queue.pull import LONGEST_WAIT
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 
 SMALL = Bounds(window=300, look=5, backoff=Backoff(100, 1_000))

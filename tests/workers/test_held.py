@@ -138,9 +138,9 @@ def test_a_message_that_falls_due_while_an_earlier_one_of_its_key_comes_back_sta
     if then == "reset":
         hand.job.failed()
     elif then:
-        policies = hand.book.current
+        policies = hand.policies.current
         hand = world.take_over(node=2)
-        hand.book.current = policies
+        hand.policies.current = policies
     hand.tick()
     world.add("late", topic=topic, at=100, ordering_key="k1")
     hand.run(5_000, lambda _: OK)
@@ -228,8 +228,8 @@ def test_what_was_released_unheard_comes_back_from_the_head_of_the_queue_in_orde
     world.advance(10)
     hand.settle()
     world.pause()
-    name = hand.job._tenure.incarnation.name
-    known, version, now = commands.KnownTopics((), ("g.t", "", "")), hand.book.current.version, world.now
+    name = hand.job._context.incarnation.name
+    known, version, now = commands.KnownTopics((), ("g.t", "", "")), hand.policies.current.version, world.now
     world.store.run(commands.release(world.keys, name, {"g.t": 3}, known=known, upto=None, version=version, now=now))
     assert world.aside() == {"h:g.t": 6}
     hand.job.failed()

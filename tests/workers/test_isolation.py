@@ -8,7 +8,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 
 AWAY = Result.unavailable("the broker is away")
@@ -21,7 +21,7 @@ def opened(world: OneQueue, hand: Hand, count: int = 6) -> None:
     hand.settle()
     hand.answer_all(AWAY)
     hand.settle()
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     hand.run(300, lambda held: AWAY)  # the back-off of those that failed before it opened
 
 
@@ -34,14 +34,14 @@ def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(
     for i, id in enumerate(ids):
         world.add(id, ordering_key=f"key{i % keys}" if keys else "")
     hand.run(50)
-    assert len(hand.forwarders["general"].outbox) == 40  # the room of the forwarder, less than its share
+    assert len(hand.senders["general"].outbox) == 40  # the room of the sender, less than its share
     hand.run(150)
     assert keys or world.stats().parked == 210
     for i in range(30):
         world.add(f"other{i}", topic="o.t", at=200)
         world.add(f"stream{i}", topic="s.t", at=200)
     hand.settle()
-    assert sorted(hand.forwarders["other"].ids) == sorted(f"other{i}" for i in range(30))
+    assert sorted(hand.senders["other"].ids) == sorted(f"other{i}" for i in range(30))
     assert len(world.stream("s.t")) == 30
     hand.run(20_000, lambda held: OK)
     assert world.records() == {}
@@ -73,7 +73,7 @@ KB = 1_000
 def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_the_windows_bytes(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, size: int, count: int, keyed: bool
 ) -> None:
-    monkeypatch.setattr(NoTarget, "max_batch", 500)  # the forwarder has room for all of them
+    monkeypatch.setattr(NoTarget, "max_batch", 500)  # the sender has room for all of them
     world = worlds(bounds=Bounds(backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     for i in range(count):
@@ -81,7 +81,7 @@ def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_th
     world.add("before", topic="o.t")
     hand.run(150)
     share = world.bounds.window_bytes // 3  # two targets, and what must go on beside them
-    sent = [batch[0] for _, batch in hand.forwarders["general"].outbox]
+    sent = [batch[0] for _, batch in hand.senders["general"].outbox]
     assert 0 < sum(held.size for held in sent) <= share
     assert world.stats().parked >= count - share // size
     hand.answer("before")
@@ -130,7 +130,7 @@ def test_what_a_target_rejects_is_buried_at_once_in_its_words_and_others_go_on(w
     )
     assert hand.run(2_000) == []
     assert sorted(hand.sent) == bad + good
-    assert not hand.forwarders["general"].circuit.open  # the target answers: it is not broken
+    assert not hand.senders["general"].circuit.open  # the target answers: it is not broken
 
 
 @pytest.mark.parametrize("outcome", [AWAY, Result.unknown("timed out")], ids=["unavailable", "unknown"])
@@ -189,7 +189,7 @@ def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_rec
     assert back == sorted(back, key=lambda id: int(id[1:]))
     assert ramp[0] <= 3  # the probes
     assert ramp[1] <= 16
-    assert not hand.forwarders["general"].circuit.open
+    assert not hand.senders["general"].circuit.open
 
 
 def test_a_target_that_is_away_is_not_noticed_by_others(world: OneQueue) -> None:
@@ -225,11 +225,11 @@ def test_a_slow_target_that_makes_progress_does_not_hold_up_the_others(world: On
     hand.settle()
     for step in range(30):  # one message each 10 ms
         world.advance(10)
-        hand.answer(hand.forwarders["general"].ids[0])
+        hand.answer(hand.senders["general"].ids[0])
         hand.settle()
         if step == 2:
             world.add("other", topic="o.t", at=world.now - 1_800_000_000_000)
             world.add("stream", topic="s.t", at=world.now - 1_800_000_000_000)
         if step == 7:  # 50 ms later
-            assert hand.forwarders["other"].ids == ["other"]
+            assert hand.senders["other"].ids == ["other"]
             assert world.stream("s.t") == ["stream"]

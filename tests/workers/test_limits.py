@@ -22,8 +22,8 @@ from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
 from workers.limits.limit import Limit
 from workers.queue.releasing import Releasing
 from workers.queue.share import Share
-from workers.sending.forwarder import Forwarder
 from workers.sending.message import LOOK_AGAIN
+from workers.sending.sender import Sender
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -80,7 +80,7 @@ def live(
 
 def waiting(hand: Hand, topic: str = "g.t") -> list[str]:
     """What waits in memory for a limit, in order."""
-    lines = [line for one in hand.forwarders.values() for line in one._limited.values()]
+    lines = [line for one in hand.senders.values() for line in one._limited.values()]
     return [message.id for line in lines for group in line for message in group.batch if message.topic == topic]
 
 
@@ -100,7 +100,7 @@ def two_queues(worlds: Worlds, change: Change, *, nodes: int = 1) -> list[Hand]:
         world.keys = queue_keys(queue)
         hands.append(world.take_over(node=queue + 1, limits=hands[0].limits if hands and nodes == 1 else None))
     hands[0].world.change(change)
-    hands[1].book.current = policies = hands[0].book.current
+    hands[1].policies.current = policies = hands[0].policies.current
     other = hands[1].world
     other.store.run(commands.apply_policies(other.keys, policies.version, policies.paused, now=other.now))
     return hands
@@ -275,7 +275,7 @@ def test_a_limited_topic_takes_no_room_from_another_topic_of_its_route(
 ) -> None:
     world = worlds()
     hand = world.take_over()
-    room = hand.forwarders["general"].room
+    room = hand.senders["general"].room
     limit(world, **policy)
     world.add_many([f"g{n:03}" for n in range(200)], at=0)
     world.add_many([f"s{n:02}" for n in range(40)], topic="s.t", at=10)
@@ -286,16 +286,16 @@ def test_a_limited_topic_takes_no_room_from_another_topic_of_its_route(
             hand.limits.tick()
         hand.run(10)
     began = len(hand.sent)
-    assert hand.forwarders["general"].room == room - began
+    assert hand.senders["general"].room == room - began
     assert hand.job.in_flight.shares["general"].active == began <= 8
-    assert not hand.forwarders["general"].busy or not hand.forwarders["general"]._pending - began - len(waiting(hand))
+    assert not hand.senders["general"].busy or not hand.senders["general"]._pending - began - len(waiting(hand))
     world.add_many([f"f{n:02}" for n in range(30)], topic="g.free", at=world.elapsed)
     assert [id for id in hand.settle() if id[0] == "f"] == [f"f{n:02}" for n in range(30)]
     assert len(world.stream("s.t")) == 40
 
 
 def test_the_room_that_a_limited_topic_would_take_is_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Forwarder, "room", property(lambda self: max(0, self._capacity - self._pending)))
+    monkeypatch.setattr(Sender, "room", property(lambda self: max(0, self._capacity - self._pending)))
     with pytest.raises(AssertionError):
         test_a_limited_topic_takes_no_room_from_another_topic_of_its_route(worlds, False, {"maxInFlight": 5})
 
@@ -367,7 +367,7 @@ def stale(hand: Hand) -> None:
 
 def held_for_broken(hand: Hand) -> None:
     for n in range(3):
-        hand.forwarders["general"].circuit.sent(False, 0, [f"other-{n}"], False, "down")
+        hand.senders["general"].circuit.sent(False, 0, [f"other-{n}"], False, "down")
     hand.settle()
 
 
@@ -387,7 +387,7 @@ def test_what_waits_for_a_limit_is_not_sent_once_its_owner_may_not_send_it(world
 
 @pytest.mark.parametrize("what", ["paused", "reset", "stopping", "fenced"])
 def test_a_job_that_withdraws_nothing_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(Forwarder, "withdraw", lambda self, report, which, limited=False: [])
+    monkeypatch.setattr(Sender, "withdraw", lambda self, report, which, limited=False: [])
     with pytest.raises(AssertionError):
         test_what_waits_for_a_limit_is_not_sent_once_its_owner_may_not_send_it(worlds, what)
 
@@ -395,7 +395,7 @@ def test_a_job_that_withdraws_nothing_would_be_seen(worlds: Worlds, monkeypatch:
 def test_a_pause_withdraws_what_waits_for_a_thread(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     world = worlds()
     hand = world.take_over()
-    monkeypatch.setattr(hand.forwarders["general"], "begin_all", lambda: None)  # all threads are busy
+    monkeypatch.setattr(hand.senders["general"], "begin_all", lambda: None)  # all threads are busy
     world.add_many(["a", "b"], at=0)
     world.add("c", topic="g.u", at=0)
     hand.settle()
@@ -403,7 +403,7 @@ def test_a_pause_withdraws_what_waits_for_a_thread(worlds: Worlds, monkeypatch: 
     hand.settle()
     assert hand.job.sending_paused == {}
     assert world.aside() == {"h:g.t": 2}
-    assert [message.id for group in hand.forwarders["general"]._groups for message in group.batch] == ["c"]
+    assert [message.id for group in hand.senders["general"]._groups for message in group.batch] == ["c"]
 
 
 def test_what_has_waited_for_a_limit_for_long_is_looked_at_again_and_a_cancelled_one_is_gone(worlds: Worlds) -> None:
@@ -452,7 +452,7 @@ def test_what_fails_just_before_it_is_sent_leaves_its_room_and_its_place(
 def test_a_topic_with_few_permits_keeps_no_slots_from_others_that_share_them(worlds: Worlds) -> None:
     hands = two_queues(worlds, Change("policy:p", '{"match": "g.*", "maxInFlight": 2, "per": "policy"}'))
     hands[0].world.change(Change("limit:g.slow", '{"rate": 1}'))
-    hands[1].book.current = policies = hands[0].book.current
+    hands[1].policies.current = policies = hands[0].policies.current
     other = hands[1].world
     other.store.run(commands.apply_policies(other.keys, policies.version, policies.paused, now=other.now))
     hands[0].world.add_many([f"gslow{n:02}" for n in range(60)], topic="g.slow", at=0)
@@ -479,7 +479,7 @@ def sent_after_an_end(worlds: Worlds) -> int:
             hands[0].limits.tick()
             for hand in hands:
                 hand.settle()
-                for id in hand.forwarders["general"].ids:
+                for id in hand.senders["general"].ids:
                     hand.answer(id)
                     count += hand is hands[1]
         for hand in hands:
@@ -586,7 +586,7 @@ def test_a_pull_gives_back_what_it_does_not_use(worlds: Worlds) -> None:
     limit(world, "*", rate=200, burst=100, per='"policy"')
     world.add("a", topic="s", at=0)
     live(hand, 100)
-    rate = hand.limits.rate("s", hand.book.current)
+    rate = hand.limits.rate("s", hand.policies.current)
     assert rate is not None
     there = rate._stock(world.elapsed)
     for _ in range(3):

@@ -16,8 +16,8 @@ from tests.workers.living import live
 from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
+from workers.queue.queue_context import QueueContext
 from workers.queue.settlement import Settlement, Step
-from workers.queue.tenure import Tenure
 from workers.sending.message import InFlightMessage, Stage
 
 #: Options of `live` for each kind of life.
@@ -97,8 +97,8 @@ def _hear_nobody_behind(self: Lanes, message: InFlightMessage) -> list[InFlightM
 _steps = Settlement.steps
 
 
-def _tell_once(self: Settlement, tenure: Tenure, now: Now) -> list[Step]:
-    steps = _steps(self, tenure, now)
+def _tell_once(self: Settlement, context: QueueContext, now: Now) -> list[Step]:
+    steps = _steps(self, context, now)
     for untold in self._untold.values():
         untold.clear()
     return steps

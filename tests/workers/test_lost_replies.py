@@ -39,7 +39,7 @@ def test_what_an_owner_sent_is_not_sent_again_by_the_store(world: OneQueue, prox
     proxy.drop_reply(script)
     answers = [Result("unavailable", "away")]
     for _ in range(1_000):
-        before = hand.job._tenure.incarnation.name
+        before = hand.job._context.incarnation.name
         proxy.commands.clear()
         hand.tick()
         if proxy.dropped:
@@ -49,7 +49,7 @@ def test_what_an_owner_sent_is_not_sent_again_by_the_store(world: OneQueue, prox
     assert proxy.dropped == [script]
     assert proxy.commands.count(script) == 1
     assert 0 < hand.pause <= PAUSE
-    assert hand.job._tenure.incarnation.name > before
+    assert hand.job._context.incarnation.name > before
     assert hand.job.in_flight._offset.place == (0, b""), "it pulls again from the head of the queue"
     hand.run(60_000, lambda _: OK)
     assert [world.stats().scheduled, world.stats().parked] == [0, 0]

@@ -60,7 +60,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.watch.look_at_server()
     node.watch.look_at_queues()
     sms = Policy(name="sms", match="sms", rate=2.0)
-    node.book.current = Policies(
+    node.policies.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}
     )
     refusals = Refusals(node.routes, SystemClock())

@@ -12,7 +12,7 @@ from delayq.targets import OK, Result
 from tests.support.amounts import amount
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
 
@@ -161,7 +161,7 @@ def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds
 
     def step(hand: Hand, bad: float) -> None:
         hand.tick()
-        for one in hand.forwarders.values():
+        for one in hand.senders.values():
             going = [batch[0].ordering_key for _, batch in one.outbox]
             assert len(going) == len(set(going)), "two of a key are on their way at once"
             while one.outbox and dice.random() < 0.8:

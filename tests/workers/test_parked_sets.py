@@ -13,7 +13,7 @@ from tests.protocol.world import RETENTION
 from tests.workers.living import FaultyStore
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue.in_flight import InFlight
-from workers.queue.tenure import Incarnation
+from workers.queue.queue_context import Incarnation
 from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("away")
@@ -35,7 +35,7 @@ def break_target(world: OneQueue, hand: Hand) -> None:
     hand.settle()
     hand.answer_all(AWAY)
     hand.tick()
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
 
 
 def test_a_target_that_hangs_does_not_hold_up_the_same_key_on_its_way_to_another_one(world: OneQueue) -> None:
@@ -203,7 +203,7 @@ def test_a_closed_queue_in_which_all_that_is_parked_was_cancelled_is_done_with_t
     for id in (*ids, *(f"failing{number}" for number in range(3))):
         assert world.cancel(id) == "inFlight"
     hand.run(11_000, lambda held: AWAY)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     assert world.stats().parked_sets == ()
     assert world.store.run(commands.is_drained(world.keys, now=world.now, retention=RETENTION))
 

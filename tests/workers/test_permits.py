@@ -198,7 +198,7 @@ def keep_to_a_limit(worlds: Worlds, kind: str, *, wrong_clock: bool = False) -> 
         times = [at for at, _ in live(hands[0], 1_500, lasts=30, most=most)]
         hands[0].job.failed()
         hands.append(world.take_over(node=2))
-        hands[1].book.current = hands[0].book.current
+        hands[1].policies.current = hands[0].policies.current
         times += [at for at, _ in live(hands[1], 1_500, lasts=30, most=most)]
     except AssertionError:  # more at a time
         return False
@@ -294,8 +294,8 @@ def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_fre
     live(hand, 1_500, lasts=10_000, most=2)
     assert (hand.sending, world.store.run(taken)) == (["g0", "g1"], 2)
     other = world.take_over(node=2)  # the first one is gone, with what it was sending
-    other.book.current = hand.book.current
-    life = other.forwarders["general"].longest + BESIDES
+    other.policies.current = hand.policies.current
+    life = other.senders["general"].longest + BESIDES
     live(other, life - 2_000, most=0)
     assert len(live(other, 2_500, lasts=10, most=2)) == 4
     assert world.stats().counters["delivered"] == 4
@@ -346,9 +346,9 @@ def test_a_small_burst_and_a_long_trip_leave_about_the_rate(worlds: Worlds, rate
     times: list[int] = []
     while world.elapsed < 3_000 and len(times) < 240:
         for move in (hand.limits.tick, hand.tick):
-            before = len(hand.forwarders["general"].on_submit)
+            before = len(hand.senders["general"].on_submit)
             move()
-            times += [world.elapsed] * (len(hand.forwarders["general"].on_submit) - before)
+            times += [world.elapsed] * (len(hand.senders["general"].on_submit) - before)
             hand.answer_all()
         world.advance(5)
     part = 0.8 if trip < 200 else 0.1

@@ -16,8 +16,8 @@ from delayq.targets import OK, Result
 from tests.workers.one_queue import TABLE, OneQueue
 from workers.node.duties.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
+from workers.queue.queue_context import CurrentPolicies
 from workers.queue.symptoms import History
-from workers.queue.tenure import Book
 
 PAUSE = Change("pause:other.*", '{"reason":"down","until":9000}')
 
@@ -37,7 +37,7 @@ def read(store: Store) -> Policies:
 
 def test_what_a_dead_caller_has_set_is_brought_to_the_queue_in_front_of_the_next_pull(world: OneQueue) -> None:
     hand = world.take_over()
-    hand.book.current = put(world.store, PAUSE)
+    hand.policies.current = put(world.store, PAUSE)
     for id in ("a", "b"):
         world.add(id)
         hand.settle()
@@ -54,9 +54,9 @@ def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(world: OneQueu
     world.store.run(commands.apply_policies(world.keys, later.version, later.paused))
     for _ in range(3):
         hand.tick()
-        assert (hand.sending, hand.book.ahead) == ([], later.version)
+        assert (hand.sending, hand.policies.ahead) == ([], later.version)
         assert hand.pause == OUTDATED_WAIT, "nobody asks again and again"
-    hand.book.current = later
+    hand.policies.current = later
     hand.settle()
     assert hand.sending == ["a"]
 
@@ -69,11 +69,11 @@ def test_an_owner_brings_no_policies_that_were_lost_to_a_queue_that_has_others(w
     world.store.run(commands.plain("DEL", POLICIES, read=int))
     stand = put(world.store, Change("pause:g.*", "{}"))
     world.store.run(commands.apply_policies(world.keys, stand.version, stand.paused))
-    hand.book.current = lost
+    hand.policies.current = lost
     for _ in range(3):
         hand.tick()
-        assert (hand.sending, hand.book.ahead, world.field("policies")) == ([], stand.version, stand.version)
-    hand.book.current = stand
+        assert (hand.sending, hand.policies.ahead, world.field("policies")) == ([], stand.version, stand.version)
+    hand.policies.current = stand
     hand.settle()
     assert hand.sending == []
 
@@ -82,12 +82,12 @@ def test_an_owner_that_has_read_the_policies_again_brings_them_to_a_queue_that_l
     hand = world.take_over()
     world.add("a")
     world.store.run(commands.apply_policies(world.keys, put(world.store, PAUSE).version, ()))
-    hand.book.current = put(world.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
+    hand.policies.current = put(world.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
     hand.tick()
-    assert hand.book.ahead
+    assert hand.policies.ahead
     hand.tick()
     assert hand.sending == []
-    hand.book.current = read(world.store)
+    hand.policies.current = read(world.store)
     hand.settle()
     assert hand.sending == ["a"]
     assert world.field("policies") == hand.job.version
@@ -98,13 +98,13 @@ def test_an_owner_that_has_read_the_policies_again_brings_them_to_a_queue_that_l
 
 class Watched:
     def __init__(self, store: Store) -> None:
-        self.store, self.book, self.history = store, Book(), History()
+        self.store, self.policies, self.history = store, CurrentPolicies(), History()
         self.changes = 0
         self.now = 0
         self.watch = self.watch_of(store)
 
     def watch_of(self, store: Store) -> PolicyWatch:
-        return PolicyWatch(store, self.book, self.history, lambda: self.now, Routes(TABLE), self._changed)
+        return PolicyWatch(store, self.policies, self.history, lambda: self.now, Routes(TABLE), self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -127,29 +127,31 @@ def node(world: OneQueue) -> Watched:
 
 def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: Watched) -> None:
     node.glance()
-    assert (node.book.current, node.changes) == (NO_POLICIES, 0)
+    assert (node.policies.current, node.changes) == (NO_POLICIES, 0)
     put(node.store, PAUSE)
     node.glance()
     node.glance()
-    assert (node.book.current.number, node.changes) == (1, 1)
+    assert (node.policies.current.number, node.changes) == (1, 1)
     latest = put(node.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
-    node.book.tell(latest.version)
+    node.policies.report_version(latest.version)
     node.look()
-    assert (node.book.current.number, node.changes, node.book.ahead) == (2, 2, "")
-    policy = node.book.current.policy("sms.de")
+    assert (node.policies.current.number, node.changes, node.policies.ahead) == (2, 2, "")
+    policy = node.policies.current.policy("sms.de")
     assert policy is not None
     assert (policy.name, policy.max_attempts) == ("sms", 3)
-    known = node.book.current
-    node.book.tell("0000000001.0000000007")
+    known = node.policies.current
+    node.policies.report_version("0000000001.0000000007")
     node.look()
-    assert node.book.current is not known, "they were read again, so they were not lost: a queue that lags may get them"
+    assert node.policies.current is not known, (
+        "they were read again, so they were not lost: a queue that lags may get them"
+    )
 
 
 def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(node: Watched) -> None:
     put(node.store, PAUSE)
     node.glance(8_999)
     node.look(8_999)
-    assert node.book.current.pause("other.t") is not None
+    assert node.policies.current.pause("other.t") is not None
     put(node.store, Change(PAUSE.field, '{"reason":"still down"}'))
     node.look(9_000)
     assert read(node.store).pauses["other.*"].reason == "still down"
@@ -157,10 +159,10 @@ def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(
     node.glance(9_000)
     away = Store("redis://127.0.0.1:1/0", timeout=0.1)
     node.watch_of(away).look()
-    assert node.book.current.paused == ("other.*",), "it cannot be ended yet, and the node goes on"
+    assert node.policies.current.paused == ("other.*",), "it cannot be ended yet, and the node goes on"
     away.close()
     node.look(9_000)
-    assert not node.book.current.pauses and not read(node.store).pauses
+    assert not node.policies.current.pauses and not read(node.store).pauses
 
 
 @pytest.fixture
@@ -231,13 +233,13 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     node.glance()
     node.store.run(commands.plain("DEL", POLICIES, read=int))
     node.glance()
-    assert (node.book.current.number, node.history.went_back) == (7, 1), (
+    assert (node.policies.current.number, node.history.went_back) == (7, 1), (
         "nobody sees a number again with other policies"
     )
-    assert not node.book.current.paused
-    node.book.tell("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
+    assert not node.policies.current.paused
+    node.policies.report_version("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
     node.look()
-    assert (node.book.current.number, node.history.went_back) == (10, 2)
+    assert (node.policies.current.number, node.history.went_back) == (10, 2)
 
 
 def test_a_pause_that_cannot_be_read_is_one_all_the_same() -> None:

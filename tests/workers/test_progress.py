@@ -59,7 +59,7 @@ def test_a_queue_of_which_all_that_is_out_waits_for_a_broken_target_is_not_stuck
     for _ in range(40):
         hand.run(LIMIT // 20, lambda held: AWAY)
         assert not hand.job.stuck
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     assert world.stats().parked == 60
     hand.run(30_000, lambda held: OK)
     assert [id for id in world.records() if id.startswith("m")] == []
@@ -69,13 +69,13 @@ def test_a_queue_whose_sends_do_not_end_is_stuck_also_beside_a_broken_target(wor
     hand = world.take_over()
     world.add_many(f"m{number}" for number in range(6))
     hand.run(1_000, lambda held: AWAY)
-    assert hand.forwarders["general"].circuit.open
+    assert hand.senders["general"].circuit.open
     world.add("hung", topic="o.t", at=world.elapsed)
 
     def answered() -> None:
         """Probes of the broken target fail; what the other target has got hangs."""
         hand.settle()
-        if hand.forwarders["general"].outbox:
+        if hand.senders["general"].outbox:
             hand.answer_all(AWAY)
 
     for _ in range(LIMIT // 1_000):

@@ -13,8 +13,8 @@ from delayq.targets import OK
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import TABLE, OneQueue
+from workers.queue.queue_context import Bounds
 from workers.queue.symptoms import PULLS_FAIL_AFTER
-from workers.queue.tenure import Bounds
 from workers.queue.topics import Refusals
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FIRST_PAUSE, LONGEST_PAUSE

@@ -14,10 +14,10 @@ from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.desk import held
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.queue.tenure import Bounds
+from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder
 from workers.sending.message import InFlightMessage
+from workers.sending.sender import Sender
 
 AWAY = Result.unavailable("the broker is away")
 
@@ -72,15 +72,15 @@ def test_attempts_end_by_the_message_then_a_policy_then_the_route_then_the_setti
     )
     hand = world.take_over()
     policy = Policy(name="p", match="?.policy", max_attempts=5, backoff=(2, 1))
-    hand.book.current = Policies(policies={"p": policy})
+    hand.policies.current = Policies(policies={"p": policy})
     for id, topic, own in (
         ("by-message", "o.policy", 3), ("by-policy", "o.policy", None), ("by-route", "o.t", None),
         ("by-setting", "g.t", None),
     ):  # fmt: skip
         world.add(id, topic=topic, max_attempts=own, ordering_key=f"{key}{id}" if key else "")
-        for forwarder in hand.forwarders.values():
-            forwarder.circuit.sent(True)  # only the attempts are looked at here
-        hand.run(50, lambda held: (hand.forwarders[held.route.name].circuit.sent(True), AWAY)[1] if held.route else OK)
+        for sender in hand.senders.values():
+            sender.circuit.sent(True)  # only the attempts are looked at here
+        hand.run(50, lambda held: (hand.senders[held.route.name].circuit.sent(True), AWAY)[1] if held.route else OK)
     dead = world.dead()
     made = {"by-message": 3, "by-policy": 5, "by-route": 2, "by-setting": 4}
     assert {id: one.attempts for id, one in dead.items()} == made
@@ -90,12 +90,12 @@ def test_attempts_end_by_the_message_then_a_policy_then_the_route_then_the_setti
 
 def test_a_policy_says_how_long_to_wait_each_time(world: OneQueue) -> None:
     hand = world.take_over()
-    hand.book.current = Policies(policies={"p": Policy(name="p", match="*", max_attempts=9, backoff=(30, 900))})
+    hand.policies.current = Policies(policies={"p": Policy(name="p", match="*", max_attempts=9, backoff=(30, 900))})
     world.add("m")
     hand.settle()
     waits = []
     for _ in range(3):
-        hand.forwarders["general"].circuit.sent(True)  # only the waits are looked at here
+        hand.senders["general"].circuit.sent(True)  # only the waits are looked at here
         hand.answer("m", AWAY)
         hand.settle()
         (due,) = world.tickets().values()
@@ -153,8 +153,8 @@ def some(count: int) -> list[InFlightMessage]:
     return [held(f"m{number}") for number in range(count)]
 
 
-def forwarder(how: object) -> Forwarder:
-    return Forwarder(OTHER, Odd(how), ManualClock(), threads=1, timeout=1_000)
+def sender(how: object) -> Sender:
+    return Sender(OTHER, Odd(how), ManualClock(), threads=1, timeout=1_000)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def forwarder(how: object) -> Forwarder:
 def test_an_exception_and_an_answer_for_fewer_or_more_messages_than_given_are_unknown_for_all(
     how: object, reason: str
 ) -> None:
-    results = forwarder(how).send(some(3))
+    results = sender(how).send(some(3))
     assert [result.outcome for result in results] == ["unknown"] * 3
     assert reason in results[0].reason
 
 
 def test_no_target_gets_more_at_once_than_it_takes() -> None:
     odd = Odd(0)
-    results = Forwarder(OTHER, odd, ManualClock(), threads=1, timeout=1_000).send(some(8))
+    results = Sender(OTHER, odd, ManualClock(), threads=1, timeout=1_000).send(some(8))
     assert odd.sizes == [3, 3, 2]
     assert results == [OK] * 8

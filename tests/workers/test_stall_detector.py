@@ -49,4 +49,4 @@ def test_what_was_pulled_before_a_pause_is_not_sent_after_it_and_what_is_being_s
     desk.target.release()
     assert desk.wait_for_reports(3) == {"sent": ["ok"], "held": [None], "pulled anew": ["ok"]}
     assert desk.target.ids == ["sent", "pulled anew"]
-    assert not desk.forwarder.busy
+    assert not desk.sender.busy

@@ -41,8 +41,8 @@ from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import Skew
 from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLISH_EVERY, SILENT, StatusLine
 from workers.node.ownership import Ownership
-from workers.queue.tenure import Book
-from workers.sending.forwarder import GRACE, Forwarder
+from workers.queue.queue_context import CurrentPolicies
+from workers.sending.sender import GRACE, Sender
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_over=None))
 
@@ -52,11 +52,13 @@ def clock(store: Store) -> ManualClock:
     return ManualClock(store.run(commands.redis_now()))
 
 
-def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder, **more: Any) -> StatusLine:
+def line(store: Store, clock: ManualClock, name: str, *senders: Sender, **more: Any) -> StatusLine:
     settings = load_settings(redis_url=store.url, node=name)
-    routes = Routes([one.route for one in forwarders] or None)
-    by_name = {one.route.name: one for one in forwarders}
-    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name, book=Book(), **more)
+    routes = Routes([one.route for one in senders] or None)
+    by_name = {one.route.name: one for one in senders}
+    return StatusLine(
+        store, settings, Skew(clock), clock, routes=routes, senders=by_name, policies=CurrentPolicies(), **more
+    )
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
@@ -123,8 +125,8 @@ def test_a_worker_may_send_while_redis_has_confirmed_its_line_lately_and_says_wh
 
 def test_a_line_tells_the_longest_send_of_all_routes_and_of_sends_that_hang(store: Store, clock: ManualClock) -> None:
     target = MemoryTarget()
-    slow = Forwarder(Route(name="slow", target="memory:", send_timeout=60_000), target, clock, threads=1, timeout=1_000)
-    usual = Forwarder(Route(name="usual", target="memory:"), target, clock, threads=1, timeout=1_000)
+    slow = Sender(Route(name="slow", target="memory:", send_timeout=60_000), target, clock, threads=1, timeout=1_000)
+    usual = Sender(Route(name="usual", target="memory:"), target, clock, threads=1, timeout=1_000)
     one = line(store, clock, "one", slow, usual)
 
     def longest() -> int | None:
@@ -190,10 +192,10 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
     assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
     jobs[0].version, jobs[0].sending_paused = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
     hangs = cast(
-        Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False), longest_send=1)
+        Sender, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False), longest_send=1)
     )
-    one._forwarders = {"hangs": hangs}
-    one._book.current = Policies(pauses={"a": Pause(match="a")})
+    one._senders = {"hangs": hangs}
+    one._policies.current = Policies(pauses={"a": Pause(match="a")})
     version, held = told()
     assert held.pop("goes.on", 0) == 0, "it is not paused"
     held["a"] -= 3
@@ -210,8 +212,8 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
     store: Store, clock: ManualClock
 ) -> None:
     route = Route(name="hooks", match="h.*", target="https://user:canary@hooks.example/canary")
-    forwarder = Forwarder(route, MemoryTarget(), clock, threads=1, timeout=1_000)
-    one = line(store, clock, "one", forwarder)
+    sender = Sender(route, MemoryTarget(), clock, threads=1, timeout=1_000)
+    one = line(store, clock, "one", sender)
 
     def told() -> RouteLine:
         if one.has_news(NOTHING):
@@ -224,15 +226,15 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
     clock.advance(10)
     opened = clock.now()
     for _ in range(3):
-        forwarder.circuit.sent(False, reason="canary" * LONGEST_REASON)
+        sender.circuit.sent(False, reason="canary" * LONGEST_REASON)
     clock.advance(100)
     clock.set_now(clock.now() + 60_000)  # what a node says is no less true when its clock is wrong
     one._skew.compare(opened + 100, clock.monotonic())
     circuit = OpenCircuit(opened, opened + 1_000, ("canary" * LONGEST_REASON)[:LONGEST_REASON])
     assert told().circuit == circuit
-    forwarder.circuit.sent(False, reason="not yet")
+    sender.circuit.sent(False, reason="not yet")
     assert told().circuit == circuit, "what it says while it is open may wait"
-    forwarder.circuit.sent(True)
+    sender.circuit.sent(True)
     assert (told().circuit, told().failed) == (None, FailedSend(opened + 100, "not yet"))
 
 

@@ -26,27 +26,27 @@ from workers.queue.in_flight import InFlight
 from workers.queue.pull import Pulling
 from workers.queue.puller import Puller
 from workers.queue.settlement import Settlement
-from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
 from workers.sending.message import InFlightMessage
+from workers.sending.sender import GRACE, MOST_ABANDONED, Sender
 
 TIMEOUT = 1_000
 JOIN = 60_000  # ms; pytest ends a test before
-NAMES = {"puller-0", "wakes", "forwarder-memory"}
+NAMES = {"puller-0", "wakes", "sender-memory"}
 
 
 def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored(desks: Desks) -> None:
     desk = desks(timeout=TIMEOUT)
     desk.hang("h")
     desk.clock.advance(TIMEOUT + GRACE)
-    desk.forwarder.give_up_hung()
+    desk.sender.give_up_hung()
     assert desk.reports == {}, "it is in time still"
     desk.clock.advance(1)
-    desk.forwarder.give_up_hung()
+    desk.sender.give_up_hung()
     assert desk.wait_for_reports(1) == {"h": ["unknown"]}
-    assert sum(desk.forwarder.given_up.values()) == 1
+    assert sum(desk.sender.given_up.values()) == 1
     desk.target.release()
     desk.target.wait_for_ids(["h"], PATIENCE)
-    eventually(lambda: not desk.forwarder.given_up, "nothing of it may arrive any more")
+    eventually(lambda: not desk.sender.given_up, "nothing of it may arrive any more")
     desk.submit("next")
     assert desk.wait_for_reports(2) == {"h": ["unknown"], "next": ["ok"]}
 
@@ -62,14 +62,14 @@ def test_no_more_threads_are_replaced_than_a_bound_and_all_is_well_when_they_com
     assert desk.target.hanging == 20 == MOST_ABANDONED + 4
     assert desk.threads() == 20
     desk.submit("waits")
-    desk.forwarder.give_up_hung()
+    desk.sender.give_up_hung()
     assert desk.threads() == 20
     desk.target.behave()
     assert desk.wait_for_reports(25)["waits"] == ["ok"]
     eventually(lambda: desk.threads() == 4, "as many threads as at the beginning are left")
 
 
-def test_a_forwarder_sends_groups_that_wait_together_up_to_the_targets_batch(desks: Desks) -> None:
+def test_a_sender_sends_groups_that_wait_together_up_to_the_targets_batch(desks: Desks) -> None:
     desk = desks(max_batch=10)
     desk.hang("first")
     for i in range(8):
@@ -88,15 +88,15 @@ def test_a_batch_for_a_target_that_takes_one_at_a_time_is_sent_by_all_threads(de
     assert sorted(desk.wait_for_reports(6)) == [f"m{number}" for number in range(6)]
 
 
-def test_a_stopping_forwarder_sends_what_it_has_accepted(desks: Desks) -> None:
+def test_a_stopping_sender_sends_what_it_has_accepted(desks: Desks) -> None:
     desk = desks()
     desk.hang("m0")
     for i in range(1, 6):
         desk.submit(f"m{i}")
-    desk.forwarder.stop()
-    desk.forwarder.stop()
+    desk.sender.stop()
+    desk.sender.stop()
     desk.target.behave()
-    desk.forwarder.join(JOIN)
+    desk.sender.join(JOIN)
     assert desk.target.ids == [f"m{i}" for i in range(6)]
 
 
@@ -117,8 +117,8 @@ def test_an_exception_in_a_tick_loses_nothing(
 ) -> None:
     """`name` raises once in the middle of everything, in the loop of its puller; all arrive in the end."""
     hand = world.take_over()
-    forwarder, answered = hand.forwarders["general"], list[str]()
-    real, real_submit, left, armed = getattr(broken, name), forwarder.submit, [1], list[int]()
+    sender, answered = hand.senders["general"], list[str]()
+    real, real_submit, left, armed = getattr(broken, name), sender.submit, [1], list[int]()
 
     def once(*args: Any, **options: Any) -> Any:
         if left and armed:
@@ -128,15 +128,15 @@ def test_an_exception_in_a_tick_loses_nothing(
 
     def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int, *limits: Any) -> None:
         real_submit(report, batch, pauses, *limits)
-        while forwarder.outbox:
-            answered.append(forwarder.ids[0])
-            forwarder.answer(0, OK)
+        while sender.outbox:
+            answered.append(sender.ids[0])
+            sender.answer(0, OK)
 
     monkeypatch.setattr(broken, name, once)
-    monkeypatch.setattr(forwarder, "submit", submit)
+    monkeypatch.setattr(sender, "submit", submit)
     for i in range(40):
         world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 5}" if i % 2 else "")
-    puller = Puller("puller", world.store, forwarder._clock)
+    puller = Puller("puller", world.store, sender._clock)
     puller.add(hand.job)
     while world.records() and world.elapsed < 60_000:
         if len(answered) >= 10:
@@ -182,13 +182,13 @@ def start_and_stop(barrier: threading.Barrier, failed: list[BaseException], *tho
         failed.append(error)
 
 
-def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(store: Store) -> None:
+def test_puller_sender_and_listener_start_and_stop_from_several_threads_at_once(store: Store) -> None:
     for _ in range(3):
         puller = Puller("puller-0", store, SystemClock())
         listener = WakeListener(store, [0], lambda queue, due: None)
-        forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
+        sender = Sender(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
         failed: list[BaseException] = []
-        given = (threading.Barrier(8), failed, puller, listener, forwarder)
+        given = (threading.Barrier(8), failed, puller, listener, sender)
         threads = [threading.Thread(target=start_and_stop, args=given) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -196,7 +196,7 @@ def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_on
             thread.join()
         assert failed == []
         assert puller.join(JOIN)
-        forwarder.join(JOIN)
+        sender.join(JOIN)
         listener.join(JOIN)
         eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")
 

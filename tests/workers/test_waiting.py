@@ -9,12 +9,12 @@ from tests.workers.conftest import Desks
 from tests.workers.desk import held
 from tests.workers.one_queue import Hand, OneQueue
 from workers.queue.pull_job import OUTDATED_WAIT
-from workers.sending.forwarder import OLDEST
 from workers.sending.message import LOOK_AGAIN
+from workers.sending.sender import OLDEST
 
 #: How far a clock is set back, in ms.
 SET_BACK = 60_000
-ROOM = 40  # of a forwarder that is moved by hand
+ROOM = 40  # of a sender that is moved by hand
 
 
 # -- behind an ordering key ----------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def late(world: OneQueue, wait: int, *add: str, error: int = 0, **options: int) 
         world.add(id, expire_after=options.get(id))
     answers = world.store.run_many(hand.job.ask())
     world.advance(wait)  # another packet is worked on
-    hand.forwarders["general"]._clock.error = error  # type: ignore[attr-defined]  # the node's own
+    hand.senders["general"]._clock.error = error  # type: ignore[attr-defined]  # the node's own
     hand.job.take(answers)
     return hand
 
@@ -135,7 +135,7 @@ def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(wor
     assert hand.run(2) == [f"m{ROOM}"]
 
 
-# -- for a thread of the forwarder ----------------------------------------------------------------------------------------
+# -- for a thread of the sender ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

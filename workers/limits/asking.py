@@ -155,7 +155,7 @@ class _Asker:
 
 
 class NodeLimits:
-    """All limits of a node, by which its queues and forwarders share permits. `outdated` is told of policies that are newer than
+    """All limits of a node, by which its queues and senders share permits. `outdated` is told of policies that are newer than
     the node's. With `test_now` no threads are started: `tick` asks."""
 
     def __init__(

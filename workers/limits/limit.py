@@ -27,7 +27,7 @@ UNBOUNDED: Final = 2**31
 
 
 class Listener(Protocol):
-    """What waits for permits: a forwarder, or a pull job."""
+    """What waits for permits: a sender, or a pull job."""
 
     def limit_has_more(self, limit: Limit, count: int) -> None:
         """There are so many permits, or there is room for so many messages; from any thread."""
@@ -47,7 +47,7 @@ class _Parked(NamedTuple):
 class Limit(ABC):
     """Safe for threads. `now` is always monotonic ms; `soon` asks Redis for this limit at such a time.
 
-    Locks are taken in this order: a forwarder's, a limit's, an asker's. Listeners are called with no limit locked.
+    Locks are taken in this order: a sender's, a limit's, an asker's. Listeners are called with no limit locked.
     """
 
     def __init__(self, name: str, key: str, soon: Callable[[Limit, int], None]) -> None:

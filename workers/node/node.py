@@ -41,12 +41,12 @@ from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
+from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, QueueContext
 from workers.queue.symptoms import History
-from workers.queue.tenure import Book, Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
+from workers.sending.sender import Sender
 from workers.sending.stall_detector import StallDetector
 
 if TYPE_CHECKING:
@@ -122,27 +122,27 @@ class Node:
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
         self.redis_clock = RedisClock(self.store, self.skew, self._clock)
-        self.book = Book(self._look_now)
+        self.policies = CurrentPolicies(self._look_now)
         self._pace = Pace(self._clock)
-        self._limits = NodeLimits(self.store, self._clock, self.book.tell)
+        self._limits = NodeLimits(self.store, self._clock, self.policies.report_version)
         self.history = History()
-        self.policies = PolicyWatch(
-            self.store, self.book, self.history, self._redis_now, self.routes, self._look_at_all
+        self.policy_watch = PolicyWatch(
+            self.store, self.policies, self.history, self._redis_now, self.routes, self._look_at_all
         )
         self.ready = False
         self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
-        self._forwarders: dict[str, Forwarder] = {}
+        self._senders: dict[str, Sender] = {}
         self.line = StatusLine(
             self.store,
             settings,
             self.skew,
             self._clock,
             routes=self.routes,
-            forwarders=self._forwarders,
+            senders=self._senders,
             complaints=partial(own_complaints, self),
-            book=self.book,
+            policies=self.policies,
             recent=RecentCounts(lateness) if lateness is not None else None,
             lately=LatelyCounts(partial(self._counted, failures), self._clock),
             connected=lambda: self.coordinator is None or self.coordinator.connected,
@@ -182,7 +182,7 @@ class Node:
             self._pulse = StallDetector(still, self.settings.session_timeout // 3)
         for route in self.routes.table:
             if route.name not in local:
-                self._forwarders[route.name] = Forwarder(
+                self._senders[route.name] = Sender(
                     route,
                     open_target(route, self.settings.redis_url),
                     self._clock,
@@ -199,7 +199,7 @@ class Node:
             meta = self._agree()
         finally:
             if meta is None:  # Redis was refused, or the node was stopped
-                self._close_targets(list(self._forwarders.values()))
+                self._close_targets(list(self._senders.values()))
         if meta is None:
             return
         coordinator = self.coordinator = self._make_coordinator(self.store, meta, self._clock)
@@ -211,8 +211,8 @@ class Node:
         if isinstance(self._clock, AdvancedClock):
             self._follower = TimeFollower(self.store, self._clock, self.settings.node, self._look_now, ownership)
         duties = self._duties(meta, coordinator, ownership, listener)
-        for forwarder in self._forwarders.values():
-            forwarder.start()
+        for sender in self._senders.values():
+            sender.start()
         try:
             if self._pulse is not None:
                 self._pulse.start()
@@ -233,19 +233,19 @@ class Node:
         settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
         alarms = self.watch = Alarms(self.store, queues, self._streams, fsync=settings.fsync, accept=settings.accept)
-        self.policies.queues = queues
+        self.policy_watch.queues = queues
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
             listener.listen(queues)
-            janitor.queues = alarms.queues = self.policies.queues = queues
+            janitor.queues = alarms.queues = self.policy_watch.queues = queues
 
         layouts = LayoutWatch(self.store, meta.layouts, self._retention, share)
 
         def glance() -> None:
             if (seen := self.redis_clock.glance()) is not None:
                 layouts.take(seen.layouts)
-                self.policies.observe(seen.policies)
+                self.policy_watch.observe(seen.policies)
 
         publish = Every(
             clock, PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership)
@@ -254,7 +254,7 @@ class Node:
             Every(clock, 0, self._give_up_hung),
             Every(clock, 0, self._limits.start_again),
             Every(clock, GLANCE_EVERY, glance),
-            Every(clock, LIMITS_EVERY, self.policies.look, sooner=self.policies.has_news),
+            Every(clock, LIMITS_EVERY, self.policy_watch.look, sooner=self.policy_watch.has_news),
             publish,  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
             Every(clock, 0, partial(self._own, coordinator, ownership)),
             publish,  # what came and went just now; before the duties that wait for servers which may hang
@@ -278,7 +278,7 @@ class Node:
     @property
     def _lags(self) -> bool:
         """Whether a pull job acts on older policies than the node has read. Then the next round comes soon."""
-        return any(job.version != self.book.current.version for job in self.jobs.values())
+        return any(job.version != self.policies.current.version for job in self.jobs.values())
 
     @property
     def _follows(self) -> bool:
@@ -364,7 +364,7 @@ class Node:
 
     def _may_send(self) -> bool:
         """Whether a pause would ask this worker. If all its messages go into streams here, Redis itself refuses pulls."""
-        return not self._forwarders or self.line.is_known()
+        return not self._senders or self.line.is_known()
 
     def _publish(self, ownership: Ownership) -> None:
         if self.redis_clock.answers:
@@ -380,7 +380,7 @@ class Node:
         return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}
 
     def _make_job(self, claim: Claim) -> PullJob:
-        tenure = Tenure(
+        context = QueueContext(
             keys=queue_keys(claim.queue),
             incarnation=Incarnation(claim.epoch),
             store=self.store,
@@ -388,16 +388,16 @@ class Node:
             bounds=self._bounds,
             retention=self._retention,
             routes=self.routes,
-            forwarders=self._forwarders,
+            senders=self._senders,
             observer=self._observer,
             spans=self._spans,
-            book=self.book,
+            policies=self.policies,
             limits=self._limits,
             pace=self._pace,
             may_send=self._may_send,
         )
         topics = Topics(self.routes, self.settings.redis_url)
-        return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
+        return PullJob(context, claim.parked, topics, pulse=self._pulse, history=self.history)
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():
@@ -424,7 +424,7 @@ class Node:
         ownership.let_go(meanwhile)
         # 4. Close the targets: no thread sends any more, except threads that hang, which end with the process. The pullers
         #    settle the last sends, and end.
-        self._close_targets(list(self._forwarders.values()))
+        self._close_targets(list(self._senders.values()))
         self._pullers.stop()
         # 5. Leave the coordinator, stop listening, remove the node's line. While a send hangs the line stays: a pause has to
         #    wait until no message can arrive any more.
@@ -432,7 +432,7 @@ class Node:
         listener.stop()
         if self._follower is not None:
             self._follower.stop()
-        if not any(forwarder.busy or forwarder.given_up for forwarder in self._forwarders.values()):
+        if not any(sender.busy or sender.given_up for sender in self._senders.values()):
             try:
                 self.line.take_away()
             except StoreError as error:
@@ -448,20 +448,20 @@ class Node:
         self.store.close()
 
     def _give_up_hung(self) -> None:
-        for forwarder in self._forwarders.values():
-            forwarder.give_up_hung()
+        for sender in self._senders.values():
+            sender.give_up_hung()
 
-    def _close_targets(self, forwarders: Sequence[Forwarder]) -> None:
-        for forwarder in forwarders:
-            forwarder.stop()
-        for forwarder in forwarders:
-            forwarder.join(500)
+    def _close_targets(self, senders: Sequence[Sender]) -> None:
+        for sender in senders:
+            sender.stop()
+        for sender in senders:
+            sender.join(500)
             try:
-                forwarder.target.close()
+                sender.target.close()
             except Exception:
-                log.exception("close_failed", route=forwarder.route.name)
+                log.exception("close_failed", route=sender.route.name)
 
     @property
-    def forwarders(self) -> Mapping[str, Forwarder]:
-        """The forwarders by route name, for health and metrics."""
-        return self._forwarders
+    def senders(self) -> Mapping[str, Sender]:
+        """The senders by route name, for health and metrics."""
+        return self._senders

@@ -1,7 +1,7 @@
 """The messages of one queue that its owner has in flight: their life in its memory, and the offset it pulls from.
 
 ```text
-  accept        its turn          room         the forwarder reports            Redis answers
+  accept        its turn          room         the sender reports            Redis answers
  ───────▶ PULLED ─────▶ WAITING ─────▶ SENDING ─────▶ RETURNED ─┬─▶ ACKING ────▶ GONE
              ▲             │ │                            │     ├─▶ SETTLING ──▶ GONE, or with an ordering key BACKING_OFF
              └─────────────┘ │                            │     └─▶ PARKING ───▶ GONE
@@ -17,7 +17,7 @@ A reset drops all but what is being sent or acked.
 
 Only `InFlight` changes what is here, in the thread of the queue's pull job. What decides is elsewhere: `sort` says where a
 pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go. A message of a limited topic waits
-for its permit at its forwarder (SENDING). If a pull appends it to a stream in this Redis, it waits here (PULLED) until there is
+for its permit at its sender (SENDING). If a pull appends it to a stream in this Redis, it waits here (PULLED) until there is
 a permit, and is pulled anew then.
 """
 
@@ -39,12 +39,24 @@ from workers.queue.cursor import Cursor
 from workers.queue.held_topics import HeldTopics
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
+from workers.queue.queue_context import QueueContext
+from workers.queue.settlement import (
+    Ack,
+    Bury,
+    Corrupt,
+    Destination,
+    Outcome,
+    Park,
+    Retry,
+    Settlement,
+    Step,
+    judge,
+    sort,
+)
 from workers.queue.share import Share
-from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Stream, stream_of
-from workers.sending.forwarder import Report
 from workers.sending.message import InFlightMessage, Probe, Stage
+from workers.sending.sender import Report
 
 __all__ = ["MOVES", "InFlight"]
 
@@ -64,15 +76,15 @@ _BEFORE: Final = {stage: frozenset(one for one, after in MOVES.items() if stage 
 
 
 class InFlight:
-    """The messages in flight under one tenure. `now` is always Unix ms by the clock that pulls go by.
+    """The messages in flight under one context. `now` is always Unix ms by the clock that pulls go by.
 
     What is sent comes back by `report`, from another thread.
     """
 
     def __init__(
-        self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, listener: Listener, report: Report
+        self, context: QueueContext, parked: ParkedSets, refusals: Refusals, listener: Listener, report: Report
     ) -> None:
-        self._tenure = tenure
+        self._context = context
         self._parked = parked
         self._refusals = refusals
         self._listener = listener  # the pull job: limits tell it of permits
@@ -89,11 +101,11 @@ class InFlight:
         self._for_streams: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
         self._pauses = 0  # of the process, when this tick began
-        bounds, shares = tenure.bounds, len(tenure.forwarders) + 1
+        bounds, shares = context.bounds, len(context.senders) + 1
         self._unit = max(1, bounds.window_bytes // bounds.window)
         self._shares = {
-            name: Share(forwarder, max(1, bounds.window // shares), parked, self._lanes, report)
-            for name, forwarder in tenure.forwarders.items()
+            name: Share(sender, max(1, bounds.window // shares), parked, self._lanes, report)
+            for name, sender in context.senders.items()
         }
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -109,7 +121,7 @@ class InFlight:
     @property
     def room(self) -> int:
         """How many messages more the window has room for, if they are light."""
-        return max(0, self._tenure.bounds.window - self._weight)
+        return max(0, self._context.bounds.window - self._weight)
 
     @property
     def shares(self) -> Mapping[str, Share]:
@@ -253,7 +265,7 @@ class InFlight:
         gates: dict[Share, bool] = {}
         refused = dict(self._refusals.reasons)
         for refusing, error in brought.refused.items():
-            if (route := self._tenure.routes.find(refusing)) is not None:
+            if (route := self._context.routes.find(refusing)) is not None:
                 refused[stream_of(route, refusing)] = error
         for ticket, score, attempts, record in zip(
             brought.tickets, brought.scores, brought.attempts, brought.records, strict=True
@@ -270,7 +282,7 @@ class InFlight:
                 continue
             if ticket in let_past:
                 message.by_hand, message.by_force = True, let_past[ticket]
-            message.route = self._tenure.routes.find(topic)
+            message.route = self._context.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
             if share is not None:
@@ -283,7 +295,7 @@ class InFlight:
         self, message: InFlightMessage, now: int, refused: Mapping[Stream, str], gates: dict[Share, bool]
     ) -> Share | None:
         """The share in which it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
-        way = sort(
+        destination = sort(
             message,
             now,
             targets=self._shares,
@@ -293,15 +305,15 @@ class InFlight:
             policies=self._policies,
             to_park=self.to_park,
         )
-        if way is Way.AWAIT_PERMIT and self._awaits_permit(message):
+        if destination is Destination.AWAIT_PERMIT and self._awaits_permit(message):
             return None
-        if way is Way.AWAIT_PERMIT:
-            way = Park(ParkedSet.of_topic(message.topic))
-        if way is Way.PULL_ANEW:
+        if destination is Destination.AWAIT_PERMIT:
+            destination = Park(ParkedSet.of_topic(message.topic))
+        if destination is Destination.PULL_ANEW:
             self._drop(message)
             return None
-        if way is not Way.TO_TARGET:
-            self._settle(message, way)
+        if destination is not Destination.TO_TARGET:
+            self._settle(message, destination)
             return None
         share = self._share_of(message)
         if share not in gates:
@@ -314,12 +326,12 @@ class InFlight:
     def _limits(self, message: InFlightMessage, longest: int = 0) -> tuple[Limit, ...]:
         if message.by_force:
             return ()
-        return self._tenure.limits.of(message.topic, self._policies, longest)
+        return self._context.limits.of(message.topic, self._policies, longest)
 
     def _awaits_permit(self, message: InFlightMessage) -> bool:
         """Whether a message for a stream here waits in memory for a permit, by which it is pulled anew and appended."""
-        now, topic = self._tenure.clock.monotonic(), message.topic
-        limit = self._tenure.limits.rate(topic, self._policies)
+        now, topic = self._context.clock.monotonic(), message.topic
+        limit = self._context.limits.rate(topic, self._policies)
         if limit is None or not self.room_for_limited(None) or not limit.admit(self._listener, 1, message.place, now):
             return False
         self._for_streams.setdefault(topic, (limit, {}))[1][message.ticket] = message
@@ -331,7 +343,7 @@ class InFlight:
         window."""
         if share is not None:
             return share.room_for_limited
-        return max(0, self._tenure.bounds.window // 4 - sum(len(some) for _, some in self._for_streams.values()))
+        return max(0, self._context.bounds.window // 4 - sum(len(some) for _, some in self._for_streams.values()))
 
     def waits_for(self, limit: Limit) -> int:
         """How many messages wait here for permits of a limit; from any thread."""
@@ -339,7 +351,7 @@ class InFlight:
 
     def pull_anew_with_permits(self) -> None:
         """Pull messages anew that wait for a stream here, if there are permits by now: the pull takes them."""
-        now = self._tenure.clock.monotonic()
+        now = self._context.clock.monotonic()
         for limit, some in list(self._for_streams.values()):
             if limit.has_stock(now):
                 for message in list(some.values()):
@@ -349,7 +361,7 @@ class InFlight:
         """Whether it may go to its target now, or wait for its turn in its lane."""
         if gate:
             return not (message.record.keyed and share.full_of_lanes)
-        message.probe = share.forwarder.circuit.admits(message, share)
+        message.probe = share.sender.circuit.admits(message, share)
         return bool(message.probe)
 
     # -- out: to the targets -----------------------------------------------------------------------------------------
@@ -365,7 +377,7 @@ class InFlight:
 
     def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
         """Park messages of short limits. Those of others wait, as for room: they have permits in a moment."""
-        now = self._tenure.clock.monotonic()
+        now = self._context.clock.monotonic()
         short = {message.ticket for message in batch if any(one.is_short(now) for one in self._limits(message))}
         share.wait([message for message in batch if message.ticket not in short])
         for message in batch:
@@ -376,13 +388,13 @@ class InFlight:
         self, share: Share, batch: list[InFlightMessage], limits: tuple[Limit, ...] = (), until: int = 0
     ) -> None:
         self._move(batch, Stage.SENDING)
-        share.forwarder.submit(self._report, batch, self._pauses, limits, until)
+        share.sender.submit(self._report, batch, self._pauses, limits, until)
 
     def _send_limited(self, share: Share, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
         """Send those of a batch whose limits let them wait for permits; those without limits are returned."""
         free: list[InFlightMessage] = []
         limited: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
-        longest, monotonic = share.forwarder.longest, self._tenure.clock.monotonic()
+        longest, monotonic = share.sender.longest, self._context.clock.monotonic()
         found: dict[str, tuple[Limit, ...]] = {}
         for message in batch:
             topic = "" if message.by_force else message.topic
@@ -395,17 +407,17 @@ class InFlight:
             if lacking is not None:
                 count = min(count, self.room_for_limited(share))
                 if not any(limit.is_short(monotonic) for limit in limits):
-                    room = self._tenure.limits.room_without_permits(monotonic) if room is None else room
+                    room = self._context.limits.room_without_permits(monotonic) if room is None else room
                     count = count if room else 0
                     room = max(0, room - 1)
-                    self._tenure.limits.wait_without_permits(lacking)
+                    self._context.limits.wait_without_permits(lacking)
             if count and (count := admit(limits, self._listener, count, some[0].place, monotonic)):
                 until = monotonic + min(message.good_for(now) for message in some[:count])
                 self._submit(share, some[:count], limits, until)
         return free
 
     def send_waiting(self, now: int) -> None:
-        """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing, or for a target
+        """Send what waits for room, unless it has expired; park what waits at a sender that finishes nothing, or for a target
         that is held for broken, but for probes of it; drop what has grown stale."""
         if self._policies.limited:
             self._withdraw_limited(now)
@@ -447,7 +459,7 @@ class InFlight:
         self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
     ) -> list[InFlightMessage]:
         """Take such messages back that no sending thread has taken, or only those that wait for a limit."""
-        taken = share.forwarder.withdraw(self._report, which, limited=limited)
+        taken = share.sender.withdraw(self._report, which, limited=limited)
         self._move(taken, Stage.RETURNED)  # all of them first: should what follows fail, they are pulled anew
         return taken
 
@@ -456,15 +468,17 @@ class InFlight:
     def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
         """A batch was sent: decide what becomes of each message by its result."""
         share = self._returned(batch)
-        route, bounds, policies = share.forwarder.route, self._tenure.bounds, self._policies
-        broken, certain = share.broken, share.forwarder.circuit.certain
+        route, bounds, policies = share.sender.route, self._context.bounds, self._policies
+        broken, certain = share.broken, share.sender.circuit.certain
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
             if message.probe:
                 message.probe = Probe.FREE  # its permit is used up
-            fate = judge(message, route, result, now, bounds=bounds, policies=policies, broken=broken, certain=certain)
-            self._settle(message, fate)
+            outcome = judge(
+                message, route, result, now, bounds=bounds, policies=policies, broken=broken, certain=certain
+            )
+            self._settle(message, outcome)
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
@@ -479,68 +493,70 @@ class InFlight:
 
     # -- told: Redis -------------------------------------------------------------------------------------------------
 
-    def _settle(self, message: InFlightMessage, fate: Fate) -> None:
+    def _settle(self, message: InFlightMessage, outcome: Outcome) -> None:
         """Redis is to be told this. What waits behind a message in its lane is parked with it."""
-        if isinstance(fate, Park):
+        if isinstance(outcome, Park):
             for one in self._lanes.clear_from(message):
-                if one.by_force and ParkedSet.is_of_topic(fate.name):  # nothing holds it
+                if one.by_force and ParkedSet.is_of_topic(outcome.name):  # nothing holds it
                     self._forget(one)
                     self.rewind(one.score)
                 else:
-                    self._set_aside(one, fate)
+                    self._set_aside(one, outcome)
             return
-        if isinstance(fate, Retry):
-            message.pause = fate.pause
-        self._move([message], Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING)
-        self._settlement.add(message, fate)
+        if isinstance(outcome, Retry):
+            message.pause = outcome.pause
+        self._move([message], Stage.ACKING if isinstance(outcome, Ack) else Stage.SETTLING)
+        self._settlement.add(message, outcome)
 
-    def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
-        if not ParkedSet.is_of_topic(fate.name):  # pulls see what stands in the set of a topic
-            self._parked.expect(fate.name, message.place)  # from now on whatever comes after it has to wait behind it
+    def _set_aside(self, message: InFlightMessage, outcome: Park) -> None:
+        if not ParkedSet.is_of_topic(outcome.name):  # pulls see what stands in the set of a topic
+            self._parked.expect(
+                outcome.name, message.place
+            )  # from now on whatever comes after it has to wait behind it
         self._move([message], Stage.PARKING)
-        self._settlement.add(message, fate)
+        self._settlement.add(message, outcome)
 
     def steps(self, now: Now) -> list[Step]:
         """What Redis is to be told now."""
-        return self._settlement.steps(self._tenure, now)
+        return self._settlement.steps(self._context, now)
 
     def answered(self, step: Step, answer: Any, now: int) -> bool:
         """Let go of what Redis has answered for; True if it says that this epoch is over."""
         self._settlement.answered(step)
         messages = [message for message, _ in step.entries]
-        if step.fate is Ack:
+        if step.outcome is Ack:
             for message in messages:
                 self._forget(message)
             fenced = not answer[0]
             for message in messages if not fenced else ():
                 self._leave_lane(message, now)
-            if self._tenure.observer is not None:
-                self._tenure.observer.acked(messages, now)
+            if self._context.observer is not None:
+                self._context.observer.acked(messages, now)
             return fenced
         if answer is None:
             return True
-        if step.fate is Park:
+        if step.outcome is Park:
             self.observe_set(step.name, answer)
             for message in messages:
                 self._forget(message)
             return False
-        for (message, fate), status in zip(step.entries, answer, strict=True):
+        for (message, outcome), status in zip(step.entries, answer, strict=True):
             if not isinstance(message, Corrupt):
-                self._answered_failed(message, fate, status, now)
+                self._answered_failed(message, outcome, status, now)
         return False
 
-    def _answered_failed(self, message: InFlightMessage, fate: Retry | Bury, status: str, now: int) -> None:
+    def _answered_failed(self, message: InFlightMessage, outcome: Retry | Bury, status: str, now: int) -> None:
         if status == "changed":
             self._drop(message)  # somebody else touched it: look again
-        elif isinstance(fate, Retry) and status == "ok" and fate.due is None:
+        elif isinstance(outcome, Retry) and status == "ok" and outcome.due is None:
             self._move([message], Stage.BACKING_OFF)
             message.attempts += 1
-            message.again_at = self._tenure.clock.monotonic() + message.pause
+            message.again_at = self._context.clock.monotonic() + message.pause
         else:
             self._forget(message)
             self._leave_lane(message, now)
-        if isinstance(fate, Retry) and fate.due is not None:
-            self.rewind(fate.due)  # it lies behind the offset, unless the clock was set back since it was pulled
+        if isinstance(outcome, Retry) and outcome.due is not None:
+            self.rewind(outcome.due)  # it lies behind the offset, unless the clock was set back since it was pulled
 
     # -- parked sets -------------------------------------------------------------------------------------------------
 
@@ -561,7 +577,7 @@ class InFlight:
         """Redis lists the parked sets, with those of topics (`every`) or without: what was forgotten is known again, and what is
         gone is pulled anew."""
         if every:
-            self.held_topics.read(names, self._tenure.clock.monotonic())
+            self.held_topics.read(names, self._context.clock.monotonic())
         others = [name for name in names if not ParkedSet.is_of_topic(name)]
         if (due := self._parked.observe_names(others, self._settlement.names)) is not None:
             self.rewind(due)
@@ -574,7 +590,7 @@ class InFlight:
     def drop_backed_off(self) -> None:
         """Pull messages with an ordering key anew whose back-off is over."""
         for message in self._lanes.backing_off():
-            if message.again_at <= self._tenure.clock.monotonic():
+            if message.again_at <= self._context.clock.monotonic():
                 self._drop(message)
 
     def stop_sending(self, *, fenced: bool) -> None:
@@ -693,7 +709,7 @@ class InFlight:
             self._weight -= message.weight
             if message.probe is Probe.PERMITTED:
                 message.probe = Probe.NONE
-                self._share_of(message).forwarder.circuit.return_permit()
+                self._share_of(message).sender.circuit.return_permit()
             if self._for_streams:
                 self._await_no_permit(message)
 

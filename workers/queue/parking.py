@@ -10,7 +10,7 @@ from delayq.store.commands import Command, Parked
 from delayq.store.keys import ParkedSet
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.tenure import Tenure
+from workers.queue.queue_context import QueueContext
 from workers.queue.topics import Refusals
 
 __all__ = ["LOOK_EVERY", "Parking"]
@@ -27,13 +27,13 @@ class Parking:
 
     def __init__(
         self,
-        tenure: Tenure,
+        context: QueueContext,
         names: Sequence[_Name],
         parked: ParkedSets,
         refusals: Refusals,
         in_flight: InFlight,
     ) -> None:
-        self._tenure = tenure
+        self._context = context
         self._parked = parked
         self._refusals = refusals
         self._in_flight = in_flight
@@ -45,7 +45,7 @@ class Parking:
         in_flight.observe_sets(names, every=True)
 
     def _all_return(self, name: _Name) -> bool:
-        """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route. Pulls have to
+        """Whether all of a set comes back at once, as no sender takes it: its stream, or perhaps another route. Pulls have to
         wait: newer ones would overtake what comes back for its stream, or from a lane of a former version, and what has no
         route now either would be parked again before all came back."""
         if ParkedSet.is_of_former_lane(name):
@@ -63,7 +63,7 @@ class Parking:
         self.before_pulls = False
         if not parked:
             return []
-        now = self._tenure.clock.monotonic()
+        now = self._context.clock.monotonic()
         wanted: dict[_Name, tuple[int, float]] = {}
         for name in parked:
             if ParkedSet.is_of_former_lane(name) or (ParkedSet.is_of_route(name) and parked.count(name)):
@@ -75,7 +75,7 @@ class Parking:
             if not self._in_flight.to_park(name):  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
         self.before_pulls = any(self._all_return(name) for name in parked)
-        keys, epoch = self._tenure.keys, self._tenure.incarnation.name
+        keys, epoch = self._context.keys, self._context.incarnation.name
         return [(name, most, commands.unpark(keys, epoch, name, most, begin)) for name, (most, begin) in wanted.items()]
 
     def _call_back(self, name: _Name, wanted: dict[_Name, tuple[int, float]]) -> None:

@@ -15,8 +15,8 @@ from workers.limits.rate import Permits, RateLimit
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
+from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release
-from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 
 __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
@@ -51,20 +51,20 @@ class Pulling:
 
     def __init__(
         self,
-        tenure: Tenure,
+        context: QueueContext,
         in_flight: InFlight,
         parked: ParkedSets,
         refusals: Refusals,
         topics: Topics,
     ) -> None:
-        self._tenure = tenure
+        self._context = context
         self._in_flight = in_flight
         self._parked = parked
         self._refusals = refusals
         self._topics = topics
-        self._clock = tenure.clock
+        self._clock = context.clock
         self._flood = Flood()
-        self._look = min(tenure.bounds.look, APPEND_LOOK) if topics.local else tenure.bounds.look
+        self._look = min(context.bounds.look, APPEND_LOOK) if topics.local else context.bounds.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._read_all = False  # the last pull came to the end of what was due
@@ -92,7 +92,7 @@ class Pulling:
         topics: Iterable[str] = self._refusals.to_ask()
         if every:
             topics = list(self._topics.appended)
-        streams = {topic: self._topics.stream(topic, self._tenure.keys) for topic in topics}
+        streams = {topic: self._topics.stream(topic, self._context.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
     def told_of_stream(self, topic: str, answer: str | StoreError) -> bool:
@@ -118,8 +118,8 @@ class Pulling:
         """Append by these from now on."""
         self._topics.observe_policies(policies)
         topics = {name: topic for topic, name in self._topics.limited.items()}
-        for limit in self._tenure.limits.by_permits(topics, self._clock.monotonic()):
-            self._tenure.limits.rate(topics[limit.name], policies)  # permits of a former rate are not used any more
+        for limit in self._context.limits.by_permits(topics, self._clock.monotonic()):
+            self._context.limits.rate(topics[limit.name], policies)  # permits of a former rate are not used any more
 
     def look(self) -> None:
         """Pull now, whatever is due: wakes may have been lost."""
@@ -156,7 +156,7 @@ class Pulling:
         return at
 
     def _pull(self, now: Now, version: str, fresh: Cursor | None = None) -> Pull:
-        tenure, in_flight = self._tenure, self._in_flight
+        context, in_flight = self._context, self._in_flight
         listed = fresh is None and self._clock.precise() >= self._look_by
         if listed:
             self._parked.ask()
@@ -168,8 +168,8 @@ class Pulling:
             start,
             fresh,
             commands.pull(
-                tenure.keys,
-                tenure.incarnation.name,
+                context.keys,
+                context.incarnation.name,
                 offset=due,
                 behind=behind,
                 last_in_flight=in_flight.last_at_offset() if fresh is None else b"",
@@ -177,14 +177,14 @@ class Pulling:
                 look=self._look,
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
-                known=self._topics.known(tenure.keys),
+                known=self._topics.known(context.keys),
                 bounds=self._topics.bounds(most),
                 in_memory=in_flight.behind(start),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,
-                retention=tenure.retention,
-                traced=tenure.spans is not None,
+                retention=context.retention,
+                traced=context.spans is not None,
                 listed=Listed.ALL if every else Listed.BUT_TOPICS if listed else Listed.NONE,
                 version=version,
             ),
@@ -195,7 +195,7 @@ class Pulling:
     def _take_permits(self) -> list[tuple[RateLimit, Permits]]:
         """Permits for what the next pull may append of limited topics, of each limit once."""
         now, names = self._clock.monotonic(), dict.fromkeys(self._topics.limited.values())
-        limits = self._tenure.limits.by_permits(names, now)
+        limits = self._context.limits.by_permits(names, now)
         return [(limit, limit.take(self._in_flight.waits_for(limit), self._look, now)) for limit in limits]
 
     def valid_until(self, permits: Permits) -> Most:
@@ -253,7 +253,7 @@ class Pulling:
 
     def _see(self, brought: Pulled | Released, permits: Sequence[tuple[RateLimit, Permits]]) -> None:
         """Put back the permits by which nothing was appended, and note which streams refuse messages."""
-        observer, spans = self._tenure.observer, self._tenure.spans
+        observer, spans = self._context.observer, self._context.spans
         for limit, some in permits:
             taken = sum([count for _, count in some])
             limit.put_back(some, taken - brought.left.get(limit.name, taken), self._clock.monotonic())
@@ -297,7 +297,7 @@ class Pulling:
         worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
             return soonest
-        at = now + ROOM_WAIT if waits else self._pull_at(self._tenure.routes.slack)
+        at = now + ROOM_WAIT if waits else self._pull_at(self._context.routes.slack)
         if (fresh_in := self.fresh_in) is not None:
             at = min(at, now + fresh_in)
         if (again_at := in_flight.backs_off_until) is not None:

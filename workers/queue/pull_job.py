@@ -1,7 +1,7 @@
 """The pull job: what pulls one queue, while this node owns it.
 
 `ask` returns the commands to send; `take` processes their replies. In between, the thread of the server that the queue lies on
-sends them, together with those of its other queues. Forwarders report into an inbox, so only that thread touches the messages
+sends them, together with those of its other queues. Senders report into an inbox, so only that thread touches the messages
 in flight.
 """
 
@@ -26,10 +26,10 @@ from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import Parking
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
+from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Ack, Bury, Step
 from workers.queue.symptoms import History, Progress
-from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.stall_detector import StallDetector
@@ -91,7 +91,7 @@ class PullJob:
 
     def __init__(
         self,
-        tenure: Tenure,
+        context: QueueContext,
         parked: Sequence[str],
         topics: Topics,
         *,
@@ -99,27 +99,27 @@ class PullJob:
         history: History | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:
-        self.keys = keys = tenure.keys
-        self.epoch = tenure.incarnation.epoch
+        self.keys = keys = context.keys
+        self.epoch = context.incarnation.epoch
         self.fenced = False
-        self.ticked_at = tenure.clock.monotonic()
+        self.ticked_at = context.clock.monotonic()
         self.looks_at = 0.0  # by the precise monotonic clock
         self._asked_at = self._answered_at = 0.0  # the last tick that was begun, and the last that was taken
         self.parked = ParkedSets()
-        self.refusals = Refusals(tenure.routes, tenure.clock)
-        self.in_flight = InFlight(tenure, self.parked, self.refusals, self, self.report)
-        self._tenure = tenure
+        self.refusals = Refusals(context.routes, context.clock)
+        self.in_flight = InFlight(context, self.parked, self.refusals, self, self.report)
+        self._context = context
         self._topics = topics
-        self._clock = tenure.clock
-        self._observer = tenure.observer
+        self._clock = context.clock
+        self._observer = context.observer
         self._pulse = pulse
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
-        self._releasing = Releasing(tenure, self.in_flight, topics, self)
-        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
-        self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)]
-        self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
+        self._parking = Parking(context, parked, self.parked, self.refusals, self.in_flight)
+        self._releasing = Releasing(context, self.in_flight, topics, self)
+        self._pulling = Pulling(context, self.in_flight, self.parked, self.refusals, topics)
+        self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, context.clock, context.pace)]
+        self._progress = Progress(keys.tag, context.clock, context.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._found: str | None = None  # the other version of the policies that the last pull found in the queue
         self._doubted: Policies | None = None  # the policies that this job went by then
@@ -159,7 +159,7 @@ class PullJob:
     # -- from other threads ----------------------------------------------------------------------------------------
 
     def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
-        """A forwarder says what became of a batch."""
+        """A sender says what became of a batch."""
         with self._lock:
             self._inbox.append((batch, results))
             self._woken = True
@@ -246,7 +246,7 @@ class PullJob:
 
     def goes_along(self, now: float) -> bool:
         """Whether it looks by now if others do: what is due may wait for as long as its routes say, and saves a packet."""
-        return now >= self.looks_at - self._tenure.routes.slack and not (self._troubles or self.in_backlog)
+        return now >= self.looks_at - self._context.routes.slack and not (self._troubles or self.in_backlog)
 
     @property
     def in_backlog(self) -> bool:
@@ -268,7 +268,7 @@ class PullJob:
         self._hear()
         if self._pulse is not None:
             self.in_flight.observe_pauses(self._pulse.stalls)
-        policies = self._tenure.book.current
+        policies = self._context.policies.current
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)
             self._pulling.observe_policies(policies)
@@ -288,7 +288,7 @@ class PullJob:
         if not ending:
             for topic, takes in self._pulling.streams_to_ask(every=self._refused is not None).items():
                 tick.add(takes, partial(self._told_of_stream, topic))
-            if self._refused is None and self._tenure.may_send():
+            if self._refused is None and self._context.may_send():
                 self._ask_on(tick, now, policies, backlog=backlog)
         return [command for command, _ in tick.work]
 
@@ -373,11 +373,11 @@ class PullJob:
         self._troubles = 0
         if tick.outdated and self._found:
             self._doubted = self._policies
-            self._tenure.book.tell(self._found)
+            self._context.policies.report_version(self._found)
             return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
-        if not self._tenure.may_send():
+        if not self._context.may_send():
             return self._clock.precise() + OUTDATED_WAIT
         # What was settled has made room, perhaps for some that are parked; and a pull may have set aside all that came back.
         room_made, self._came_back = bool(tick.settled) or self._came_back, tick.came_back
@@ -389,12 +389,12 @@ class PullJob:
     def _told(self, step: Step, answer: Any) -> None:
         """Let go of messages that are settled. After an error, later steps of the same kind are told again: they are taken off in
         order."""
-        tick, kind = self._tick, (step.fate, step.name)
+        tick, kind = self._tick, (step.outcome, step.name)
         if isinstance(answer, StoreError):
             tick.fail(answer)
             tick.told_again.add(kind)
         elif kind not in tick.told_again:
-            tick.confirmed = tick.confirmed or step.fate in (Ack, Bury)
+            tick.confirmed = tick.confirmed or step.outcome in (Ack, Bury)
             self._fence(self.in_flight.answered(step, answer, min(self.now(), self._clock.now())))
 
     def _told_of_stream(self, topic: str, answer: str | StoreError) -> None:
@@ -476,7 +476,7 @@ class PullJob:
     def _go_on_unheard(self) -> None:
         """Go on although nobody knows what became of a command: it does nothing if it arrives later, and the next pull begins at
         the head of the queue, as the command may have put messages back there."""
-        self._tenure.incarnation.go_on()
+        self._context.incarnation.go_on()
         self.in_flight.rewind(0)
         self.in_flight.held_topics.read_again()
         self._pulling.look()

@@ -14,8 +14,8 @@ from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Rel
 from workers.limits.limit import Limit, Listener
 from workers.limits.rate import Permits, RateLimit
 from workers.queue.in_flight import InFlight
+from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
-from workers.queue.tenure import Tenure
 from workers.queue.topics import Topics
 
 __all__ = ["Release", "Releasing"]
@@ -65,8 +65,8 @@ class _Turn:
 class Releasing:
     """How much of which sets comes back in this tick. `listener`, the pull job, is told by limits of room and permits."""
 
-    def __init__(self, tenure: Tenure, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
-        self._tenure = tenure
+    def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
+        self._context = context
         self._in_flight = in_flight
         self._held = in_flight.held_topics
         self._topics = topics
@@ -91,7 +91,7 @@ class Releasing:
             return None
         if not self._to_look_at:
             self._to_look_at, self._wants = len(self._held), {}
-        turn = _Turn(self._tenure.clock.monotonic())
+        turn = _Turn(self._context.clock.monotonic())
         last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
         for topic in self._held.first(min(self._to_look_at, LOOKED_AT_ONCE)):
             if turn.full and not policies.limited:  # else limits are to know of everything that waits for them
@@ -108,12 +108,12 @@ class Releasing:
     def _look_at(self, topic: str, policies: Policies, turn: _Turn) -> None:
         appended = self._topics.is_appended(topic)
         count = min(self._held.count(topic), turn.left, *([turn.to_append] if appended else ()))
-        route = self._tenure.routes.find(topic)
+        route = self._context.routes.find(topic)
         share = self._in_flight.shares.get(route.name) if route is not None else None
         limits: tuple[Limit, ...] = ()
         if policies.limited and share is not None:
-            limits = self._tenure.limits.of(topic, policies, share.forwarder.longest)
-        elif policies.limited and appended and (rate := self._tenure.limits.rate(topic, policies)) is not None:
+            limits = self._context.limits.of(topic, policies, share.sender.longest)
+        elif policies.limited and appended and (rate := self._context.limits.rate(topic, policies)) is not None:
             limits = (rate,)
         # Of a broken target what is limited stays until it may be a probe, and the rest moves on to what is parked for it.
         if share is not None and (limits or not share.broken):
@@ -168,7 +168,7 @@ class Releasing:
 
     def want_nothing(self) -> None:
         """Nothing comes back any more: permits are for others."""
-        now = self._tenure.clock.monotonic()
+        now = self._context.clock.monotonic()
         for limit in self._wanted.keys() | self._wants.keys():
             limit.want(self._listener, 0, (0, b""), now)
         self._wanted, self._wants, self._to_look_at = {}, {}, 0
@@ -176,20 +176,20 @@ class Releasing:
     def _of(
         self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, valid_until: Callable[[Permits], Most]
     ) -> Release:
-        tenure = self._tenure
+        context = self._context
         permits = [(limit, sorted(some)) for limit, some in turn.permits.items()]
         most = {limit: valid_until(some) for limit, some in permits}
         command = commands.release(
-            tenure.keys,
-            tenure.incarnation.name,
+            context.keys,
+            context.incarnation.name,
             turn.counts,
-            known=self._topics.to_release(turn.counts, tenure.keys),
+            known=self._topics.to_release(turn.counts, context.keys),
             upto=read_up_to,
             bounds=[Bound(topic, most[limit], limit.name) for topic, limit in turn.limited.items()],
-            node_now=tenure.clock.now(),
+            node_now=context.clock.now(),
             now=now,
-            retention=tenure.retention,
-            traced=tenure.spans is not None,
+            retention=context.retention,
+            traced=context.spans is not None,
             version=policies.version,
         )
         return Release(command, permits)

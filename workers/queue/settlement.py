@@ -21,10 +21,23 @@ from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.tenure import Bounds, Tenure
+from workers.queue.queue_context import Bounds, QueueContext
 from workers.sending.message import InFlightMessage
 
-__all__ = ["ACK", "Ack", "Bury", "Corrupt", "Fate", "Park", "Retry", "Settlement", "Step", "Way", "judge", "sort"]
+__all__ = [
+    "ACK",
+    "Ack",
+    "Bury",
+    "Corrupt",
+    "Destination",
+    "Outcome",
+    "Park",
+    "Retry",
+    "Settlement",
+    "Step",
+    "judge",
+    "sort",
+]
 
 CHUNK = 500
 
@@ -52,11 +65,11 @@ class Park(msgspec.Struct, frozen=True):
     name: str
 
 
-Fate = Ack | Retry | Bury | Park
+Outcome = Ack | Retry | Bury | Park
 ACK = Ack()
 
 
-class Way(Enum):
+class Destination(Enum):
     """Ways on that Redis need not be told of."""
 
     TO_TARGET = "to its target"
@@ -74,7 +87,7 @@ def sort(
     lanes: Lanes,
     policies: Policies,
     to_park: Callable[[str], bool],
-) -> Way | Bury | Park:
+) -> Destination | Bury | Park:
     """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what is parked, what is
     about to be parked (`to_park`), and what else is in flight of the message's ordering key."""
     held = ParkedSet.of_topic(message.topic)
@@ -90,9 +103,9 @@ def sort(
         error = refused.get((route.name, route.stream_of(message.topic)))
         limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
         if error is None and limited:
-            return Way.AWAIT_PERMIT
+            return Destination.AWAIT_PERMIT
         if error is None:
-            return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
+            return Destination.PULL_ANEW  # the pull did not know of the stream; the next one is told
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(ParkedSet.of_route(route.name))
@@ -103,7 +116,7 @@ def sort(
                 return Park(name)
         if lanes.full(message):
             return Park(lane)
-    return Way.TO_TARGET
+    return Destination.TO_TARGET
 
 
 def judge(
@@ -149,11 +162,11 @@ class Corrupt(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One command of a settlement: `fate` is the kind of what it tells; `name` is the parked set if it parks."""
+    """One command of a settlement: `outcome` is the kind of what it tells; `name` is the parked set if it parks."""
 
-    fate: type[Fate]
+    outcome: type[Outcome]
     name: str
-    entries: Sequence[tuple[Any, Any]]  # messages, each with its fate
+    entries: Sequence[tuple[Any, Any]]  # messages, each with its outcome
     command: Command[Any]
 
     @property
@@ -163,10 +176,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Settlement:
-    """Messages, each with its fate, by the step that tells it; they are taken off once Redis has answered."""
+    """Messages, each with its outcome, by the step that tells it; they are taken off once Redis has answered."""
 
     def __init__(self) -> None:
-        self._untold = defaultdict[tuple[type[Fate], str], list[tuple[Any, Any]]](list)
+        self._untold = defaultdict[tuple[type[Outcome], str], list[tuple[Any, Any]]](list)
         # First: until it is told, what was forwarded would be forwarded by the next owner too.
         self._untold[Ack, ""] = []
 
@@ -176,7 +189,7 @@ class Settlement:
     @property
     def but_parkings(self) -> bool:
         """Whether there is anything that ends an attempt."""
-        return any(untold for (fate, _), untold in self._untold.items() if fate is not Park)
+        return any(untold for (outcome, _), untold in self._untold.items() if outcome is not Park)
 
     def to_park(self, name: str) -> Sequence[tuple[Any, Any]]:
         """What is yet to be parked under a name."""
@@ -187,40 +200,42 @@ class Settlement:
         """The parked sets in which something is yet to be parked."""
         return {name for (_, name), untold in self._untold.items() if name and untold}
 
-    def add(self, message: AsPulled, fate: Fate) -> None:
+    def add(self, message: AsPulled, outcome: Outcome) -> None:
         """Tell it in the next step."""
-        self._untold[type(fate), fate.name if isinstance(fate, Park) else ""].append((message, fate))
+        self._untold[type(outcome), outcome.name if isinstance(outcome, Park) else ""].append((message, outcome))
 
     def keep_acks_only(self) -> None:
         """Forget the rest: it stays in the queue as it was."""
-        for (fate, _), untold in self._untold.items():
-            if fate is not Ack:
+        for (outcome, _), untold in self._untold.items():
+            if outcome is not Ack:
                 untold.clear()
 
-    def steps(self, tenure: Tenure, now: Now) -> list[Step]:
+    def steps(self, context: QueueContext, now: Now) -> list[Step]:
         """The commands that tell it."""
         return [
-            Step(fate, name, some, _command(tenure, fate, name, some, now))
-            for (fate, name), untold in self._untold.items()
+            Step(outcome, name, some, _command(context, outcome, name, some, now))
+            for (outcome, name), untold in self._untold.items()
             for some in (untold[start : start + CHUNK] for start in range(0, len(untold), CHUNK))
         ]
 
     def answered(self, step: Step) -> None:
         """Take off what Redis has answered. Steps are answered in the order in which they were made."""
-        untold = self._untold[step.fate, step.name]
+        untold = self._untold[step.outcome, step.name]
         del untold[: len(step.entries)]
         if step.name and not untold:
-            del self._untold[step.fate, step.name]
+            del self._untold[step.outcome, step.name]
 
 
-def _command(tenure: Tenure, fate: type[Fate], name: str, some: Sequence[tuple[Any, Any]], now: Now) -> Command[Any]:
-    keys, epoch = tenure.keys, tenure.incarnation.name
+def _command(
+    context: QueueContext, outcome: type[Outcome], name: str, some: Sequence[tuple[Any, Any]], now: Now
+) -> Command[Any]:
+    keys, epoch = context.keys, context.incarnation.name
     messages = [message for message, _ in some]
-    if fate is Ack:
-        return commands.ack(keys, epoch, messages, now=now, retention=tenure.retention)
-    if fate is Retry:
+    if outcome is Ack:
+        return commands.ack(keys, epoch, messages, now=now, retention=context.retention)
+    if outcome is Retry:
         return commands.retry(keys, epoch, [(message, retry.due) for message, retry in some])
-    if fate is Bury:
+    if outcome is Bury:
         buried = [(message, message.attempts + 1, bury.reason) for message, bury in some]
         return commands.bury(keys, epoch, buried, now=now)
     return commands.park(keys, epoch, name, messages)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from delayq.store.keys import ParkedSet
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
-from workers.sending.forwarder import STALL, Forwarder, Report
 from workers.sending.message import InFlightMessage
+from workers.sending.sender import STALL, Report, Sender
 
 __all__ = ["Share"]
 
@@ -19,13 +19,13 @@ __all__ = ["Share"]
 class Share:
     """Room for messages of a weight of `most` together. `InFlight` changes what is counted here."""
 
-    def __init__(self, forwarder: Forwarder, most: int, parked: ParkedSets, lanes: Lanes, report: Report) -> None:
-        self.name = forwarder.route.name
+    def __init__(self, sender: Sender, most: int, parked: ParkedSets, lanes: Lanes, report: Report) -> None:
+        self.name = sender.route.name
         self.aside = ParkedSet.of_route(self.name)  # the set in which its messages are parked
-        self.forwarder = forwarder
+        self.sender = sender
         self.waiting: list[InFlightMessage] = []  # for room, in order
-        self.sending = 0  # the weight of the messages that its forwarder has
-        self._report = report  # by which the forwarder knows its messages
+        self.sending = 0  # the weight of the messages that its sender has
+        self._report = report  # by which the sender knows its messages
         self._most = most
         self._parked = parked
         self._lanes = lanes
@@ -37,12 +37,12 @@ class Share:
     @property
     def room(self) -> int:
         """The weight that may be sent besides."""
-        return min(self.forwarder.room, self._most - self.active)
+        return min(self.sender.room, self._most - self.active)
 
     @property
     def limited(self) -> int:
-        """The weight of messages that wait at the forwarder for limits of their topics. They take no room."""
-        return self.forwarder.limited_of(self._report)
+        """The weight of messages that wait at the sender for limits of their topics. They take no room."""
+        return self.sender.limited_of(self._report)
 
     @property
     def active(self) -> int:
@@ -60,8 +60,8 @@ class Share:
         room, needed = self.room, self.waiting[0].weight if self.waiting else self._needed
         if room >= needed or (room > 0 and not self.active):
             return False
-        waited = self.forwarder.waited(self.waiting_since)
-        return self.forwarder.stalled or self.aside in self._parked or waited > STALL
+        waited = self.sender.waited(self.waiting_since)
+        return self.sender.stalled or self.aside in self._parked or waited > STALL
 
     @property
     def full_of_lanes(self) -> bool:
@@ -83,8 +83,8 @@ class Share:
         if self.waiting:
             return 0
         if self.broken:
-            return self.forwarder.circuit.permits(self)
-        if self.forwarder.stalled:
+            return self.sender.circuit.permits(self)
+        if self.sender.stalled:
             return 0
         room = self.room
         if self.active or room <= 0:
@@ -98,7 +98,7 @@ class Share:
     @property
     def broken(self) -> bool:
         """Whether the target is held for broken: its circuit is open."""
-        return self.forwarder.circuit.open
+        return self.sender.circuit.open
 
     def takes_all(self) -> bool:
         """Whether messages are sent as they come; else only probes are."""
@@ -110,7 +110,7 @@ class Share:
         """These found no room after all: they wait before the others."""
         self.waiting = batch + self.waiting
         if batch and self.waiting_since is None:
-            self.waiting_since = self.forwarder.now()
+            self.waiting_since = self.sender.now()
 
     def fit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
         """Those of a batch that find room, which may be sent now; the others wait, and behind others that wait, all do."""
@@ -124,5 +124,5 @@ class Share:
         self.waiting = batch[fitting:]
         self._needed = self.waiting[0].weight
         if self.waiting_since is None:
-            self.waiting_since = self.forwarder.now()
+            self.waiting_since = self.sender.now()
         return batch[:fitting]

@@ -1,1 +1,1 @@
-"""The way to the targets: forwarders, circuits, back-off."""
+"""The way to the targets: senders, circuits, back-off."""

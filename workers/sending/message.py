@@ -18,9 +18,9 @@ class Stage(Enum):
     """Where a message is in its owner's memory; workers/queue/in_flight.py draws the moves between them."""
 
     PULLED = "pulled"  # with an ordering key it may wait behind others of its key
-    WAITING = "waiting"  # for room at its forwarder
-    SENDING = "sending"  # its forwarder has it
-    RETURNED = "returned"  # its forwarder has reported, and the result is being judged
+    WAITING = "waiting"  # for room at its sender
+    SENDING = "sending"  # its sender has it
+    RETURNED = "returned"  # its sender has reported, and the result is being judged
     ACKING = "acking"  # it was delivered, and Redis does not know yet
     SETTLING = "settling"  # it is retried or buried, and Redis does not know yet
     PARKING = "parking"  # it is parked, and Redis does not know yet

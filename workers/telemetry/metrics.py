@@ -133,7 +133,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
 
 def _of_policies(node: Node) -> Iterator[Metric]:
     """Pauses and limits, and the messages that they hold."""
-    policies, held = node.book.current, dict(node.watch.held) if node.watch is not None else {}
+    policies, held = node.policies.current, dict(node.watch.held) if node.watch is not None else {}
     acted_on = min((job.version for job in node.jobs.values()), default=policies.version)
     yield _gauge("delayq_held", "Messages that a pause or a limit holds, in all queues", sum(held.values()))
     yield _gauge("delayq_paused_policies", "Pauses that this node knows of", len(policies.pauses))

@@ -19,8 +19,8 @@ from delayq.store import commands
 from delayq.store.commands import Change, QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import ParkedSet, queue_keys
+from workers.queue.queue_context import CurrentPolicies
 from workers.queue.symptoms import History
-from workers.queue.tenure import Book
 
 __all__ = ["PolicyWatch"]
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class PolicyWatch:
-    """Belongs to the node's thread. `changed` is called after the `book` was given other policies.
+    """Belongs to the node's thread. `changed` is called after the `policies` was given other policies.
 
     `redis_now` returns Unix ms by the clock of Redis.
     """
@@ -38,7 +38,7 @@ class PolicyWatch:
     def __init__(
         self,
         store: Store,
-        book: Book,
+        policies: CurrentPolicies,
         history: History,
         redis_now: Callable[[], int],
         routes: Routes,
@@ -48,7 +48,7 @@ class PolicyWatch:
         self._redis_now = redis_now
         self._listed: str | None = None  # the version of the last glance, unless it was acted on
         self._store = store
-        self._book = book
+        self._policies = policies
         self._history = history
         self._routes = routes
         self._changed = changed
@@ -59,8 +59,8 @@ class PolicyWatch:
 
     def has_news(self) -> bool:
         """Whether Redis or a queue has another version, or a pause has expired."""
-        version = self._book.current.version
-        return bool(self._book.ahead) or self._listed not in (None, version) or bool(self._expired())
+        version = self._policies.current.version
+        return bool(self._policies.ahead) or self._listed not in (None, version) or bool(self._expired())
 
     def look(self) -> None:
         """Read the policies if they have changed, and end what is over.
@@ -73,8 +73,8 @@ class PolicyWatch:
             log.warning("redis_trouble", error=str(error))
 
     def _look(self) -> None:
-        current = self._book.current
-        ahead, self._book.ahead = self._book.ahead, ""
+        current = self._policies.current
+        ahead, self._policies.ahead = self._policies.ahead, ""
         listed, self._listed = self._listed, None
         ended = self._expired() + self._limits_over(current)
         if ended:
@@ -90,13 +90,13 @@ class PolicyWatch:
             self._store.run(commands.set_policies((), beyond=known))
             read = Policies.read(self._store.run(commands.policies()))
         if ahead or read.version != current.version:
-            self._book.current = read  # also the same version: it is no lost one, so a queue that lags may get it
+            self._policies.current = read  # also the same version: it is no lost one, so a queue that lags may get it
             log.info("policies", version=read.number, paused=list(read.paused))
             self._changed()
 
     def _expired(self) -> list[Change]:
         """The changes that end pauses whose time is over."""
-        pauses = self._book.current.pauses
+        pauses = self._policies.current.pauses
         if not pauses:
             return []
         now = self._redis_now()

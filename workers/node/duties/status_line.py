@@ -22,8 +22,8 @@ from workers.node.duties.lately import LatelyCounts
 from workers.node.duties.recent import RecentCounts
 from workers.node.duties.redis_clock import Skew
 from workers.node.ownership import Ownership
-from workers.queue.tenure import Book
-from workers.sending.forwarder import Forwarder
+from workers.queue.queue_context import CurrentPolicies
+from workers.sending.sender import Sender
 
 __all__ = ["StatusLine"]
 
@@ -65,8 +65,8 @@ class StatusLine:
         clock: Clock,
         *,
         routes: Routes,
-        forwarders: Mapping[str, Forwarder],
-        book: Book,
+        senders: Mapping[str, Sender],
+        policies: CurrentPolicies,
         complaints: Callable[[], Sequence[str]] = tuple,
         recent: RecentCounts | None = None,
         lately: LatelyCounts | None = None,
@@ -77,9 +77,9 @@ class StatusLine:
         self._skew = skew
         self._clock = clock
         self._routes = routes
-        self._forwarders = forwarders
+        self._senders = senders
         self._complaints = complaints
-        self._book = book
+        self._policies = policies
         self._published: _News | None = None
         self.refused = ""  # why Redis did not confirm the line
         self._known_since: int | None = (
@@ -108,11 +108,11 @@ class StatusLine:
     def _news(self, ownership: Ownership) -> _News:
         return _News(
             epochs={queue: job.epoch for queue, job in ownership.jobs.items()},
-            version=min((job.version for job in ownership.running), default=self._book.current.version),
+            version=min((job.version for job in ownership.running), default=self._policies.current.version),
             sending_paused=_sum(
-                [*(job.sending_paused for job in ownership.running), *map(self._given_up, self._forwarders.values())]
+                [*(job.sending_paused for job in ownership.running), *map(self._given_up, self._senders.values())]
             ),
-            broken={name for name, forwarder in self._forwarders.items() if forwarder.circuit.open},
+            broken={name for name, sender in self._senders.items() if sender.circuit.open},
         )
 
     def publish(self, ownership: Ownership) -> None:
@@ -143,7 +143,7 @@ class StatusLine:
                 "lately": self._lately.sum() if self._lately is not None else None,
                 "skew": self._skew.ms,
                 "connected": self._connected(),
-                "longest_send": max((one.longest_send for one in self._forwarders.values()), default=0),
+                "longest_send": max((one.longest_send for one in self._senders.values()), default=0),
             }
         )
         try:
@@ -183,15 +183,15 @@ class StatusLine:
             return ()
         return (f"{SAME_NAME} {self._settings.node}, too: give each worker a DELAYQ_NODE of its own",)
 
-    def _given_up(self, forwarder: Forwarder) -> Mapping[str, int]:
+    def _given_up(self, sender: Sender) -> Mapping[str, int]:
         """By topic, the messages of paused topics that a thread which hangs may still send."""
-        pause = self._book.current.pause
-        return {topic: count for topic, count in forwarder.given_up.items() if pause(topic) is not None}
+        pause = self._policies.current.pause
+        return {topic: count for topic, count in sender.given_up.items() if pause(topic) is not None}
 
     def _route(self, route: Route) -> RouteLine:
-        forwarder = self._forwarders.get(route.name)
-        opened = forwarder.circuit.opened if forwarder is not None else None
-        failed = forwarder.circuit.failed if forwarder is not None else None
+        sender = self._senders.get(route.name)
+        opened = sender.circuit.opened if sender is not None else None
+        failed = sender.circuit.failed if sender is not None else None
         redis_now = self._clock.now() + self._skew.ms - self._clock.monotonic()
         return RouteLine(
             route.name,

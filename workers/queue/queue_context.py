@@ -16,13 +16,13 @@ from delayq.store.keys import QueueKeys
 from workers.limits.asking import NodeLimits
 from workers.queue.census import Pace
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
+from workers.sending.sender import Sender
 
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["Book", "Bounds", "Incarnation", "Tenure"]
+__all__ = ["Bounds", "CurrentPolicies", "Incarnation", "QueueContext"]
 
 
 class Incarnation:
@@ -42,7 +42,7 @@ class Incarnation:
         self.name = f"{self.epoch}#{self._count:010}"
 
 
-class Book:
+class CurrentPolicies:
     """The policies that a node goes by: its pull jobs act on `current`, and report queues that have another version."""
 
     __slots__ = ("_hurry", "ahead", "current")
@@ -52,7 +52,7 @@ class Book:
         self.ahead = ""  # the latest other version that was found in a queue since they were read last
         self._hurry = hurry
 
-    def tell(self, version: str) -> None:
+    def report_version(self, version: str) -> None:
         """Have the policies read at once: a queue has another version than `current`."""
         if version > self.ahead:
             self.ahead = version
@@ -74,8 +74,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     stuck_after: int = 60_000
 
 
-class Tenure(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue under one epoch. `forwarders` are by route; a route without one is a stream in the same Redis."""
+class QueueContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue under one epoch. `senders` are by route; a route without one is a stream in the same Redis."""
 
     keys: QueueKeys
     incarnation: Incarnation
@@ -84,10 +84,10 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds
     retention: Retention
     routes: Routes
-    forwarders: Mapping[str, Forwarder]
+    senders: Mapping[str, Sender]
     observer: Observer | None = None
     spans: Spans | None = None
-    book: Book = msgspec.field(default_factory=Book)
+    policies: CurrentPolicies = msgspec.field(default_factory=CurrentPolicies)
     limits: NodeLimits
     pace: Pace | None = None  # of the census; without it none is taken
     may_send: Callable[[], bool] = lambda: True  # whether this worker may begin a send now

@@ -27,7 +27,7 @@ from workers.sending.stall_detector import StallDetector
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["STALL", "Forwarder", "Report"]
+__all__ = ["STALL", "Report", "Sender"]
 
 #: Tells the queue's owner what became of a batch (None: it was not sent); called from a sending thread.
 Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
@@ -70,7 +70,7 @@ class _Send:
     replaced: bool = False
 
 
-class Forwarder:
+class Sender:
     """The way to one route's target."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Forwarder:
                 self._spawn()
 
     def _spawn(self) -> None:
-        worker = threading.Thread(target=self._work, name=f"forwarder-{self.route.name}", daemon=True)
+        worker = threading.Thread(target=self._work, name=f"sender-{self.route.name}", daemon=True)
         self._workers.append(worker)
         worker.start()
 
