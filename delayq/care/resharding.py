@@ -102,4 +102,4 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
 
 
 def _stats(store: Store, layout: Layout) -> list[QueueStats]:
-    return store.run_all([commands.stats(queue_keys(queue)) for queue in layout.numbers])
+    return store.run_all([commands.stats(queue_keys(queue), most_held=0) for queue in layout.numbers])

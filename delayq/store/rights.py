@@ -60,8 +60,8 @@ def _needs(processes: str, names: str, plain: str, base: Needs | None = None) ->
 _ALL: Final = _needs("", "layout lacking stats time", "eval evalsha info time hget hmget hgetall")
 CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
-    "advance apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get letters"
-    " page redrive reschedule schedule set_policies spend",
+    "advance apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get held_topics"
+    " letters page redrive reschedule schedule set_policies spend",
     "hdel hset pexpire xrange xrevrange zcard zcount zlexcount zrange zrank zscore",
     _ALL,
 )

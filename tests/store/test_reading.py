@@ -101,6 +101,26 @@ def test_the_names_of_parked_sets_are_told_as_far_as_they_are_wanted(q: Queue) -
         assert (told.parked, told.epoch) == (6, q.epoch)
 
 
+def test_held_topics_are_counted_page_by_page_and_as_far_as_a_pattern_covers_them(q: Queue) -> None:
+    topics = [f"user.{number}" for number in range(700)]
+    q.given(
+        *(row(topic, at=20_000, topic=topic) for topic in topics),
+        row("t", at=20_000),
+        row("o", at=20_000, topic="orders"),
+    )
+    while messages := q.take(now=20_000):
+        for one in messages:
+            q.park("t:kafka" if one.id == "t" else f"h:{one.record.topic}", one)
+    q.cancel("user.3")
+    for match, wanted in (("*", [*topics, "orders"]), ("user.*", topics), ("user.7", ["user.7"]), ("sms", [])):
+        pages = [q.run(commands.held_topics(q.keys, "0", match, 50))]
+        while pages[-1].cursor != "0":
+            pages.append(q.run(commands.held_topics(q.keys, pages[-1].cursor, match, 50)))
+        assert {topic: count for page in pages for topic, count in page.counts.items()} == dict.fromkeys(wanted, 1)
+        assert len(pages) > 5
+        assert max(len(page.counts) for page in pages) < 200
+
+
 def test_every_message_is_accounted_for_whatever_becomes_of_it(q: Queue) -> None:
     names = ["acked", "cancelled", "flying", "parked", "discarded", "redriven", "retried", "appended", "dead", "gone"]
     q.given(*(row(name, at=20_000, topic="news" if name == "appended" else "orders") for name in names))

@@ -383,6 +383,7 @@ CASES: dict[str, dict[str, Case]] = {
     "find_by_property": {
         "ok": Case(after(three, lambda q: commands.find_by_property(q.keys, "0", 10, "name", "value")))
     },
+    "held_topics": {"ok": Case(after(parked, lambda q: commands.held_topics(q.keys, "0", "*", 10)))},
     "spend": {
         "ok": Case(
             lambda q: commands.spend("job", 10, 8, 5, now=NOW),

@@ -110,7 +110,10 @@ class GuardedRunner:
     def run(self, command: Command[T]) -> T:
         # No space may stand in a pattern; the bracketed ones would mean more than themselves.
         patterns = ["%RW~" + re.sub(r"([][*?])", r"[\1]", key).replace(" ", "?") for key in command.keys]
-        if command.script == "pull":  # it makes the names of the sets of topics, which its caller does not know
+        if command.script in (
+            "pull",
+            "held_topics",
+        ):  # it makes the names of the sets of topics, which its caller does not know
             patterns.append("%RW~" + command.keys[0].removesuffix("state") + "parked:h:*")
         self._allow(*patterns if command.script else ["allkeys"])
         return self._store.run(command)

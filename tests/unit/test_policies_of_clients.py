@@ -17,6 +17,7 @@ from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, St
 from delayq.care.resharding import reshard
 from delayq.client.audit import By
 from delayq.client.changing import policies as plans
+from delayq.client.looking import topics as reading
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import NotDone, StoreError, StoreRefused
@@ -188,6 +189,35 @@ def test_what_is_held_is_told_of_each_topic_and_by_a_resume(client: Client, valk
     ]  # fmt: skip
     assert client.topic("sms").held == 1
     assert client.resume("orders.*").held == 2
+
+
+def test_a_resume_counts_thousands_of_topics_in_packets_that_are_small(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "HELD_AT_ONCE", 200)
+    queues, topics = [Queue(client.store, valkey, number=number) for number in (0, 1)], range(600)
+    for q in queues:
+        q.given(*(row(f"{q.keys.number}-{one}", topic=f"user.{one}", at=1) for one in topics))
+        while messages := taken(q.pull()):
+            for message in messages:
+                client.store.run(commands.park(q.keys, EPOCH, f"h:{message.record.topic}", [message]))
+    assert [len(client.topics(match="user.*")), client.topic("user.7").held] == [len(topics), len(queues)]
+    plan = plans.resume(client.context(), "user.*", None)
+    asked, looks = list(next(plan)), list[int]()
+
+    def run() -> None:
+        nonlocal asked
+        while True:
+            found = client.store.run_many(asked)
+            pages = [one for one in found if isinstance(one, commands.HeldTopics)]
+            looks.extend([sum(len(one.counts) for one in pages)] if pages else [])
+            asked = list(plan.send(found))
+
+    with pytest.raises(StopIteration) as ended:
+        run()
+    assert ended.value.value.held == len(queues) * len(topics)
+    assert len(looks) > 5
+    assert max(looks) < 600  # a page may have some topics more than it looks for
 
 
 @pytest.mark.parametrize("steps", [1, 2])

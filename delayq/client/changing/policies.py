@@ -15,10 +15,10 @@ from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import Action, By, entry_of
 from delayq.client.looking.topics import held_of, nodes_arriving
-from delayq.client.plan import Context, Plan, every_queue
+from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
 from delayq.nodes import read_nodes
-from delayq.patterns import check_pattern, compiled, covers, overlap
+from delayq.patterns import check_pattern, covers, overlap
 from delayq.policies import Limit, Pause, Policies, Policy, check_policy_name, may_be_lost, number_of
 from delayq.store import commands
 from delayq.store.commands import ANY, Change, Command, PoliciesFull, PoliciesSet
@@ -151,8 +151,7 @@ def resume(context: Context, match: str, rate: float | None, by: By | None = Non
     limit = Limit(match=match, rate=rate or 0)
     if rate is not None:
         limit.check()
-    queues = yield from every_queue(context, commands.stats)
-    held = yield from held_of(queues.values(), compiled(match).match)
+    held = yield from held_of(context, match)
 
     def changes(stand: Mapping[str, str]) -> list[Change]:
         wanted = {Pause(match=match).field: "", limit.field: "" if rate is None else limit.text}

@@ -345,7 +345,7 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         counts = yield from every_queue(context, asked)
         return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate, capacity)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
-    queues = yield from every_queue(context, commands.stats)
+    queues = yield from every_queue(context, partial(commands.stats, most_held=0))
     if wanted.among is None and _are_few(queues):
         dues = yield from _dues_now(msgspec.structs.replace(only, due_from=begin, due_to=end), queues)
         places = Counter(bisect_right(edges, due) - 1 for due in dues)

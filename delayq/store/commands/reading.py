@@ -19,6 +19,7 @@ __all__ = [
     "LOOK_BY_KEY",
     "Carriers",
     "Found",
+    "HeldTopics",
     "QueueStats",
     "Searched",
     "asked",
@@ -31,6 +32,7 @@ __all__ = [
     "find_by_property",
     "found",
     "get",
+    "held_topics",
     "is_held",
     "lowest_due",
     "place_in",
@@ -225,6 +227,26 @@ def delivered_by_force(keys: QueueKeys, id: str) -> Command[bool]:
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:
     """How many messages of one queue are parked under this name; a few more if some were cancelled meanwhile."""
     return plain("ZCARD", keys.parked(name), read=int)
+
+
+class HeldTopics(msgspec.Struct, frozen=True):
+    """A page of the topics of which a queue holds messages, and the cursor of the next page ('0': there is none).
+
+    The counts include tickets of cancelled messages. Two pages may have the same topic.
+    """
+
+    cursor: str
+    counts: dict[str, int]
+
+
+def held_topics(keys: QueueKeys, cursor: str, match: str, look: int) -> Command[HeldTopics]:
+    """Count the held messages of the topics that `match` covers, in a page of about `look` topics from a cursor on."""
+
+    def read(reply: list[Any]) -> HeldTopics:
+        cursor, *rest = reply
+        return HeldTopics(cursor.decode(), dict(zip(texts(rest[::2]), rest[1::2], strict=True)))
+
+    return Command("held_topics", (keys.state,), (cursor, match, look), read)
 
 
 def lowest_due(key: str) -> Command[int | None]:
