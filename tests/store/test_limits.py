@@ -49,7 +49,7 @@ def test_no_more_is_granted_than_a_plain_bucket_has_and_no_less_while_no_clock_g
         plain.level -= granted.count
         if granted.count < wanted:
             assert granted.wait > 0
-            q.admin.hset("delayq:rate:y", mapping=q.admin.hgetall("delayq:rate:x"))
+            q.admin.set("delayq:rate:y", q.admin.get("delayq:rate:x"))
             assert q.run(commands.spend("y", rate, burst, 1, now=now + granted.wait)).count == 1, "the wait was enough"
 
 
@@ -123,8 +123,16 @@ def test_a_request_by_former_policies_is_granted_nothing_and_changes_nothing(q: 
     old, new = "0000000001-0", "0000000002-0"
     assert spend(10, old, 10_000).count == 5
     assert spend(1, new, 10_000).count == 5
-    before = q.admin.hgetall("delayq:rate:v")
+    before = q.admin.get("delayq:rate:v")
     assert spend(1_000, old, 11_000) == commands.Granted(0, 0, 11_000, new)
-    assert q.admin.hgetall("delayq:rate:v") == before
+    assert q.admin.get("delayq:rate:v") == before
     assert spend(1, new, 11_000).count == 5
     assert spend(1, "", 12_000).count == 1, "a job goes by no policies"
+
+
+def test_a_bucket_that_a_former_version_wrote_is_replaced(q: Queue) -> None:
+    q.admin.hset("delayq:rate:x", mapping={"free": 11_000_000, "second": 10, "spent": 5, "before": 0, "version": ""})
+    assert q.run(commands.spent("x")) == commands.Spent(0, 0, 0)
+    assert q.run(commands.spend("x", 10, 5, 9, now=10_000)) == commands.Granted(5, 100, 10_000)
+    assert q.run(commands.spend("x", 10, 5, 9, now=10_100)).count == 1
+    assert q.run(commands.spent("x")) == commands.Spent(10, 6, 0)

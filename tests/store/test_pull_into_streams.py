@@ -135,7 +135,7 @@ def test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q: Queue) -> N
     assert q.run(commands.spent("both")).count == 6
 
 
-def test_a_pull_by_former_policies_and_one_whose_bucket_makes_no_sense_append_nothing_of_it(q: Queue) -> None:
+def test_a_pull_by_former_policies_appends_nothing_and_one_replaces_the_bucket_of_a_former_version(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
     known = [NEWS, Known("orders", "orders", bucket=BucketHere(rate_key("b"), 10, 3.0))]
     q.run(commands.spend("b", 10, 3.0, 1, version="0000000002-0", now=20_000))
@@ -143,10 +143,11 @@ def test_a_pull_by_former_policies_and_one_whose_bucket_makes_no_sense_append_no
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
     assert (pulled.appended, ids(pulled)) == (1, ["a"])
     q.admin.delete(rate_key("b"))
-    q.admin.set(rate_key("b"), "I am a string")
+    q.admin.hset(rate_key("b"), mapping={"free": 20_000_000, "version": ""})
     q.given(row("c", at=20_000, topic="news"))
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
-    assert (pulled.appended, ids(pulled)) == (1, ["a"])
+    assert (pulled.appended, ids(pulled)) == (2, [])
+    assert q.run(commands.spent("b")).count == 1
 
 
 def test_pulls_that_spent_nothing_fail_the_test_without_the_rule(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

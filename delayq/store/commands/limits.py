@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.store.commands.command import Command, Now, number, plain
+from delayq.store.commands.command import Command, Now, plain
 from delayq.store.keys import rate_key, slots_key
 
 __all__ = ["MOST_SLOTS", "Granted", "Spent", "spend", "spent", "take_slots", "taken_slots"]
@@ -71,9 +71,10 @@ def spent(name: str) -> Command[Spent]:
     """What has been granted of this bucket."""
 
     def read(reply: list[Any]) -> Spent:
-        return Spent(*map(number, reply))
+        fields = (reply[0] or b"").split(b" ")
+        return Spent(*map(int, fields[1:4])) if len(fields) == 5 else Spent(0, 0, 0)
 
-    return plain("HMGET", rate_key(name), "second", "spent", "before", read=read)
+    return plain("MGET", rate_key(name), read=read)
 
 
 def take_slots(

@@ -164,7 +164,7 @@ for i = 1, due_count do
         if flags % 16 > 7 then
           told = unreserved(keys)
         end
-        local trim, entry, trace = trims[topic], nil, nil
+        local trim, entry, trace = trims[topic] and match(trims[topic], '^%d+'), nil, nil
         if properties_end == keys_end and not trim then
           entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
             'due', due, 'attempt', attempt)

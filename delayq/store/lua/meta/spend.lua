@@ -7,6 +7,7 @@
 -- Returns: {how many were granted, in how many ms one more can be (all of them, if it is all or none; 0 = at once), now,
 --          the newer version, or ''}
 -- @flags allow-oom
+-- @first MGET TIME
 -- @include clock bucket
 local rate, burst, wanted, all = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local now, micro = clock(ARGV[1])

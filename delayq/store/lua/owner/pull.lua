@@ -103,22 +103,15 @@ end
 -- @include named_topics
 local buckets = {}
 if n_known > 0 and #KEYS > 9 + n_streams then
-  -- @guard HSET PEXPIRE
-  local specs = {}
-  for topic, text in pairs(trims) do
-    local trim, spec = match(text or '', '^(%d*)=(.*)$')
-    if spec then
-      trims[topic], specs[topic] = trim ~= '' and trim, spec
-    end
-  end
+  -- @guard MGET SET
   bounds = bounds or {}
-  -- What the bucket of a topic's rate has. A script must not fail behind its first write, whatever stands under that key.
+  -- What the bucket of a topic's rate has.
   spends = function(topic)
-    local place, rate, burst = match(specs[topic] or '', '^(%d+) (%S+) (%S+)$')
+    local place, rate, burst = match(trims[topic] or '', '=(%d+) (%S+) (%S+)$')
     local bound = place and buckets[place]
     if place and not bound then
-      local fine, bucket = pcall(read_bucket, KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[16], here_micro)
-      bound = { bucket = fine and bucket or nil, most = fine and bucket and bucket.has or 0 }
+      local bucket = read_bucket(KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[16], here_micro)
+      bound = { bucket = bucket, most = bucket and bucket.has or 0 }
       buckets[place] = bound
     end
     bounds[topic] = bound or false
