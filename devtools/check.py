@@ -6,6 +6,7 @@ They run in this process, beside mypy, which takes longest.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         metrics,
         names,
         one_life,
+        prose,
         scripts,
         settings,
         sizing,
@@ -112,6 +114,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "links and named files": links.lead_somewhere,
         "every command in docs/ is run": links.blocks_are_run,
         "README, decisions and glossary": words.complaints,
+        "prose of pages and of texts in code": prose.complaints,
         "names of the interfaces in docs/glossary.md": names.complaints,
         "code for threads and for asyncio": twins.complaints,
         "one file moves a message": one_life.complaints,
@@ -133,7 +136,7 @@ def _repair() -> None:
         subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     # Only now, so that what they import is as it was just written.
     from devtools import configuration, rights
-    from devtools.checks import architecture, console, faults
+    from devtools.checks import architecture, console, faults, prose
     from devtools.checks.generated import write
 
     write(configuration.PAGE, configuration.page)
@@ -142,6 +145,8 @@ def _repair() -> None:
     write(faults.PAGE, faults.with_layers)
     write(console.PAGE, console.with_preloads)
     write_openapi()
+    with contextlib.suppress(ServerMissing):
+        prose.forget_clean()
 
 
 def write_openapi() -> None:

@@ -2,7 +2,7 @@
 
 up [NAME...]      start these or all, on free ports of 127.0.0.1; what they need is fetched
 down [NAME...]    stop these or all, and remove their data
-fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, promtool, openapi-typescript), and
+fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, promtool, vale, openapi-typescript), and
                   start nothing
 """
 

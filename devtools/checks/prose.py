@@ -1,0 +1,77 @@
+"""The prose of pages and of texts in code, by Vale and the rules in devtools/prose (.vale.ini)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from devtools.pages import ROOT, read
+from devtools.texts import files_of
+from testbed import tools
+from testbed.errors import ServerMissing
+
+__all__ = ["UNCLEAN", "complaints", "findings"]
+
+CONFIGURATION: Final = ROOT / ".vale.ini"
+#: The files that do not follow the rules yet. It only shrinks.
+UNCLEAN: Final = ROOT / "devtools" / "prose" / "unclean.txt"
+
+
+def complaints(root: Path = ROOT, unclean: Path = UNCLEAN) -> Iterator[str]:
+    """Raises ServerMissing where there is no Vale, except in CI, which has to have it."""
+    try:
+        found = findings(root)
+    except ServerMissing as error:
+        if os.environ.get("CI") != "true":
+            raise
+        yield str(error)
+        return
+    for name in found.keys() - set(read(unclean).splitlines()):
+        yield from found[name]
+
+
+def forget_clean(root: Path = ROOT, unclean: Path = UNCLEAN) -> None:
+    """Remove the files that follow the rules from the list."""
+    found = findings(root)
+    listed = read(unclean).splitlines(keepends=True)
+    unclean.write_text("".join(name for name in listed if name.rstrip() in found), encoding="utf-8")
+
+
+def findings(root: Path) -> Mapping[str, list[str]]:
+    """What Vale finds in each file, as lines "file:line: what is wrong". Raises ServerMissing where there is no Vale."""
+    vale = tools.find("vale")
+    found: dict[str, list[str]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        lines: dict[Path, list[tuple[str, int]]] = {}
+        for path, texts in files_of(root):
+            name = path.relative_to(root).as_posix()
+            # Each text is a paragraph of a page of its own. The line of a finding leads back to that of its file.
+            page = Path(folder, name if name.endswith(".md") else f"{name}.md")
+            page.parent.mkdir(parents=True, exist_ok=True)
+            written: list[str] = []
+            lines[page] = []
+            for begin, text in texts(read(path)):
+                for number, line in enumerate([*text.splitlines(), ""], start=begin):
+                    written.append(line)
+                    lines[page].append((name, number))
+            page.write_text("\n".join(written), encoding="utf-8")
+        ran = subprocess.run(
+            [vale, "--config", CONFIGURATION, "--no-global", "--output=JSON", "--no-exit", folder],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        if ran.returncode:
+            raise RuntimeError(ran.stdout + ran.stderr)
+        for page, alerts in json.loads(ran.stdout).items():
+            for alert in alerts:
+                name, number = lines[Path(page)][alert["Line"] - 1]
+                found[name].append(f"{name}:{number}: {alert['Message']} ({alert['Check']})")
+    return found
