@@ -90,9 +90,9 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """What /docs shows and docs/openapi.json holds."""
+        """Return the document of docs/openapi.json for /docs, with this API as its server."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.document(OPERATIONS)
+            self.openapi_schema = openapi.document(OPERATIONS) | {"servers": [{"url": "."}]}
         return self.openapi_schema
 
 

@@ -174,12 +174,15 @@ Handle = Callable[[Service, Request], Awaitable[Answer]]
 class Operation:
     """A handler, and what the documentation says of it.
 
+    `id` is a method of a generated client, and `tag` its class.
     `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
     `problems` the statuses of the bad ones, `query` and `headers` the parameters with their schemas. `open`: it takes no key.
     """
 
     method: str
     path: str
+    id: str
+    tag: str
     handle: Handle
     takes: type | None = None
     example: Any = None
@@ -191,13 +194,17 @@ class Operation:
 
 
 class Operations(list[Operation]):
-    """The operations of one file, in the order of the documentation."""
+    """The operations of one file under one tag, in the order of the documentation."""
 
-    def add(self, method: str, path: str, **documentation: Any) -> Callable[[Handle], Handle]:
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def add(self, method: str, path: str, id: str, **documentation: Any) -> Callable[[Handle], Handle]:
         """Decorates a handler."""
 
         def decorate(handle: Handle) -> Handle:
-            self.append(Operation(method, path, handle, **documentation))
+            self.append(Operation(method, path, id, self._tag, handle, **documentation))
             return handle
 
         return decorate

@@ -14,12 +14,13 @@ from delayq.patterns import check_pattern
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("audit")
 
 
 @OPERATIONS.add(
     "GET",
     "/v1/audit",
+    "listAuditEntries",
     gives={200: AuditOut},
     problems=(400, 503),
     query={

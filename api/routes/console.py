@@ -25,7 +25,7 @@ from delayq import InvalidMessage
 __all__ = ["SESSION", "console_handlers", "route_of"]
 
 #: They are the page's alone, so no part of the document.
-SESSION = Operations()
+SESSION = Operations("console")
 
 FOLDER: Final = Path(__file__).parent.parent / "console"
 _PAGE: Final = "index.html"
@@ -62,7 +62,7 @@ _LARGEST: Final = 4_096
 _PATH: Final = re.compile(r"/(?:[!-:<-~]{0,198}/)?", re.ASCII)
 
 
-@SESSION.add("POST", "/console/session", open=True)
+@SESSION.add("POST", "/console/session", "logIn", open=True)
 async def log_in(service: Service, request: Request) -> Answer:
     """Begin a session"""
     _same_origin(request)
@@ -77,7 +77,7 @@ async def log_in(service: Service, request: Request) -> Answer:
     return _with_cookies(request, [cookie, *(Cookie(name, b"") for name in others)], path)
 
 
-@SESSION.add("DELETE", "/console/session", open=True)
+@SESSION.add("DELETE", "/console/session", "logOut", open=True)
 async def log_out(service: Service, request: Request) -> Answer:
     """Take the cookie away"""
     _same_origin(request)

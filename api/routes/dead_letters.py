@@ -30,7 +30,7 @@ from delayq.store.commands import DeadLetter
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("deadLetters")
 
 _ids = msgspec.json.Decoder(IdsIn)
 
@@ -43,6 +43,7 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 @OPERATIONS.add(
     "GET",
     "/v1/dead-letters",
+    "listDeadLetters",
     gives={200: DeadLettersOut},
     problems=(400, 503),
     query={
@@ -117,6 +118,7 @@ def _newest(order: str) -> bool:
 @OPERATIONS.add(
     "GET",
     "/v1/dead-letters:groups",
+    "groupDeadLetters",
     gives={200: DeadGroupsOut},
     problems=(400, 503),
     query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}}},
@@ -136,7 +138,9 @@ async def dead_groups(service: Service, request: Request) -> Answer:
     return Answer(200, encode(dead_groups_out(found, limit)))
 
 
-@OPERATIONS.add("POST", "/v1/dead-letters:redrive", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY)
+@OPERATIONS.add(
+    "POST", "/v1/dead-letters:redrive", "redriveDeadLetters", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY
+)
 async def redrive(service: Service, request: Request) -> Answer:
     """Put dead letters back, due now
 
@@ -145,7 +149,9 @@ async def redrive(service: Service, request: Request) -> Answer:
     return await _mend(service, request, for_caller.redrive, "redrive")
 
 
-@OPERATIONS.add("POST", "/v1/dead-letters:discard", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY)
+@OPERATIONS.add(
+    "POST", "/v1/dead-letters:discard", "discardDeadLetters", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY
+)
 async def discard_many(service: Service, request: Request) -> Answer:
     """Delete dead letters for good by ids
 
@@ -171,6 +177,7 @@ async def _mend(service: Service, request: Request, mend: Mend, action: str) -> 
 @OPERATIONS.add(
     "DELETE",
     "/v1/dead-letters/{id}",
+    "discardDeadLetter",
     gives={200: EndedOut},
     problems=(400, 404, 503),
 )

@@ -11,7 +11,7 @@ from delayq.answers.development import AdvancedOut, advanced_out
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("development")
 
 _advance = msgspec.json.Decoder(AdvanceIn)
 
@@ -19,6 +19,7 @@ _advance = msgspec.json.Decoder(AdvanceIn)
 @OPERATIONS.add(
     "POST",
     "/v1/dev:advance",
+    "advanceTime",
     takes=AdvanceIn,
     example={"time": "30m"},
     gives={200: AdvancedOut},

@@ -34,7 +34,7 @@ from delayq.message import check_id, check_key
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("messages")
 
 _cancel = msgspec.json.Decoder(CancelIn)
 _patch = msgspec.json.Decoder(PatchIn)
@@ -56,6 +56,7 @@ def _unknown(id: str) -> Problem:
 @OPERATIONS.add(
     "GET",
     "/v1/messages/{id}",
+    "getMessage",
     gives={200: StateOut},
     problems=(400, 404, 503),
     query={"explain": {"schema": {"type": "boolean", "default": False}}},
@@ -80,6 +81,7 @@ async def get(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "DELETE",
     "/v1/messages/{id}",
+    "cancelMessage",
     gives={200: EndedOut, 202: EndedOut},
     problems=(400, 404, 409, 503),
 )
@@ -108,6 +110,7 @@ async def cancel(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "POST",
     "/v1/messages:cancel",
+    "cancelMessages",
     takes=CancelIn,
     example={"keys": ["order-42"]},
     gives={200: ResultsOut},
@@ -136,11 +139,11 @@ async def _to_many(
     result: Result,
 ) -> Answer:
     """A result for each of the ids or business keys that are given; exactly one of the two."""
-    if (given.ids is None) == (given.keys is None):
-        raise InvalidMessage("ids", "give exactly one of ids and keys")
-    if given.ids is not None:
+    if bool(given.ids) == bool(given.keys):
+        raise InvalidMessage("ids", "give exactly one of ids and keys; an empty list counts as not given")
+    if given.ids:
         return await answer_ids(given.ids, service.settings.batch_limit, ask, result)
-    assert given.keys is not None
+    assert given.keys
     _, refused = check_each("keys", given.keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
     away: StoreError | None = None
@@ -191,6 +194,7 @@ def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
 @OPERATIONS.add(
     "PATCH",
     "/v1/messages/{id}",
+    "rescheduleMessage",
     takes=PatchIn,
     example={"delayTime": "2h"},
     gives={200: ScheduledOut},
@@ -216,6 +220,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "POST",
     "/v1/messages/{id}:deliverNow",
+    "deliverMessageNow",
     takes=DeliverIn,
     example={"force": False},
     gives={200: ScheduledOut},
@@ -252,6 +257,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "POST",
     "/v1/messages:deliverNow",
+    "deliverMessagesNow",
     takes=DeliverManyIn,
     example={"keys": ["order-42"]},
     **TO_MANY,

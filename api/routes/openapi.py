@@ -36,7 +36,18 @@ _KEY: Final = {
     "description": "A key of the API; `delayq api-keys new` makes one. An API that listens on loopback may take none.",
 }
 _GOOD: Final = {200: "Done", 201: "Scheduled", 202: "Removed, but in flight"}
-_DUES: Final = ("delayTime", "expectDate", "delayLevel")
+#: What generators call by default; an API serves the document with its own address.
+_SERVER: Final = {"url": "http://localhost:8080", "description": "the API of ./dev up"}
+_LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+_TAGS: Final = {
+    "messages": "Schedule, find, move and cancel messages",
+    "deadLetters": "Find, redrive and discard dead letters",
+    "topics": "Pause and resume topics",
+    "policies": "Limits, retries and expiry by topic",
+    "audit": "Manual changes",
+    "service": "Queues, nodes, routes, health and figures",
+    "development": "Time of a development server",
+}
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -46,22 +57,31 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": TITLE, "version": VERSION, "description": ABOUT, "license": {"name": "Apache-2.0"}},
+        "info": {"title": TITLE, "version": VERSION, "description": ABOUT, "license": _LICENSE},
+        "servers": [_SERVER],
+        "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": _schemas(operations), "securitySchemes": {"key": _KEY}},
+        "components": {
+            "schemas": _schemas(operations),
+            "responses": {"Problem": _problem("A problem. Its `status` is the status of the answer.")},
+            "securitySchemes": {"key": _KEY},
+        },
     }
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
     summary, _, description = inspect.cleandoc(operation.handle.__doc__ or "").partition("\n")
-    out: dict[str, Any] = {"summary": summary, "operationId": operation.handle.__name__}
+    out: dict[str, Any] = {"tags": [operation.tag], "summary": summary, "operationId": operation.id}
     if description.strip():
         out["description"] = description.strip()
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _PATHS[name]}}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
-    parameters += [{"name": name, "in": "query"} | about for name, about in operation.query.items()]
+    parameters += [
+        {"name": name, "in": "query"} | about | {"schema": _plain(about["schema"], True)}
+        for name, about in operation.query.items()
+    ]
     parameters += [{"name": name, "in": "header"} | about for name, about in operation.headers.items()]
     if operation.method == "DELETE":
         about = {"schema": {"type": "string", "maxLength": 200}, "description": "why, for the audit"}
@@ -75,6 +95,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     out["responses"] = {str(status): _good(status, type) for status, type in operation.gives.items()} | {
         str(status): _bad(status) for status in sorted(refusals)
     }
+    out["responses"]["default"] = {"$ref": "#/components/responses/Problem"}
     if not operation.open:
         out["security"] = [{"key": []}, {}]
     return out
@@ -98,11 +119,7 @@ def _good(status: int, type: type | None) -> dict[str, Any]:
 
 
 def _bad(status: int) -> dict[str, Any]:
-    titles = " · ".join(title for code, title in KINDS.values() if code == status)
-    out: dict[str, Any] = {
-        "description": titles,
-        "content": {"application/problem+json": {"schema": _ref(ProblemOut)}},
-    }
+    out = _problem(" · ".join(title for code, title in KINDS.values() if code == status))
     if status == 401:
         out["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
     if status in (429, 503, 507):
@@ -110,24 +127,50 @@ def _bad(status: int) -> dict[str, Any]:
     return out
 
 
+def _problem(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/problem+json": {"schema": _ref(ProblemOut)}}}
+
+
 def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
     types = {type for operation in operations for type in (operation.takes, *operation.gives.values()) if type}
     _, schemas = msgspec.json.schema_components([ProblemOut, *types], ref_template="#/components/schemas/{name}")
-    # A generated client takes a field that has a default for one that is always there: it would ask for all of them.
-    for schema in schemas.values():
-        for field in schema.get("properties", {}).values():
-            field.pop("default", None)
-    # What a type cannot say: of some fields there is exactly one.
-    for name in ("MessageIn", "PatchIn"):
-        schemas[name]["oneOf"] = [_only(one, _DUES) for one in _DUES]
-    schemas["CancelIn"]["oneOf"] = [_only(one, ("ids", "keys")) for one in ("ids", "keys")]
-    return dict(sorted(schemas.items()))
+    return {name: _plain(schema, name.endswith("In")) for name, schema in sorted(schemas.items())}
 
 
-def _only(name: str, among: Sequence[str]) -> dict[str, Any]:
-    """`name` is given, and of the others none but null."""
-    given: dict[str, Any] = {name: {"not": {"type": "null"}}}
-    return {"required": [name], "properties": given | {one: {"type": "null"} for one in among if one != name}}
+def _plain(schema: dict[str, Any], given: bool) -> dict[str, Any]:
+    """A schema in the words that all generators understand; `given` in requests.
+
+    - A request has no null, as null means not given, and no union: text for a duration or a date.
+    - In an answer null is one more type of a value, and words are an open set: a client takes the words of later versions.
+    - No value has a default: a generated client would ask for all fields that have one.
+    - Integers have 64 bits: a due time in ms needs 41.
+    """
+    plain = {name: value for name, value in schema.items() if name not in ("anyOf", "default", "title")}
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if {} in kinds:  # any JSON value
+        kinds = [{}]
+    if len(kinds) > 1:
+        for bound in ("minimum", "maximum"):
+            plain.pop(bound, None)
+        plain |= {"type": "string"}
+        if "examples" in plain:
+            plain["examples"] = [one for one in plain["examples"] if isinstance(one, str)]
+    elif kinds and (given or kinds == [{}]):
+        plain = kinds[0] | plain
+    elif kinds and "type" in kinds[0]:
+        plain = kinds[0] | plain | {"type": [kinds[0]["type"], "null"]}
+    elif kinds:
+        plain["anyOf"] = schema["anyOf"]
+    if "enum" in plain and not given:
+        plain["x-extensible-enum"] = plain.pop("enum")
+    if "integer" in plain.get("type", ()):
+        plain["format"] = "int64"
+    for name in ("items", "additionalProperties"):
+        if isinstance(plain.get(name), dict):
+            plain[name] = _plain(plain[name], given)
+    if "properties" in plain:
+        plain["properties"] = {name: _plain(one, given) for name, one in plain["properties"].items()}
+    return plain
 
 
 def main() -> None:

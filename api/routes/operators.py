@@ -20,21 +20,23 @@ from delayq.answers.service import (
     QueuesOut,
     RoutesOut,
     StatusOut,
+    TotalOut,
     nodes_out,
     queues_out,
     routes_out,
     status_out,
+    total_of,
 )
 from delayq.api_keys import SCOPES
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("service")
 
 _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
 
 
-@OPERATIONS.add("GET", "/v1/queues", gives={200: QueuesOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/queues", "listQueues", gives={200: QueuesOut}, problems=(400, 503))
 async def queues(service: Service, request: Request) -> Answer:
     """Look at the queues and their total"""
     request.caller.need_everywhere("read")
@@ -42,7 +44,18 @@ async def queues(service: Service, request: Request) -> Answer:
     return Answer(200, encode(queues_out(await service.client.queues(), await service.client.nodes())))
 
 
-@OPERATIONS.add("GET", "/v1/nodes", gives={200: NodesOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/stats", "getStats", gives={200: TotalOut}, problems=(400, 503))
+async def stats(service: Service, request: Request) -> Answer:
+    """Look at all queues together
+
+    The `total` of `/v1/queues`.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(total_of(await service.client.queues())))
+
+
+@OPERATIONS.add("GET", "/v1/nodes", "listNodes", gives={200: NodesOut}, problems=(400, 503))
 async def nodes(service: Service, request: Request) -> Answer:
     """Look at the nodes
 
@@ -53,7 +66,7 @@ async def nodes(service: Service, request: Request) -> Answer:
     return Answer(200, encode(nodes_out(await service.client.nodes())))
 
 
-@OPERATIONS.add("GET", "/v1/routes", gives={200: RoutesOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/routes", "listRoutes", gives={200: RoutesOut}, problems=(400, 503))
 async def routes(service: Service, request: Request) -> Answer:
     """Look at the routes and their circuits
 
@@ -64,7 +77,7 @@ async def routes(service: Service, request: Request) -> Answer:
     return Answer(200, encode(routes_out(await service.client.routes())))
 
 
-@OPERATIONS.add("GET", "/v1/status", gives={200: StatusOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/status", "getStatus", gives={200: StatusOut}, problems=(400, 503))
 async def status(service: Service, request: Request) -> Answer:
     """What is wrong, the worst first, and what to do
 
@@ -76,7 +89,7 @@ async def status(service: Service, request: Request) -> Answer:
     return Answer(200, service.status.of(await service.findings()))
 
 
-@OPERATIONS.add("GET", "/v1/overview", gives={200: OverviewOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/overview", "getOverview", gives={200: OverviewOut}, problems=(400, 503))
 async def overview(service: Service, request: Request) -> Answer:
     """Everything at a glance
 
@@ -88,7 +101,7 @@ async def overview(service: Service, request: Request) -> Answer:
     return Answer(200, service.overview.of(await service.facts.get()))
 
 
-@OPERATIONS.add("GET", "/v1/me", gives={200: MeOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/me", "getMe", gives={200: MeOut}, problems=(400, 503))
 async def me(service: Service, request: Request) -> Answer:
     """Who asks, and what it may do"""
     request.query()
@@ -97,13 +110,13 @@ async def me(service: Service, request: Request) -> Answer:
     return Answer(200, encode(MeOut(name, scopes, version("delayq"), console, caller.session)))
 
 
-@OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)
+@OPERATIONS.add("GET", "/livez", "getLivez", gives={200: HealthOut}, open=True)
 async def livez(_service: Service, _request: Request) -> Answer:
     """Whether the process answers"""
     return Answer(200, encode(HealthOut("alive")))
 
 
-@OPERATIONS.add("GET", "/readyz", gives={200: HealthOut}, problems=(503,), open=True)
+@OPERATIONS.add("GET", "/readyz", "getReadyz", gives={200: HealthOut}, problems=(503,), open=True)
 async def readyz(service: Service, _request: Request) -> Answer:
     """Whether messages can be taken and kept
 
@@ -123,7 +136,7 @@ def _shown(finding: FindingOut, open: bool) -> FindingOut:
     return finding if open else FindingOut(finding.severity, finding.code, finding.runbook)
 
 
-@OPERATIONS.add("GET", "/metrics", gives={200: None})
+@OPERATIONS.add("GET", "/metrics", "getMetrics", gives={200: None})
 async def metrics(service: Service, request: Request) -> Answer:
     """Numbers for Prometheus"""
     request.caller.need_everywhere("read")

@@ -20,7 +20,7 @@ from delayq.store.commands import ANY
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("policies")
 
 _policy = msgspec.json.Decoder(PolicyIn)
 _VERSION: Final = re.compile(r'("?)(\d{1,10})\1', re.ASCII)
@@ -29,7 +29,7 @@ _IF_MATCH: Final = {
 }
 
 
-@OPERATIONS.add("GET", "/v1/policies", gives={200: PoliciesOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/policies", "listPolicies", gives={200: PoliciesOut}, problems=(400, 503))
 async def policies(service: Service, request: Request) -> Answer:
     """Look at the policies and the pauses
 
@@ -41,7 +41,7 @@ async def policies(service: Service, request: Request) -> Answer:
     return Answer(200, encode(policies_out(found, lambda match: request.caller.has("read", match))))
 
 
-@OPERATIONS.add("GET", "/v1/policies/{name}", gives={200: PolicyOut}, problems=(400, 404, 503))
+@OPERATIONS.add("GET", "/v1/policies/{name}", "getPolicy", gives={200: PolicyOut}, problems=(400, 404, 503))
 async def policy(service: Service, request: Request) -> Answer:
     """Look at a policy"""
     request.query()
@@ -55,6 +55,7 @@ async def policy(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "PUT",
     "/v1/policies/{name}",
+    "putPolicy",
     takes=PolicyIn,
     example={"match": "sms.*", "order": 10, "rate": 50, "maxAttempts": 5, "backoff": ["10s", "1m", "10m"]},
     gives={200: PolicyChangedOut},
@@ -82,7 +83,12 @@ async def put_policy(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "DELETE", "/v1/policies/{name}", gives={200: PolicyChangedOut}, problems=(400, 412, 503), headers=_IF_MATCH
+    "DELETE",
+    "/v1/policies/{name}",
+    "deletePolicy",
+    gives={200: PolicyChangedOut},
+    problems=(400, 412, 503),
+    headers=_IF_MATCH,
 )
 async def delete_policy(service: Service, request: Request) -> Answer:
     """Let a policy hold no more

@@ -21,7 +21,7 @@ from delayq.times import format_instant
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("messages")
 
 Outcome = Scheduled | DelayqError | Problem
 
@@ -35,6 +35,7 @@ EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": 
 @OPERATIONS.add(
     "POST",
     "/v1/messages",
+    "scheduleMessage",
     takes=MessageIn,
     example=EXAMPLE,
     gives={201: ScheduledOut, 200: ScheduledOut},
@@ -69,6 +70,7 @@ async def schedule(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "POST",
     "/v1/messages:batch",
+    "scheduleMessages",
     takes=BatchIn,
     example={"messages": [EXAMPLE]},
     gives={200: BatchOut},

@@ -18,7 +18,7 @@ from delayq.store.commands import Filter
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("messages")
 
 #: ms that a forecast spans unless it is told.
 DAY: Final = 86_400_000
@@ -84,6 +84,7 @@ def _property(text: str | None) -> tuple[str, str] | None:
 @OPERATIONS.add(
     "GET",
     "/v1/messages",
+    "searchMessages",
     gives={200: FoundOut},
     problems=(400, 503),
     query=_FILTER
@@ -118,7 +119,9 @@ async def search(service: Service, request: Request) -> Answer:
 _COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "tags", "state", "dueFrom", "dueTo")}
 
 
-@OPERATIONS.add("GET", "/v1/messages:count", gives={200: CountOut}, problems=(400, 503), query=_COUNTED)
+@OPERATIONS.add(
+    "GET", "/v1/messages:count", "countMessages", gives={200: CountOut}, problems=(400, 503), query=_COUNTED
+)
 async def count(service: Service, request: Request) -> Answer:
     """Count messages
 
@@ -134,6 +137,7 @@ async def count(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "GET",
     "/v1/forecast",
+    "forecastMessages",
     gives={200: ForecastOut},
     problems=(400, 503),
     query=_TOPIC

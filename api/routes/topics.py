@@ -26,7 +26,7 @@ from delayq.message import check_topic
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations("topics")
 
 _pause = msgspec.json.Decoder(PauseIn)
 _resume = msgspec.json.Decoder(ResumeIn)
@@ -38,6 +38,7 @@ WAIT: Final = 1_000
 @OPERATIONS.add(
     "POST",
     "/v1/topics:pause",
+    "pauseTopics",
     takes=PauseIn,
     example={"match": "orders.*", "reason": "payment API down", "until": "2027-12-01T12:00:00Z"},
     gives={200: PausedOut},
@@ -72,6 +73,7 @@ async def pause(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "POST",
     "/v1/topics:resume",
+    "resumeTopics",
     takes=ResumeIn,
     example={"match": "orders.*", "rate": 500},
     gives={200: ResumedOut},
@@ -96,6 +98,7 @@ async def resume(service: Service, request: Request) -> Answer:
 @OPERATIONS.add(
     "GET",
     "/v1/topics",
+    "listTopics",
     gives={200: TopicsOut},
     problems=(400, 503),
     query={
@@ -126,7 +129,7 @@ async def topics(service: Service, request: Request) -> Answer:
     return Answer(200, encode(topics_out(seen, limit, given.get("pageToken"), arriving)))
 
 
-@OPERATIONS.add("GET", "/v1/topics/{topic}", gives={200: TopicOut}, problems=(400, 503))
+@OPERATIONS.add("GET", "/v1/topics/{topic}", "getTopic", gives={200: TopicOut}, problems=(400, 503))
 async def topic(service: Service, request: Request) -> Answer:
     """Look at a topic
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from delayq import (
     ConfigError,
@@ -71,6 +71,10 @@ _REPEAT: Final = "the outcome is unknown, and repeating the very same request is
 _REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
 
 
+#: The results of a request of many parts of which every one failed.
+_RESULTS: Final = {"items": {"$ref": "#/components/schemas/ResultOut"}}
+
+
 class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
     """What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where."""
 
@@ -82,7 +86,7 @@ class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
     id: str | UnsetType = UNSET
     state: str | UnsetType = UNSET
     missing: list[str] | UnsetType = UNSET
-    results: list[Any] | UnsetType = UNSET
+    results: Annotated[list[Any], Meta(extra_json_schema=_RESULTS)] | UnsetType = UNSET
     findings: list[FindingOut] | UnsetType = UNSET
 
 

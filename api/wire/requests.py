@@ -62,7 +62,7 @@ Date = Annotated[
     Meta(
         description="RFC 3339 with its zone, or Unix ms; the past means now, and a time before 2001 is refused",
         examples=["2027-01-31T08:00:00Z", 1_801_382_400_000],
-        extra_json_schema={"minimum": EARLIEST},
+        extra_json_schema={"minimum": EARLIEST, "format": "date-time"},
     ),
 ]
 Level = Annotated[
@@ -154,7 +154,7 @@ class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
-    """What to cancel: ids, or business keys; one of the two; null means not given."""
+    """The messages to cancel, by exactly one of ids and business keys. An empty list counts as not given."""
 
     ids: list[str] | None = None
     keys: list[str] | None = None
@@ -176,7 +176,13 @@ class PauseIn(msgspec.Struct, forbid_unknown_fields=True):
 
     match: Match
     reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] | UnsetType = UNSET
-    until: Annotated[int | str | None, Meta(examples=["2027-01-31T08:00:00Z", 1_801_382_400_000])] | UnsetType = UNSET
+    until: (
+        Annotated[
+            int | str | None,
+            Meta(examples=["2027-01-31T08:00:00Z", 1_801_382_400_000], extra_json_schema={"format": "date-time"}),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ResumeIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -258,7 +264,7 @@ class DeliverIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
-    """What to deliver: ids, or business keys; one of the two; null means not given."""
+    """The messages to deliver, by exactly one of ids and business keys. An empty list counts as not given."""
 
     force: Annotated[bool, Meta(description="also what a pause or a limit holds; takes 'admin'")] = False
 

@@ -24,7 +24,7 @@ __all__ = [
     "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeOut", "NodeQueueOut", "NodesOut",
     "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatusOut", "TotalOut", "TrafficOut",
     "TrafficTotalOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out",
-    "status_out",
+    "status_out", "total_of",
 ]  # fmt: skip
 
 

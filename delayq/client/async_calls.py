@@ -333,6 +333,10 @@ class AsyncCalls:
         """Return the figures of every queue."""
         return await self._run(plans.queues(await self.reading()))
 
+    async def stats(self) -> list[QueueStats]:
+        """Return the figures of every queue, as `queues` does; the older name."""
+        return await self.queues()
+
     async def dead_letters(
         self,
         limit: int = 100,

@@ -330,6 +330,10 @@ class Client:
         """Return the figures of every queue."""
         return self._run(plans.queues(self.reading()))
 
+    def stats(self) -> list[QueueStats]:
+        """Return the figures of every queue, as `queues` does; the older name."""
+        return self.queues()
+
     def dead_letters(
         self,
         limit: int = 100,

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from typer.main import get_command
 
+from api.routes import OPERATIONS
 from delayq import Client, Filter, Message, Policy
 from delayq.cli.app import UNDO, _app
 from delayq.client.looking.audit import WantedEntries
@@ -110,12 +111,13 @@ def _openapi(part: Any, where: str) -> Iterator[Name]:
         return
     if isinstance(part.get("properties"), dict):
         yield from (Name(one, CAMEL, where) for one in part["properties"])
-    if isinstance(part.get("enum"), list):
-        yield from (Name(one, CAMEL, where) for one in part["enum"] if isinstance(one, str))
+    for values in (part.get("enum"), part.get("x-extensible-enum")):
+        if isinstance(values, list):
+            yield from (Name(one, CAMEL, where) for one in values if isinstance(one, str))
     if part.get("in") in ("path", "query"):
         yield Name(part["name"], CAMEL, where)
     if "operationId" in part:
-        yield Name(part["operationId"], SNAKE, where)
+        yield Name(part["operationId"], CAMEL, where)
     for name, one in part.items():
         if name != "example":
             yield from _openapi(one, where)
@@ -145,9 +147,10 @@ def _python() -> Iterator[Name]:
 def _operations(line: int) -> Iterator[str]:
     """Each operation of the API is a method of a client, and times are ranges by `from` and `to` alone."""
     methods = {name for name, _ in inspect.getmembers(Client, inspect.isfunction)}
+    for handled in OPERATIONS:
+        if (name := handled.handle.__name__) not in methods | HTTP_ONLY:
+            yield at(GLOSSARY, line, f"{handled.path}: {name} is no method of Client: call both the same")
     for path, operations in json.loads(read(OPENAPI))["paths"].items():
         for one in operations.values():
-            if one["operationId"] not in methods | HTTP_ONLY:
-                yield at(GLOSSARY, line, f"{path}: {one['operationId']} is no method of Client: call both the same")
             for name in sorted({given["name"] for given in one.get("parameters", ())} & RANGES):
                 yield at(GLOSSARY, line, f"{path}: a range is from and to, or dueFrom and dueTo, not {name}")

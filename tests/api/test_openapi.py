@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,13 +49,75 @@ def test_every_reference_leads_somewhere() -> None:
         assert name in whole["components"]["schemas"]
 
 
+def parts(part: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the document with its path."""
+    if isinstance(part, dict):
+        yield where, part
+        for name, one in part.items():
+            yield from parts(one, f"{where}/{name}")
+    elif isinstance(part, list):
+        for index, one in enumerate(part):
+            yield from parts(one, f"{where}/{index}")
+
+
+def kinds(schema: dict[str, Any]) -> list[str]:
+    found = schema.get("type", [])
+    return [found] if isinstance(found, str) else found
+
+
+def test_generators_understand_requests_and_answers() -> None:
+    whole = document(OPERATIONS)
+    for name, schema in whole["components"]["schemas"].items():
+        for where, part in parts(schema, name):
+            if not isinstance(part.get("type", ""), (str, list)):
+                continue  # the properties of an object, one of which is called type
+            assert not part.keys() & {"oneOf", "allOf", "default"}, where
+            if name.endswith("In"):
+                assert "anyOf" not in part, where
+                assert isinstance(part.get("type", ""), str), where
+                assert "null" not in kinds(part), where
+            else:
+                assert "enum" not in part, where
+                nullable = part.get("anyOf", [{"$ref": ""}, {"type": "null"}])
+                assert [sorted(one) for one in nullable] == [["$ref"], ["type"]], where
+            if "array" in kinds(part):
+                assert part["items"], where
+            if "integer" in kinds(part):
+                assert part["format"] == "int64", where
+    for _method, path, operation in operations():
+        assert operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"}, path
+
+
+def test_the_document_is_written_for_programs() -> None:
+    whole = document(OPERATIONS)
+    assert whole["info"]["license"]["identifier"] == "Apache-2.0"
+    assert whole["servers"][0]["url"] == "http://localhost:8080"
+    tags = {tag for _, _, operation in operations() for tag in operation["tags"]}
+    assert tags == {tag["name"] for tag in whole["tags"]}
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert all(re.fullmatch("[a-z]+([A-Z][a-z]+)+", name) for name in names)
+    assert {"scheduleMessage", "cancelMessages", "pauseTopics"} <= {*names}
+
+
+def without_default() -> dict[str, Any]:
+    """The document with the documented statuses alone: by `default`, every status would be documented."""
+    whole = document(OPERATIONS)
+    for methods in whole["paths"].values():
+        for operation in methods.values():
+            del operation["responses"]["default"]
+    return whole
+
+
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The operations, on one API that lives as long as this module."""
+    whole = without_default()
     with EmbeddedServer(data_dir=tmp_path_factory.mktemp("valkey")) as server:
         open_to_all = "yes-without-keys"  # or it would have to be called localhost, and here it is called testserver
         given = {"redis_url": server.url, "redis_timeout": REDIS_TIMEOUT, "body_limit": 1_000, "api_open": open_to_all}
-        application = create_app(load_settings(**given))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("api.routes.openapi.document", lambda _: whole)
+            application = create_app(load_settings(**given))
         yield schemathesis.openapi.from_asgi("/openapi.json", application)
         shutdown_lifespans()
 

@@ -346,6 +346,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
     ),
     Operation("GET /v1/queues", invalid=[("?x=1", "x")], right="read on *", words="queues", same=True),
+    Operation("GET /v1/stats", invalid=[("?x=1", "x")], right="read on *"),
     Operation("GET /v1/nodes", invalid=[("?node=a", "node")], right="read on *", words="nodes", same=True),
     Operation("GET /v1/routes", invalid=[("?x=", "x")], right="read on *", words="routes", same=True),
     Operation("GET /v1/status", invalid=[("?x=", "x")], right="read on *", redis=False, words="status", same=True),
