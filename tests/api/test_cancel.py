@@ -46,6 +46,15 @@ async def test_many_ids_are_cancelled_each_with_its_result(api: httpx2.AsyncClie
     assert (await api.get("/v1/queues")).json()["total"]["depth"] == 0
 
 
+async def test_an_empty_list_counts_as_not_given(api: httpx2.AsyncClient) -> None:
+    for name in ("a", "b"):
+        await schedule(api, id=name, keys=[name])
+    by_key = await api.post("/v1/messages:cancel", json={"ids": [], "keys": ["a"]})
+    by_id = await api.post("/v1/messages:deliverNow", json={"ids": ["b"], "keys": []})
+    assert by_key.json()["results"][0]["messages"] == [{"status": 200, "id": "a", "result": "cancelled"}]
+    assert by_id.json()["results"] == [{"status": 200, "id": "b", "result": "scheduled"}]
+
+
 async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClient, worker: Worker) -> None:
     for name in ("a", "b", "c"):
         await schedule(api, id=name, keys=["order-42"])

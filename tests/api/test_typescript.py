@@ -19,25 +19,23 @@ PROGRAM: Final = """\
 import type { components, operations } from "./delayq";
 
 type Message = components["schemas"]["MessageIn"];
-type Asked = operations["schedule"]["requestBody"]["content"]["application/json"];
+type Asked = operations["scheduleMessage"]["requestBody"]["content"]["application/json"];
 
 export const least: Message = { topic: "orders.unpaid", delayTime: "30m" };
-export const dated: Message = { topic: "t", expectDate: 1801382400000, body: { order: 42 }, keys: ["order-42"] };
-export const level: Message = { topic: "t", delayLevel: 3, orderingKey: "order-42", id: null };
+export const dated: Message = { topic: "t", expectDate: "2027-01-31T08:00:00Z", body: { order: 42 }, keys: ["order-42"] };
+export const level: Message = { topic: "t", delayLevel: 3, orderingKey: "order-42" };
 export const asked: Asked = least;
 export const batch: components["schemas"]["BatchIn"] = { messages: [least, dated, level] };
-export const moved: components["schemas"]["PatchIn"] = { delayTime: 1000 };
+export const moved: components["schemas"]["PatchIn"] = { delayTime: "1s" };
 export const some: components["schemas"]["CancelIn"] = { ids: ["a"] };
 export const carrying: components["schemas"]["CancelIn"] = { keys: ["order-42"] };
-export const paused: operations["pause"]["requestBody"]["content"]["application/json"] = { match: "orders.*" };
-export const policy: components["schemas"]["PolicyIn"] = { match: "sms.*", rate: 50, backoff: ["10s", 60000] };
+export const paused: operations["pauseTopics"]["requestBody"]["content"]["application/json"] = { match: "orders.*" };
+export const policy: components["schemas"]["PolicyIn"] = { match: "sms.*", rate: 50, backoff: ["10s", "1m"] };
 
 // @ts-expect-error there is no topic
-export const nowhere: Message = { delayTime: 1000 };
-// @ts-expect-error a delay and a date
-export const twice: Message = { topic: "t", delayTime: 1000, expectDate: 1801382400000 };
+export const nowhere: Message = { delayTime: "1s" };
 // @ts-expect-error there is no such field
-export const wrong: Message = { topic: "t", delayTime: 1000, tag: "paid" };
+export const wrong: Message = { topic: "t", delayTime: "1s", tag: "paid" };
 
 export function tags(message: components["schemas"]["MessageOut"]): string {
   // @ts-expect-error a message without tags comes without the field
