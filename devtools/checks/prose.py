@@ -1,10 +1,15 @@
-"""The prose of pages and of texts in code, by Vale and the rules in devtools/prose (.vale.ini)."""
+"""The prose of pages and of texts in code, by Vale and the rules in devtools/prose (.vale.ini).
+
+`.venv/bin/python -m devtools.checks.prose docs api/routes` lists the findings in files and folders, also in those of the list
+of files that do not follow the rules yet.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -40,7 +45,8 @@ def forget_clean(root: Path = ROOT, unclean: Path = UNCLEAN) -> None:
     """Remove the files that follow the rules from the list."""
     found = findings(root)
     listed = read(unclean).splitlines(keepends=True)
-    unclean.write_text("".join(name for name in listed if name.rstrip() in found), encoding="utf-8")
+    kept = [line for line in listed if line.startswith("#") or line.rstrip() in found]
+    unclean.write_text("".join(kept), encoding="utf-8")
 
 
 def findings(root: Path) -> Mapping[str, list[str]]:
@@ -75,3 +81,11 @@ def findings(root: Path) -> Mapping[str, list[str]]:
                 name, number = lines[Path(page)][alert["Line"] - 1]
                 found[name].append(f"{name}:{number}: {alert['Message']} ({alert['Check']})")
     return found
+
+
+if __name__ == "__main__":
+    for where in sys.argv[1:] or ["."]:
+        wanted = Path(where).resolve().relative_to(ROOT)
+        for found_in, lines in findings(ROOT).items():
+            if Path(found_in).is_relative_to(wanted):
+                print("\n".join(lines))
