@@ -1,4 +1,4 @@
-"""docs/protocol.md and docs/redis.md name every script, state, key and field that Redis has."""
+"""docs/protocol.md, docs/protocol-workers.md and docs/redis.md name every script, state, key and field that Redis has."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from devtools.pages import DOCS, at, read
 __all__ = ["complaints"]
 
 PROTOCOL: Final = DOCS / "protocol.md"
+WORKERS: Final = DOCS / "protocol-workers.md"
 REDIS: Final = DOCS / "redis.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
 NOT_OF_STATE: Final = {"layouts", "version", "era", "advanced"}
@@ -49,7 +50,7 @@ def complaints() -> Iterator[str]:
 
 def _protocol() -> Iterator[str]:
     text = read(PROTOCOL)
-    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    headings = re.findall(r"^##+ (.+)$", text + read(WORKERS), re.MULTILINE)
     described = {word for heading in headings for word in re.split(r", | and ", heading)}
     for name in sorted(set(scripts.NAMES) - described):
         yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")
@@ -65,7 +66,7 @@ def _protocol() -> Iterator[str]:
         for page, drawing in drawings.items():
             if not re.search(rf"\b{state}\b", drawing):
                 yield at(page, 1, f"the life of a message is drawn without the state `{state}`: draw it")
-    among = re.search(r"`@promise` \(([^)]*)\)", text)
+    among = re.search(r"`@promise`\s\(([^)]*)\)", text)
     named = set(re.findall(r"`(\w+)`", among[1])) if among else set()
     line = text.count("\n", 0, among.start()) + 1 if among else 1
     promising = {name for name in scripts.NAMES if scripts.load(name).promise}
