@@ -1,6 +1,6 @@
-"""./dev up --demo: the life of a shop, asked for over HTTP as applications and operators would.
+"""./dev up --demo: simulate a shop over HTTP, with its applications and operators.
 
-What the shop does in which second is the same in every run: it is drawn from a seed.
+Every run has the same events in the same second, because they come from a seed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from devtools.screen import Screen
 __all__ = ["MOST_A_SECOND", "MOST_MESSAGES", "Shop", "live"]
 
 SEED: Final = 18
-#: Messages that are scheduled in a second, beside what lies further ahead; and in all.
+#: Messages that are scheduled per second, besides those for later; and the total.
 MOST_A_SECOND: Final = 50
 MOST_MESSAGES: Final = 500_000
 BATCH: Final = 1_000
@@ -29,17 +29,18 @@ MINUTE: Final = 60 * SECOND
 #: seconds
 DAY: Final = 86_400
 
-#: A campaign is one burst: so many messages within a second, so many ms ahead, and the next one so many seconds later.
+#: A campaign is one burst: the number of messages within a second, their delay in ms, and the seconds until the next
+#: campaign.
 CAMPAIGN: Final = 20_000
 CAMPAIGN_AHEAD: Final = 12 * MINUTE
 CAMPAIGN_EVERY: Final = 15 * 60
-#: Over the next day.
+#: Messages that fall due over the next day.
 COUPONS: Final = 4_000
 NEWSLETTERS: Final = 300
-#: Of orders that are made, about so many are paid after so many seconds, and their reminders cancelled.
+#: The share of orders that are paid, and the seconds until then. Paying cancels an order's reminders.
 PAID: Final = 0.5
 PAID_AFTER: Final = 10
-#: By a policy so many codes go out in a second; they come in bursts.
+#: The rate that a policy allows for codes. They are scheduled in bursts.
 CODES_A_SECOND: Final = 2
 CODES: Final = 24
 CODES_EVERY: Final = 15
@@ -48,9 +49,9 @@ Body = dict[str, Any]
 
 
 def live(api: str, stopped: threading.Event, screen: Screen) -> None:
-    """Let a second of the shop's life begin each second, until stopped or all messages are scheduled.
+    """Simulate one second of the shop in each second, until stopped or all messages are scheduled.
 
-    While the API is away the shop waits. Each call may be repeated: its messages have ids.
+    While the API is unreachable, the shop waits. Each call may be repeated, because its messages have ids.
     """
     shop = Shop()
     for second in itertools.count():
@@ -58,21 +59,21 @@ def live(api: str, stopped: threading.Event, screen: Screen) -> None:
             if not _made(api, call, stopped, screen):
                 return
         if shop.scheduled + CAMPAIGN + MOST_A_SECOND > MOST_MESSAGES:
-            screen.say(f"--demo has scheduled {shop.scheduled:,} messages, and schedules no more", "info")
+            screen.say(f"--demo has scheduled {shop.scheduled:,} messages and stops scheduling", "info")
             return
         if stopped.wait(1):
             return
 
 
 def _made(api: str, call: Call, stopped: threading.Event, screen: Screen) -> bool:
-    """Make the call, however often it takes; False once everything stops."""
+    """Make the call until it succeeds. Return False when everything stops."""
     told = False
     while not stopped.is_set():
         try:
             send(api, call)
         except FAILURES as error:
             if not told and not stopped.is_set():
-                screen.say(f"--demo cannot go on now: {error}")
+                screen.say(f"--demo is waiting: {error}")
             told = True
             stopped.wait(1)
         else:
@@ -81,37 +82,37 @@ def _made(api: str, call: Call, stopped: threading.Event, screen: Screen) -> boo
 
 
 class Shop:
-    """What is asked of the API in each second."""
+    """The calls of the API in each second."""
 
     def __init__(self, seed: int = SEED) -> None:
         self.scheduled = 0
         self._random = random.Random(seed)
-        self._numbers = itertools.count(1_001)  # of orders, and of all that has to do with them
-        self._paid: deque[tuple[int, str]] = deque()  # in which second, and the key of the order
-        self._incomplete: deque[tuple[int, str]] = deque()  # since which second, and the invoice
-        self._coupons: deque[str] = deque()  # those that wait
+        self._numbers = itertools.count(1_001)  # the numbers of orders and of their messages
+        self._paid: deque[tuple[int, str]] = deque()  # the second, and the key of the order
+        self._incomplete: deque[tuple[int, str]] = deque()  # the second of the first attempt, and the invoice
+        self._coupons: deque[str] = deque()  # campaigns that wait
 
     def opening(self) -> Iterator[Call]:
-        """What holds from the beginning, and what lies ahead."""
+        """Make the calls of the beginning: policies, failing topics and later messages."""
         for name, why, says in (
-            ("sms", "the provider allows no more", {"rate": CODES_A_SECOND}),
-            ("labels", "paper is put in within a minute", {"maxAttempts": 3, "backoff": ["30s"]}),
-            ("orders", "the till counts by app and web", {"index": ["topic", "tags"]}),
+            ("sms", "the provider's limit", {"rate": CODES_A_SECOND}),
+            ("labels", "paper is refilled within a minute", {"maxAttempts": 3, "backoff": ["30s"]}),
+            ("orders", "the cash desk counts by app and web", {"index": ["topic", "tags"]}),
         ):
             yield Call(f"/v1/policies/{name}", {"match": f"{name}.*", **says}, "PUT", why)
-        yield Call("/v1/topics:pause", {"match": "newsletter.*", "reason": "the template of this week is wrong"})
-        yield Call("/v1/topics:pause", {"match": "reviews.*", "reason": "the review pages are moved"})
+        yield Call("/v1/topics:pause", {"match": "newsletter.*", "reason": "this week's template is wrong"})
+        yield Call("/v1/topics:pause", {"match": "reviews.*", "reason": "the review pages move"})
         yield from self._batches(self._message("newsletter.weekly", 1, 5) for _ in range(NEWSLETTERS))
         yield from self._batches(self._day())
         yield from self._batches(self._campaign())
         yield Call("/v1/topics:resume", {"match": "reviews.*", "reason": "the review pages are back"})
-        # What is refused comes at once, so that there is something to see.
+        # Refused messages are scheduled first, so that the console has something to show.
         first = [self._invoice(0, complete=False) for _ in range(6)] + [self._payment(card="expired") for _ in range(9)]
         first += [self._label(paper="A6"), self._invoice(0, complete=True), self._label(paper="A5")]
         yield from self._batches({**one, "delayTime": SECOND} for one in first)
 
     def second(self, second: int) -> Iterator[Call]:
-        """Traffic, and now and then what an operator does."""
+        """Make the traffic of one second, and sometimes the calls of an operator."""
         yield from self._batches(itertools.islice(self._traffic(second), MOST_A_SECOND))
         keys = []
         while self._paid and self._paid[0][0] <= second:
@@ -122,10 +123,10 @@ class Shop:
             yield from self._batches(self._campaign())
         if second % 60 == 20 and self._incomplete and self._incomplete[0][0] <= second - 15:
             ids = [self._incomplete.popleft()[1]]
-            yield Call("/v1/dead-letters:redrive", {"ids": ids}, reason="the customer has told the street")
+            yield Call("/v1/dead-letters:redrive", {"ids": ids}, reason="the customer gave the street")
         if second % 180 == 30 and self._coupons:
             ids = [self._coupons.popleft()]
-            yield Call("/v1/messages:deliverNow", {"ids": ids}, reason="asked for at the counter")
+            yield Call("/v1/messages:deliverNow", {"ids": ids}, reason="requested at the counter")
 
     def _batches(self, messages: Iterable[Body]) -> Iterator[Call]:
         left = iter(messages)
@@ -177,7 +178,7 @@ class Shop:
         return label
 
     def _day(self) -> Iterator[Body]:
-        """Coupons of the day ahead, most of them around two hours."""
+        """Schedule the coupons of the next day, most of them around two hours from now."""
         draw = self._random
         for _ in range(COUPONS):
             hour = draw.choice((draw.gauss(5, 1.2), draw.gauss(16, 2.5), draw.uniform(0, 24)))
@@ -194,7 +195,7 @@ class Shop:
             yield {**message, "expectDate": begin + place * SECOND // CAMPAIGN}
 
     def _message(self, topic: str, earliest: int, latest: int, **more: str) -> Body:
-        """One that is due between these seconds from now."""
+        """Return a message that is due between these seconds from now."""
         number = next(self._numbers)
         return {
             "topic": topic,

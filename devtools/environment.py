@@ -1,4 +1,4 @@
-"""The virtual environment in .venv: made once, brought up to date when pyproject.toml or the constraints change."""
+"""The virtual environment .venv. It is created once, and updated when pyproject.toml or the constraints change."""
 
 from __future__ import annotations
 
@@ -16,46 +16,49 @@ from pathlib import Path
 from delayq.progress import Progress
 from testbed.steps import Ran, run
 
-# Other people's environments, and what would make pip or Python look elsewhere.
+# Variables of other environments, and those that would make pip or Python look elsewhere.
 FOREIGN = (
     "PIP_PREFIX",
     "PIP_TARGET",
     "PIP_USER",
-    "PYTHONDONTWRITEBYTECODE",  # each process that is started, of tests or of up, would compile delayq anew
+    "PYTHONDONTWRITEBYTECODE",  # otherwise each process of the tests or of up would compile delayq again
     "PYTHONHOME",
     "PYTHONPATH",
-    "PYTHONSAFEPATH",  # the services are run by `python -m` from the checkout, which this forbids
+    "PYTHONSAFEPATH",  # services run by `python -m` from the checkout, which this variable forbids
     "VIRTUAL_ENV",
     "__PYVENV_LAUNCHER__",
 )
 
 
-#: The versions that the image gets: without them pip searches for minutes for some that go together. A caller who sets
-#: the variable, be it to nothing, has his own way.
-CONSTRAINTS = "deploy/constraints.txt"  # from the root: pip would split a path at its blanks
+#: The versions of the image. Without them, pip searches for a consistent set for minutes. A caller who sets the
+#: variable, even to an empty text, keeps that setting.
+CONSTRAINTS = "deploy/constraints.txt"  # relative to the root, because pip would split a path at its blanks
 CONSTRAINED = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
 
-#: How much the large extras install the first time, the largest extra first.
+#: The size and duration of the first install of the large extras, largest first.
 SIZES = {"dev": "1.6 GB in about 3 minutes", "test": "560 MB in about 90 seconds"}
-#: Installs in a third of pip's time. It is itself a package, so that pip can fetch it where nobody has installed it.
+#: Installs in a third of pip's time. It is a package, so pip can download it.
 UV = "uv==0.13.8"
-#: Settings of pip that uv does not read: with one of them pip installs everything by itself.
+#: Settings of pip that uv does not read. If one is set, pip installs everything.
 SETTINGS_OF_PIP = ("index-url", "extra-index-url", "no-index", "proxy", "trusted-host")
 PIP = ("install", "--progress-bar=off")
 
 
 class CannotInstall(Exception):
-    """.venv cannot be made or filled; the message is a sentence that says what to do."""
+    """.venv cannot be created or updated. The message is a sentence with the remedy."""
 
 
 def prepare(root: str, extras: set[str]) -> str:
-    """The Python of .venv, with delayq and these extras of it installed. `dev` includes `test`, and `test` most others."""
+    """Return the Python of .venv, with delayq and these extras installed.
+
+    `dev` includes `test`, and `test` includes most others.
+    """
     for name in FOREIGN:
         os.environ.pop(name, None)
     venv = Path(root, ".venv")
     if not _is_ready(venv, extras):
-        with Path(root, "dev").open("rb") as lock:  # of two ./dev at a time one installs, the other waits
-            with Progress("waiting for another ./dev, which installs", name="dev"):
+        with Path(root, "dev").open("rb") as lock:  # of two ./dev at the same time, one installs and the other waits
+            with Progress("waiting for the installation by another ./dev", name="dev"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_ready(venv, extras):
                 _install(venv, extras)
@@ -67,13 +70,13 @@ def _python(venv: Path) -> Path:
 
 
 def _wanted(venv: Path) -> str:
-    # The root belongs to it: the folder may have been moved or copied, .venv and all.
+    # The root is part of the state, because the folder may have been moved or copied together with .venv.
     files = (venv.parent / "pyproject.toml", venv.parent / CONSTRAINTS)
     return hashlib.sha256(b"\0".join([str(venv).encode(), *(file.read_bytes() for file in files)])).hexdigest()
 
 
 def _installed(venv: Path) -> dict[str, list[str]]:
-    """What is installed: the extras by the state of the files that they were installed from."""
+    """Return the installed extras by the state of the files that they were installed from."""
     try:
         installed: dict[str, list[str]] = json.loads((venv / "delayq-installed.json").read_text())
     except (OSError, ValueError):
@@ -93,30 +96,33 @@ def _install(venv: Path, extras: set[str]) -> None:
     if not _works(venv):
         shutil.rmtree(venv, ignore_errors=True)
         _make(venv, uv)
-    extras = extras.union(*_installed(venv).values())  # what was asked for earlier stays
+    extras = extras.union(*_installed(venv).values())  # extras that were installed earlier stay installed
     wanted = _wanted(venv)
     target = f".[{','.join(sorted(extras))}]" if extras else "."
     largest = next((one for one in SIZES if one in extras), "")
     _say(f"installing delayq{target[1:]} into .venv" + (f", {SIZES[largest]}" if largest else ""))
-    # What an install into the checkout itself left there: run from there, it would hide the entry points of this one.
+    # Remove what an install into the checkout left there: it would hide the entry points of this one.
     shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
     ran = _call([*_installer(venv, uv), "--editable", target], f"installing delayq{target[1:]}", venv)
-    if ran.status and not uv:  # the one that was fetched here: a machine may be set up for pip alone
+    if ran.status and not uv:  # the downloaded uv, because the machine may be configured for pip alone
         ran = _call([*_pip(venv, *PIP), "--editable", target], f"installing delayq{target[1:]} with pip", venv)
     if ran.status:
         sys.stderr.write(ran.output)
-        raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")
+        raise CannotInstall("cannot install delayq; fix the error above and repeat the command")
     (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
 
 
 def _installer(venv: Path, uv: str | None) -> list[str]:
-    """The command that installs: of the uv on PATH, else of one that is fetched into .venv, else of pip."""
+    """Return the command that installs: uv on PATH, or uv downloaded into .venv, or pip."""
     if uv is None:
         own = venv / "bin" / "uv"
-        settings = _call(_pip(venv, "config", "list"), "asking pip for its settings", venv, show=False).output
+        settings = _call(_pip(venv, "config", "list"), "reading pip's settings", venv, show=False).output
         if any(f".{name}=" in settings for name in SETTINGS_OF_PIP):
             return _pip(venv, *PIP)
-        if not own.exists() and _call(_pip(venv, *PIP, "--no-deps", UV), f"fetching {UV}, which installs", venv).status:
+        if (
+            not own.exists()
+            and _call(_pip(venv, *PIP, "--no-deps", UV), f"downloading {UV}, the installer", venv).status
+        ):
             return _pip(venv, *PIP)
         uv = str(own)
     return [uv, "pip", "install", "--python", str(_python(venv))]
@@ -127,15 +133,15 @@ def _pip(venv: Path, *words: str) -> list[str]:
 
 
 def _call(command: Sequence[str], what: str, venv: Path, *, show: bool = True) -> Ran:
-    """Run a command; without `show` nothing of its output, which may have a password, is shown."""
-    # setuptools warns that a folder is named like the package, which in a checkout it is.
+    """Run a command. Without `show`, hide its output, which may contain a password."""
+    # setuptools warns that a folder is named like the package, which is the case in a checkout.
     env = {**CONSTRAINED, **os.environ, "PYTHONWARNINGS": "ignore"}
     with Progress(what, name="dev") as progress:
         return run(command, progress if show else None, cwd=venv.parent, env=env)
 
 
 def _works(venv: Path) -> bool:
-    """Whether .venv is whole: an interrupted first start, or a Python that is gone, leaves half of it."""
+    """Return whether .venv is complete. An interrupted first start or a removed Python leaves an incomplete one."""
     probe = [str(_python(venv)), "-c", "import sys, pip; sys.exit(sys.version_info < (3, 11))"]
     try:
         return subprocess.call(probe, stderr=subprocess.DEVNULL) == 0
@@ -148,8 +154,8 @@ def _make(venv: Path, uv: str | None) -> None:
         command = [uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(venv)]
     elif importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise CannotInstall(
-            f"this Python ({sys.executable}) cannot make virtual environments, for its ensurepip is missing: "
-            "install that (Debian, Ubuntu: apt install python3-venv) or uv, and say the same again."
+            f"this Python ({sys.executable}) cannot create virtual environments, because ensurepip is missing; "
+            "install uv or ensurepip (Debian, Ubuntu: apt install python3-venv) and repeat the command."
         )
     else:
         command = [sys.executable, "-m", "venv", str(venv)]

@@ -1,4 +1,4 @@
-"""Where ./dev up speaks: a line in words for each event to people at a terminal, to anything else what the parts write."""
+"""The output of ./dev up: one sentence for each event on a terminal, and the unchanged lines of the parts elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_SAID: Final = ("event", "exception", "level", "timestamp")
 
 
 class Screen:
-    """Standard error, and what is told there. Its methods may be called from any thread; none raises.
+    """Standard error of ./dev up. Its methods may be called from any thread, and never raise.
 
     `in_words`: a person reads it. Otherwise the lines of the parts stay as they are: JSON.
     """
@@ -41,18 +41,18 @@ class Screen:
 
     @property
     def takes_lines(self) -> bool:
-        """Whether parts are to hand their lines over: they would take a terminal for a person."""
+        """Return whether parts write through this screen. Otherwise they would take a terminal for a person."""
         return self._terminal
 
     def say(self, text: str, level: str = "warning") -> None:
-        """A sentence of ./dev's own."""
+        """Print a sentence of ./dev itself."""
         if self.in_words:
             self._tell(datetime.now().astimezone(), OWN, text, level)
         else:
             self._write(f"{OWN}: {text}\n")
 
     def relay(self, part: str, line: str) -> None:
-        """A line that a part has written."""
+        """Print a line that a part has written."""
         if not self.in_words:
             self._write(line)
             return
@@ -60,17 +60,17 @@ class Screen:
             fields: Any = json.loads(line)
             event, level = str(fields["event"]), str(fields["level"])
             at = datetime.fromisoformat(fields["timestamp"]).astimezone()
-        except (ValueError, TypeError, KeyError):  # no event: something was printed
+        except (ValueError, TypeError, KeyError):  # not an event, but other output
             self._tell(datetime.now().astimezone(), part, line.rstrip("\n"), "warning")
             return
         if level == "info" and self._stopping:
-            return  # that it ends in order is one line, and `stopped` says it
+            return  # the end in order is one line, which `stopped` prints
         text = sentence(event, {name: value for name, value in fields.items() if name not in NOT_SAID})
         self._tell(at, part, "\n".join(filter(None, (text, fields.get("exception")))), level)
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[Progress]:
-        """Show what is waited for while the block runs."""
+        """Show the current step while the block runs."""
         with Progress(what, name=OWN) as step:
             before, self._step = self._step, step
             try:
@@ -79,7 +79,7 @@ class Screen:
                 self._step = before
 
     def stopping(self) -> None:
-        """From now on everything ends."""
+        """Report that everything is stopping."""
         self._stopping = True
         if self.in_words:
             self._write("\r")  # over the ^C that the terminal shows
@@ -87,9 +87,9 @@ class Screen:
             self.say("stopping")
 
     def stopped(self) -> None:
-        """Everything has ended."""
+        """Report that everything has stopped."""
         if self.in_words:
-            self.say("everything is stopped, in order", "info")
+            self.say("everything stopped in order", "info")
 
     def _tell(self, at: datetime, part: str, text: str, level: str) -> None:
         first, *more = text.split("\n")
@@ -113,12 +113,12 @@ class Screen:
 
 @contextlib.contextmanager
 def _terminal_may_be_gone() -> Iterator[None]:
-    """If it is, the rest goes nowhere: what stays in a buffer would make the process fail when it ends."""
+    """Discard the rest of the output: text left in a buffer would make the process fail when it ends."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.EIO, errno.EPIPE):
-            return  # this line is lost, and the next may not be: a full disk behind a pipe, say
+            return  # this line is lost, but the next one may succeed: a full disk behind a pipe, for example
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)

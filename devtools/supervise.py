@@ -1,4 +1,4 @@
-"""Keeping a few processes alive, and stopping them in order."""
+"""Keep a few processes alive, and stop them in order."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from testbed.zookeeper import ZooKeeperServer
 
 LOOK_EVERY_SECONDS = 0.1
 RESTARTS_A_MINUTE = 5
-# Tools such as `timeout` signal the process and then its whole group: that is one wish, not two.
+# Tools such as `timeout` signal the process and then its whole group. Both signals are one request.
 SAME_WISH_SECONDS = 1.0
 LAST_LINES_SECONDS = 1.0
 WRONG_USE = 2
 
 
 class Stopped(Exception):
-    """A signal asked to stop."""
+    """A signal requested the end."""
 
 
 class GaveUp(Exception):
-    """Something cannot be kept running; the message is a sentence."""
+    """A process cannot be kept running. The message is a sentence."""
 
 
 class Part(Protocol):
@@ -41,20 +41,20 @@ class Part(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process id, or None when it does not run."""
+        """Return its process id, or None if it does not run."""
 
     def start(self) -> None:
         """Start it, without waiting until it is ready."""
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that takes too long; return when it has ended."""
+        """Send SIGTERM, then SIGKILL if that takes too long. Return when it has ended."""
 
     def ended(self) -> tuple[int | None, str]:
-        """Its exit code, where known, and words about how it ended."""
+        """Return its exit code, if known, and a text about its end."""
 
 
 class Program:
-    """A Part that is a program of the checkout; `screen` shows what it writes to standard error."""
+    """A Part that is a program of the checkout. `screen` shows its standard error."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float, screen: Screen
@@ -70,11 +70,11 @@ class Program:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, or None when it does not run."""
+        """Return its process id, or None if it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it, in a session of its own: Ctrl-C must not reach it before its turn."""
+        """Start it in its own session, because Ctrl-C must not reach it before its turn."""
         self._process = subprocess.Popen(
             die_with_parent(self._command),
             env=self._env,
@@ -93,20 +93,20 @@ class Program:
                 self._screen.relay(self.name, line.decode(errors="replace"))
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that takes too long; return when it has ended."""
+        """Send SIGTERM, then SIGKILL if that takes too long. Return when it has ended."""
         if self._process is not None:
             self._process.terminate()
             try:
                 self._process.wait(self._patience)
             except subprocess.TimeoutExpired:
-                self._screen.say(f"{self.name} did not stop within {self._patience:.0f} s: killed")
+                self._screen.say(f"{self.name} did not stop within {self._patience:.0f} s and was killed")
                 self._process.kill()
                 self._process.wait()
         if self._reader is not None:
-            self._reader.join(LAST_LINES_SECONDS)  # not for ever: a child of its own may hold the pipe open
+            self._reader.join(LAST_LINES_SECONDS)  # bounded, because a child of its own may hold the pipe open
 
     def ended(self) -> tuple[int | None, str]:
-        """Its exit code and words about it."""
+        """Return its exit code and a text about it."""
         code = self._process.returncode if self._process is not None else None
         by = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return code, by
@@ -124,12 +124,12 @@ class Valkey:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, or None when it does not run."""
+        """Return its process id, or None if it does not run."""
         return self._server.pid
 
     def ended(self) -> tuple[int | None, str]:
-        """The end of its log says more than its exit code."""
-        return None, f"its log ends:\n{self._server.log_tail()}"
+        """Return the end of its log, which explains more than its exit code."""
+        return None, f"the end of its log:\n{self._server.log_tail()}"
 
 
 class ZooKeeper:
@@ -144,16 +144,16 @@ class ZooKeeper:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, or None when it does not run."""
+        """Return its process id, or None if it does not run."""
         return self._server.pids[0]
 
     def ended(self) -> tuple[int | None, str]:
-        """Its log stands in its data folder."""
+        """Return the path of its log in its data folder."""
         return None, f"its log is {self._server.data_dir}/1/zookeeper.log"
 
 
 class Supervisor:
-    """Starts parts one after the other, restarts what dies, stops them in the opposite order."""
+    """Start parts one after the other, restart parts that die, and stop them in the opposite order."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -163,20 +163,20 @@ class Supervisor:
         self._first_signal: float | None = None
 
     def listen(self) -> None:
-        """Take SIGINT and SIGTERM, also where they were inherited as ignored; and the terminal's end."""
+        """Handle SIGINT and SIGTERM, even if they were inherited as ignored, and the end of the terminal."""
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._on_signal)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asks for this
             signal.signal(signal.SIGHUP, self._on_signal)
 
     def start(self, part: Part) -> None:
-        """Start a part; from now on it is kept alive."""
+        """Start a part, and keep it alive from now on."""
         self._parts.append(part)
         self._deaths[part.name] = deque()
         part.start()
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = float("inf")) -> bool:
-        """Keep all parts alive until `condition` holds; False when that took too long."""
+        """Keep all parts alive until `condition` holds. Return False if that takes too long."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -186,17 +186,19 @@ class Supervisor:
         return True
 
     def stop(self) -> None:
-        """Stop all parts, the last one first: nothing is accepted any more, then delivered, then stored."""
+        """Stop all parts, last one first: the API stops accepting, then workers stop delivering, then Redis stops
+        storing.
+        """
         while self._parts:
             with self._screen.doing(f"stopping {self._parts[-1].name}"):
                 self._parts[-1].stop()
-            self._parts.pop()  # only now: a second signal hurries it
+            self._parts.pop()  # only here: a second signal shortens the wait
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._first_signal is None:
             self._first_signal = time.monotonic()
         elif time.monotonic() > self._first_signal + SAME_WISH_SECONDS:
-            for pid in filter(None, (part.pid for part in self._parts)):  # in a hurry; `stop` sees them end
+            for pid in filter(None, (part.pid for part in self._parts)):  # shortened; `stop` waits for their end
                 os.kill(pid, signal.SIGKILL)
 
     def _look(self) -> None:
@@ -212,9 +214,9 @@ class Supervisor:
                 part.start()
 
     def _count_death(self, part: Part) -> float:
-        """Seconds until it may be started again."""
+        """Return the seconds until it may be started again."""
         code, words = part.ended()
-        if code == WRONG_USE:  # it has said what is wrong with its configuration; that does not heal
+        if code == WRONG_USE:  # it has reported an invalid configuration, which a restart cannot fix
             raise GaveUp(f"{part.name} refused to start ({words})")
         deaths = self._deaths[part.name]
         deaths.append(time.monotonic())
@@ -222,5 +224,5 @@ class Supervisor:
             deaths.popleft()
         if len(deaths) > RESTARTS_A_MINUTE:
             raise GaveUp(f"{part.name} died {len(deaths)} times within a minute; {words}")
-        self._screen.say(f"{part.name} died and is started again; {words}")
+        self._screen.say(f"{part.name} died and is restarted; {words}")
         return min(0.1 * 2.0 ** (len(deaths) - 1), 2.0)

@@ -1,4 +1,4 @@
-"""./dev up: an embedded Valkey, workers and the API on this machine, kept running until a signal."""
+"""./dev up: run an embedded Valkey, workers and the API on this machine until a signal."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from testbed.zookeeper import ZooKeeperServer
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 60.0
 LOAD_SECONDS = 600.0  # a Valkey with a large append-only file
-# The order in which things stop, and what each may take: requests that run, sends that run.
+# The processes stop in this order. Each value is the longest time: for current requests, then for current sends.
 API_PATIENCE = 10.0
-#: Ports that are looked at when the usual one is in use.
+#: The number of ports to try when the usual one is in use.
 NEXT_PORTS: Final = 50
 WORKER_PATIENCE = 15.0
-#: What README.md has, too.
+#: The same lines as in README.md.
 PASTE: Final = ("schedule hello world --delay 2s", "tail hello --from-start")
 
 
 def main() -> int:
-    """Start all, keep them alive, stop them in order."""
-    options = up_options(sys.argv[1:])  # ./dev has looked at it: there is nothing to refuse
+    """Start all processes, keep them alive, and stop them in order."""
+    options = up_options(sys.argv[1:])  # ./dev has checked the options already
     screen = Screen(json=options.json)
     supervisor = Supervisor(screen)
     supervisor.listen()
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, stopped: threading.Event) -> NoReturn:
-    """Start everything and watch it."""
+    """Start all processes and watch them."""
     with ExitStack() as stack:
         endpoint = stack.enter_context(Endpoint()) if options.demo else None
         with screen.doing("starting") as step:
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, sto
 
 
 class Up(NamedTuple):
-    """What runs where."""
+    """The addresses and folders of the running processes."""
 
     api: str
     redis_url: str
@@ -100,14 +100,14 @@ def _start(
 ) -> Up:
     api_port = _port(options.api_port, API_PORT, "--api-port", screen)
     redis_url, data = options.redis_url, None
-    own_url = redis_url  # of the processes that are started here
+    own_url = redis_url  # for the processes that are started here
     if not redis_url:
         server = _server(options, screen)
         redis_url, own_url, data = server.url, server.socket_url, server.data_dir
-        step.show("Valkey, which reads its data")
+        step.show("Valkey, while it loads its data")
         supervisor.start(Valkey(server))
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
-            raise GaveUp(f"Valkey does not answer; its log ends:\n{server.log_tail()}")
+            raise GaveUp(f"Valkey does not answer; the end of its log:\n{server.log_tail()}")
         if options.dev:
             make_development_server(server)
     env = {
@@ -119,7 +119,7 @@ def _start(
     if endpoint is not None:
         env["DELAYQ_ROUTES"] = endpoint.routes()
     if options.zookeeper:
-        step.show("ZooKeeper, whose classes are fetched the first time")
+        step.show("ZooKeeper; the first start downloads its classes")
         zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)
         supervisor.start(ZooKeeper(zookeeper))
         env["DELAYQ_ZOOKEEPER"] = zookeeper.hosts
@@ -136,31 +136,33 @@ def _start(
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
         status, text = get_status(f"{api}/readyz")
-        raise GaveUp(f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}")
+        raise GaveUp(f"not ready after {READY_SECONDS:.0f} s; {api}/readyz answers {status or 'nothing'}: {text}")
     return Up(api, redis_url, data, env.get("DELAYQ_ZOOKEEPER", ""))
 
 
 def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
-    """What runs where, and two lines to paste; `found` is whether the command line finds this Redis by itself."""
+    """Return the addresses, and two lines to paste. With `found`, the command line finds this Redis by itself."""
     if options.redis_url:
-        redis = f"{_without_password(up.redis_url)} (yours; it decides what is kept)"
+        redis = f"{_without_password(up.redis_url)} (your own server)"
     elif options.ephemeral:
-        redis = f"{up.redis_url} (embedded Valkey; its data go when you stop)"
+        redis = f"{up.redis_url} (embedded Valkey; its data are deleted at the end)"
     else:
-        redis = f"{up.redis_url} (embedded Valkey; its data stay in {up.data})"
+        redis = f"{up.redis_url} (embedded Valkey; its data are in {up.data})"
     topics = "Redis Streams in that Redis, each named like its topic"
     if options.demo:
-        topics = "those of a shop, in that Redis and at webhooks of this process"
+        topics = "the shop's routes: streams in that Redis, and webhooks of this process"
     elif os.environ.get("DELAYQ_ROUTES"):
-        topics = "where DELAYQ_ROUTES says; the lines below want hello to be a Redis Stream in that Redis"
+        topics = "from DELAYQ_ROUTES; the lines below need a route of hello to a Redis Stream in that Redis"
     workers = (
-        f"{options.workers}, queues spread by the ZooKeeper at {up.zookeeper}" if up.zookeeper else "1, with all queues"
+        f"{options.workers}; the ZooKeeper at {up.zookeeper} assigns the queues"
+        if up.zookeeper
+        else "1, with all queues"
     )
     command = shlex.quote(str(Path(sys.executable).parent / "delayq"))
     if up.redis_url != os.environ.get("DELAYQ_REDIS_URL", up.redis_url if found else ""):
         command = f"DELAYQ_REDIS_URL={shlex.quote(_without_password(up.redis_url))} {command}"
     runs = [
-        ("API", f"{up.api}, its documentation {up.api}/docs"),
+        ("API", f"{up.api}, documentation: {up.api}/docs"),
         ("Redis", redis),
         ("workers", workers),
         ("topics", topics),
@@ -168,11 +170,11 @@ def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
     if os.environ.get("DELAYQ_CONSOLE") != "no":
         runs.insert(0, ("console", f"{up.api}/console/"))
     if options.dev:
-        runs.append(("time", f"moves by `{command} dev advance 30m` and by POST {up.api}/v1/dev:advance"))
+        runs.append(("time", f"moved by `{command} dev advance 30m` and by POST {up.api}/v1/dev:advance"))
     text = Text.assemble("\n", ("delayq is ready.", "bold green"), "\n\n")
     for name, what in runs:
         text.append(f"  {name:<7}  ", "bold").append(f"{what}\n")
-    text.append("\nIn another terminal, a message that waits for two seconds, and the topic that it arrives in:\n\n")
+    text.append("\nIn another terminal, schedule a message for two seconds later and watch its topic:\n\n")
     for words in PASTE:
         text.append(f"  {command} {words}\n", "cyan")
     return text.append("\nCtrl-C stops everything in order.\n")
@@ -182,32 +184,30 @@ def _server(options: argparse.Namespace, screen: Screen) -> EmbeddedServer:
     data = None if options.ephemeral else Path(options.data or ROOT / "data")
     try:
         server = EmbeddedServer(data_dir=data, port=options.redis_port or REDIS_PORT)
-        server.take_over()  # first, for a server left on this data may hold the port
+        server.take_over()  # before the port is checked: a server left on this data may hold the port
     except OSError as error:
-        raise UsageError(f"the data folder cannot be used: {error}") from None
+        raise UsageError(f"cannot use the data folder: {error}") from None
     try:
         server.port = _port(options.redis_port, REDIS_PORT, "--redis-port", screen)
     except UsageError:
-        server.stop()  # a temporary folder is not left behind
+        server.stop()  # so that no temporary folder is left behind
         raise
     return server
 
 
 def _port(asked: int | None, usual: int, option: str, screen: Screen) -> int:
-    """The port that was asked for, or the usual one, or the next free one, which is said."""
+    """Return the requested port, or the usual one, or the next free one with a message."""
     if asked is None:
         found = next((port for port in range(usual, usual + NEXT_PORTS) if port_is_free(port)), None)
         if found is None:
-            raise UsageError(
-                f"the ports from {usual} to {usual + NEXT_PORTS - 1} are in use; give a free one by {option}"
-            )
+            raise UsageError(f"ports {usual} to {usual + NEXT_PORTS - 1} are in use; choose a free one with {option}")
         if found != usual:
-            screen.say(f"port {usual} is in use, so this takes {found}; {option} gives another one")
+            screen.say(f"port {usual} is in use; using {found}, or choose one with {option}")
         return found
-    deadline = time.monotonic() + 3.0  # what an earlier run left behind may be ending now
+    deadline = time.monotonic() + 3.0  # processes of an earlier run may be ending now
     while not port_is_free(asked):
         if time.monotonic() > deadline:
-            raise UsageError(f"port {asked} is in use; give another one by {option}")
+            raise UsageError(f"port {asked} is in use; choose another one with {option}")
         time.sleep(0.1)
     return asked
 
@@ -215,7 +215,7 @@ def _port(asked: int | None, usual: int, option: str, screen: Screen) -> int:
 def _without_password(url: str) -> str:
     password = urllib.parse.urlsplit(url).password
     url = url.replace(f":{password}@", ":<password>@") if password else url
-    return re.sub(r"(password=)[^&]+", r"\1<password>", url)  # among the options: of the sentinels
+    return re.sub(r"(password=)[^&]+", r"\1<password>", url)  # in the options of the URL: the password of the sentinels
 
 
 if __name__ == "__main__":

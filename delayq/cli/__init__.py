@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    The client alone installs this program, too, without the packages that read its options.
+    The plain client installs this program too, without the packages that parse its options.
     """
     try:
         from delayq.cli.app import main as run

@@ -1,7 +1,9 @@
-"""All commands. A command that fails prints one sentence on stderr and exits with a status, never with a traceback.
+"""All commands. A failed command prints one sentence on stderr and exits with a status, never with a traceback.
 
-Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, rows rejected or different, a check failed ·
-2 bad use, bad input, conflict, no Redis.
+Exit statuses:
+- 0: done.
+- 1: not found, not (all) cancelled, not confirmed, rows rejected or different, or a failed check.
+- 2: invalid options or input, a conflict, or no Redis.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from delayq.terminal import say
 __all__ = ["main"]
 
 LONGEST_SENTENCE = 1_000
-#: The one command of two words whose first word is a command with an argument itself.
+#: The only command of two words whose first word is itself a command with an argument.
 UNDO = "backfill undo"
 VERSION = "--version"
 BODY_FILE = "--body-file"
 
-#: The function of each command. Its module is imported only if the command is called, because importing all of them takes
-#: longer than most commands; --help imports all.
+#: The function of each command. Its module is imported only when the command is called, because importing all modules
+#: takes longer than most commands. --help imports all of them.
 _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "schedule": "schedule:schedule",
     "cancel": "messages:cancel",
@@ -49,7 +51,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "nodes": "queues:nodes",
     "routes": "queues:routes",
     "dead-letters": (
-        "Messages that were given up: look at them, put them back, delete them.",
+        "List, redrive and discard dead letters.",
         {
             "list": "dead_letters:list_",
             "groups": "dead_letters:groups",
@@ -62,21 +64,21 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "resume": "topics:resume",
     "topics": "topics:topics",
     "policies": (
-        "What holds for topics while everything runs: look at it, put it, delete it.",
+        "List, show, put and delete policies of topics.",
         {"list": "policies:list_", "show": "policies:show", "put": "policies:put", "delete": "policies:delete"},
     ),
     "era": (
-        "The era of the epochs under which queues are owned: look at it, begin a new one.",
+        "Show the era of the owners' epochs, or begin a new one.",
         {"show": "era:show", "bump": "era:bump"},
     ),
-    "dev": ("For tests of your own programs: move the time of ./dev up --dev.", {"advance": "dev:advance"}),
-    "bridge": ("Ways into delayq from other systems.", {"rabbitmq": "bridge:rabbitmq"}),
+    "dev": ("Move the time of ./dev up --dev, for your own tests.", {"advance": "dev:advance"}),
+    "bridge": ("Take messages over from other systems.", {"rabbitmq": "bridge:rabbitmq"}),
     "backfill": "backfill:backfill",
     UNDO: "undo:undo",
     "reconcile": "reconcile:reconcile",
     "export": "export:export",
     "api-keys": (
-        "Keys of the HTTP API: make one, list them, revoke one.",
+        "Create, list and revoke API keys.",
         {"new": "api_keys:new", "list": "api_keys:list_", "revoke": "api_keys:revoke"},
     ),
     "reshard": "reshard:reshard",
@@ -88,7 +90,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "version": "version:version",
 }
 
-#: The options or arguments for fields that errors name, if the command has no option of the same name.
+#: The option or argument for each field that an error names, if the command has no option of the same name.
 _OPTIONS = {
     "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "delayTime": "--delay",
     "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
@@ -100,8 +102,11 @@ def _group(help: str) -> typer.Typer:
 
 
 def _app(wanted: str) -> typer.Typer:
-    """The command line with the wanted command, or with all commands if `wanted` is none of them, as for --help."""
-    app = _group("Schedule messages for later, look after them, and see how delayq is.")
+    """Return the command line with the wanted command.
+
+    If no command is named `wanted`, as for --help, it has all commands.
+    """
+    app = _group("Schedule delayed messages, manage them, and watch the service.")
     app.callback()(_options)
     for name, what in _COMMANDS.items():
         if wanted in (VERSION, *_COMMANDS) and name != wanted:
@@ -111,7 +116,7 @@ def _app(wanted: str) -> typer.Typer:
             continue
         help, parts = what
         group = _group(help)
-        group.callback()(_nothing)  # else a group of one command would be that command
+        group.callback()(_nothing)  # without a callback, a group of one command would become that command
         for part, place in parts.items():
             group.command(part)(_function(place))
         app.add_typer(group, name=name)
@@ -140,7 +145,7 @@ def _options(
 
 
 def _nothing() -> None:
-    """A group has no options of its own."""
+    """Give a group no options of its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,21 +154,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         _speak_utf8()
         _open_closed_streams()
         if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="backslashreplace")  # the answer to a prompt may have any bytes
+            sys.stdin.reconfigure(errors="backslashreplace")  # the answer to a prompt may contain any bytes
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for a terminal that cannot show a character
+            stream.reconfigure(errors="backslashreplace")  # a terminal may be unable to show a character
     called = None
     try:
         args = list(sys.argv[1:] if argv is None else argv)
         for before, arg in zip(["", *args], args, strict=False):
-            if before != BODY_FILE and not arg.startswith(f"{BODY_FILE}="):  # the name of a file need not be UTF-8
+            if before != BODY_FILE and not arg.startswith(f"{BODY_FILE}="):  # a file name need not be UTF-8
                 _check_text(arg)
         if args[:2] == UNDO.split():
             args[:2] = [UNDO]
         command = get_command(_app(args[0] if args else ""))
         called = _called(command, args)
-        with command.make_context("delayq", args) as context:  # command() would print errors in its own way
+        with command.make_context("delayq", args) as context:  # command() would print errors in its own format
             code: int = command.invoke(context)
         sys.stdout.flush()
         return code
@@ -176,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         _write_no_more()
-        return _refuse(f"the output cannot be written: {error.strerror or error}")
+        return _refuse(f"cannot write the output: {error.strerror or error}")
     except typer.TyperException as error:
         return _refuse(_of_usage(error))
     except DelayqError as error:
@@ -194,10 +199,10 @@ def _speak_utf8() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Give each standard stream that is closed (`>&-`) its descriptor back.
+    """Reopen each standard stream that is closed (`>&-`) on its own descriptor.
 
-    Otherwise a connection would get the descriptor, and Python has no stream to write to. Output to a closed stdout fails, as it
-    does to a full disk; input is empty, and what is said on a closed stderr is not seen.
+    Otherwise a connection would get the descriptor, and Python would have no stream to write to. Output to a closed
+    stdout fails, as on a full disk. Input is empty, and text written to a closed stderr is lost.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -214,7 +219,7 @@ def _open_closed_streams() -> None:
 
 
 def _write_no_more() -> None:
-    """Close the output, because Python would otherwise try to write again when it exits, and print an error."""
+    """Close the output, because Python would otherwise write again when it exits, and print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -222,19 +227,19 @@ def _check_text(arg: str) -> None:
     try:
         arg.encode()
     except UnicodeEncodeError:
-        raise BadUse("an argument is not UTF-8; give a body of bytes by --body-file") from None
+        raise BadUse("an argument is not UTF-8; pass a body of bytes with --body-file") from None
 
 
 def _of_usage(error: typer.TyperException) -> str:
     text = error.format_message()
     if text == "Missing command.":
-        text = "give a command; delayq --help lists them"
+        text = "no command given; delayq --help lists all commands"
     text = text[:1].lower() + text[1:]
     return re.sub(r"\.\s+(\w)", lambda match: "; " + match.group(1).lower(), text)
 
 
 def _called(command: Any, args: Sequence[str]) -> Any:
-    """The command that is called; of a group, the command in it."""
+    """Return the command that is called, or the command inside the called group."""
     for arg in args:
         if arg in getattr(command, "commands", {}):
             command = command.commands[arg]
@@ -247,9 +252,9 @@ def _of_error(error: DelayqError, called: Any = None) -> str:
         options = {name for one in getattr(called, "params", ()) for name in one.opts}
         return f"{hyphens if hyphens in options else _OPTIONS.get(error.field, hyphens)}: {error.reason}"
     text = str(error)
-    id = getattr(error, "id", None)  # of a message that may have been scheduled
+    id = getattr(error, "id", None)  # the id of a message that may have been scheduled
     if isinstance(id, str) and not isinstance(error, Conflict):
-        text = f"{text.rstrip('.')}; repeat the same with --id {id}, which is safe"
+        text = f"{text.rstrip('.')}; to repeat the call safely, add --id {id}"
     return text
 
 

@@ -35,7 +35,7 @@ def counts_rows(counts: Counts) -> list[tuple[str, object]]:
 
 
 def print_forecast(found: Forecast, room: Room, json: bool) -> None:
-    """Print the forecast; warn on stderr if Redis has not enough memory."""
+    """Print the forecast, and warn on stderr if Redis has too little memory."""
     size, output = found.memory(room.server), Output()
     if json:
         output.json(
@@ -58,9 +58,9 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
             output.bars(("due from", "messages"), rows)
     if room.too_small_for(size):
         say(
-            f"this does not fit: it takes about {_bytes(size)} of Redis memory, where {_bytes(room.used)} of "
-            f"{_bytes(room.most)} are in use{' of the fullest primary' if room.primaries > 1 else ''}; raise maxmemory "
-            "first, or nothing new is accepted when it is full."
+            f"Redis has too little memory: these rows need about {_bytes(size)}, and {_bytes(room.used)} of "
+            f"{_bytes(room.most)} are in use{' on the fullest primary' if room.primaries > 1 else ''}; raise "
+            "maxmemory first, because a full Redis accepts no new messages."
         )
 
 

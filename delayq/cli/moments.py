@@ -1,4 +1,4 @@
-"""Reads times and durations as people type them. A time without a zone is local time."""
+"""Parse times and durations as people type them. A time without a zone is local time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delayq.times import check_unix_ms, parse_duration, parse_instant
 __all__ = ["BadUse", "duration", "moment"]
 
 _NUMBER: Final = re.compile(r"\d{1,16}", re.ASCII)
-#: Days by their names, and how many days they are from today.
+#: The names of days, and their distance from today.
 _DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _WALL: Final = re.compile(
     rf"(?:(\d{{4}}-\d\d-\d\d)[Tt ]|({'|'.join(_DAYS)}) )?(\d{{1,2}}:\d\d)(:\d\d(?:\.\d{{1,9}})?)?([Zz]|[+-]\d\d:\d\d)?",
@@ -27,7 +27,7 @@ class BadUse(DelayqError):
 
 
 def duration(option: str, text: str | None) -> int | None:
-    """The ms of an option's text; raises BadUse. A number needs a unit, because it could be seconds or ms."""
+    """Return the ms of an option's text. A number needs a unit, because it could mean seconds or ms. Raises BadUse."""
     if text is None:
         return None
     if _NUMBER.fullmatch(text):
@@ -37,15 +37,15 @@ def duration(option: str, text: str | None) -> int | None:
     try:
         return parse_duration(text)
     except ValueError:
-        raise BadUse(f"{option}: write a duration like '30m', '30s', '1h30m' or 'PT30M', not {text!r:.100}") from None
+        raise BadUse(f"{option}: use a duration such as '30m', '30s', '1h30m' or 'PT30M', not {text!r:.100}") from None
 
 
 def moment(option: str, text: str | None, now: int, *, ahead: bool = False, distance: bool = True) -> int | None:
-    """The Unix ms of an option's text; raises BadUse.
+    """Return the Unix ms of an option's text. Raises BadUse.
 
-    It is a date with its zone, a date or a time of day in the zone of the terminal, Unix ms, or with `distance` how long
-    before `now`. With `ahead` a time of day is the next one, '+2h' is from now on, and so is any distance; else a time of day is
-    the last one.
+    Accepted are a date with its zone, a date or a time of day in the zone of the terminal, and Unix ms. With
+    `distance`, a duration before `now` is accepted too. With `ahead`, a time of day is its next occurrence, and '+2h'
+    and any distance count from now on. Otherwise, a time of day is its last occurrence.
     """
     if text is None:
         return None
@@ -60,10 +60,10 @@ def moment(option: str, text: str | None, now: int, *, ahead: bool = False, dist
             return now + parse_duration(text) if ahead else now - parse_duration(text)
     except (ValueError, OverflowError):
         pass
-    day, far = ("tomorrow", "far from now as '+2h'") if ahead else ("yesterday", "long ago as '2h'")
+    day, far = ("tomorrow", "'+2h' from now") if ahead else ("yesterday", "'2h' ago")
     raise BadUse(
-        f"{option}: write a time like '15:30' or '{day} 09:00', a date like '2027-01-31 15:30' or '2027-01-31T15:30:00+01:00', "
-        f"Unix ms, or how {far}, not {text!r:.100}"
+        f"{option}: use a time such as '15:30' or '{day} 09:00', a date such as '2027-01-31 15:30' or "
+        f"'2027-01-31T15:30:00+01:00', Unix ms, or {far}, not {text!r:.100}"
     )
 
 
@@ -74,14 +74,14 @@ def _unix_ms(option: str, text: str, *, distance: bool) -> int:
     except ValueError as error:
         if distance:
             raise BadUse(
-                f"{option}: {text} has no unit; write {text}s or {text}ms, or Unix ms, which have 13 digits"
+                f"{option}: {text} has no unit; write {text}s or {text}ms, or Unix ms with 13 digits"
             ) from None
-        raise BadUse(f"{option}: {error}; for a delay write --delay {text}s or --delay {text}ms") from None
+        raise BadUse(f"{option}: {error}; for a delay, use --delay {text}s or --delay {text}ms") from None
     return number
 
 
 def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
-    """The Unix ms of a local time, or of a time without seconds; raises ValueError and OverflowError."""
+    """Return the Unix ms of a local time, or of a time without seconds. Raises ValueError and OverflowError."""
     day, word, minute, second, zone = found.groups()
     clock = f"{minute:0>5}{second or ':00'}"
     if zone is not None:
@@ -102,7 +102,7 @@ def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
 
 
 def _nearest(at: time, fine: int, now: int, *, ahead: bool) -> tuple[datetime, datetime]:
-    """The next or the last occurrence of a time of day: its local time, and its Unix time."""
+    """Return the next or the last occurrence of a time of day, as local time and as Unix time."""
     found = []
     for days in range(-2, 3):
         asked = datetime.combine(_today(now) + timedelta(days=days), at)
@@ -117,9 +117,9 @@ def _today(now: int) -> date:
 
 
 def _local(asked: datetime) -> list[datetime]:
-    """The times at which local clocks show this: one, or two when the clocks are put back.
+    """Return the Unix times of a local time: one, or two if clocks are put back then.
 
-    Where they are put forward they never do. Then it is as long after the change as it would be without it.
+    A local time that clocks skip has one Unix time: as long after the change as if there were no change.
     """
     first, second = (local(asked.replace(fold=fold).timestamp()) for fold in (0, 1))
     return [first] if first.utcoffset() == second.utcoffset() or _skipped(asked, first) else [first, second]
@@ -134,13 +134,13 @@ def _ms(moment: datetime) -> int:
 
 
 def _tell_of_change(option: str, asked: datetime, chosen: datetime) -> None:
-    """Print which time was taken if local clocks never show the given one, or show it twice."""
+    """Report the chosen time if local clocks skip the given one or show it twice."""
     if _skipped(asked, chosen):
-        say(f"{option}: clocks here skip {asked:%H:%M} on {asked:%Y-%m-%d}; it is {chosen.isoformat()}.")
+        say(f"{option}: local clocks skip {asked:%H:%M} on {asked:%Y-%m-%d}; using {chosen.isoformat()}.")
         return
     for other in _local(asked):
         if other != chosen:
             say(
-                f"{option}: clocks here show {asked:%H:%M} twice on {asked:%Y-%m-%d}; it is {chosen.isoformat()}, and "
-                f"not {other.isoformat()}."
+                f"{option}: local clocks show {asked:%H:%M} twice on {asked:%Y-%m-%d}; using "
+                f"{chosen.isoformat()}, not {other.isoformat()}."
             )

@@ -48,39 +48,34 @@ __all__ = [
 
 
 def option(*names: str, help: str, metavar: str | None = None) -> Any:
-    """An option whose help shows no default."""
+    """Return an option whose help shows no default."""
     return typer.Option(*names, help=help, metavar=metavar, show_default=False)
 
 
 RedisUrl = Annotated[
     str | None,
-    option(
-        "--redis-url", metavar="URL", help="The Redis to talk to; without it DELAYQ_REDIS_URL, or that of ./dev up."
-    ),
+    option("--redis-url", metavar="URL", help="Redis; default: DELAYQ_REDIS_URL, or ./dev up."),
 ]
-AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answers it.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")]
-PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")]
+AsJson = Annotated[bool, option("--json", help="Print JSON in the format of the HTTP API.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message ids.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Entries to print.")]
+PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="Token that the previous page printed.")]
 NoRouteCheck = Annotated[bool, option("--no-route-check", help="Accept topics that no live worker has a route for.")]
-Verbose = Annotated[bool, option("--verbose", "-v", help="Print epochs, and times as Unix ms, too.")]
-Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
-Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30s, 1h30m, PT30M, 500ms.")]
-At = Annotated[
-    str | None, option("--at", metavar="TIME", help="15:30, tomorrow 09:00, 2027-01-31 15:30, +2h, RFC 3339, Unix ms.")
-]
-Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
-Window = Annotated[
-    str | None, option("--window", metavar="DURATION", help="Spread by the id: due up to so much later.")
-]
+Verbose = Annotated[bool, option("--verbose", "-v", help="Also print epochs, and times as Unix ms.")]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help="Reason, recorded in the audit.")]
+Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="Delay from now: 30s, 1h30m, PT30M, 500ms.")]
+At = Annotated[str | None, option("--at", metavar="TIME", help="15:30, tomorrow 09:00, +2h, RFC 3339, Unix ms.")]
+Level = Annotated[int | None, option("--level", metavar="N", help="Delay level, 1 (1 s) to 18 (2 h).")]
+Window = Annotated[str | None, option("--window", metavar="DURATION", help="Spread due times over this time, by id.")]
 
 Due = dict[str, int | None]
 
 
 def settings_of(redis_url: str | None) -> Settings:
-    """The settings of the environment, with the Redis that was named; raises ConfigError.
+    """Return the settings of the environment, with the named Redis. Raises ConfigError.
 
-    Where neither an option nor the environment names one, it is the one that ./dev up started from here, if that runs.
+    If neither an option nor the environment names a Redis, use the one that ./dev up started from this checkout, if it
+    runs.
     """
     from delayq.config import load_settings, variable
     from delayq.store.connect.address import parse
@@ -94,8 +89,8 @@ def settings_of(redis_url: str | None) -> Settings:
 
 
 def _say_warnings() -> None:
-    """Print the warnings of clients as sentences of the command line, each one once."""
-    import logging  # only for commands that connect
+    """Print the warnings of clients as sentences of the command line, each of them once."""
+    import logging  # imported only by commands that connect
 
     said: set[str] = set()
 
@@ -109,32 +104,32 @@ def _say_warnings() -> None:
 
 
 def connect(redis_url: str | None, *, check_routes: bool = True) -> Client:
-    """A client for the Redis that was named; raises ConfigError."""
-    from delayq.client.client import Client  # only for commands that connect
+    """Return a client for the named Redis. Raises ConfigError."""
+    from delayq.client.client import Client  # imported only by commands that connect
 
     return Client(settings=settings_of(redis_url), check_routes=check_routes)
 
 
 def who() -> str:
-    """The name of the caller: `cli:<user>@<host>`."""
+    """Return the name of the caller: `cli:<user>@<host>`."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # this user has no name here, as in many containers
+    except (KeyError, OSError):  # the user has no name here, as in many containers
         user = str(os.getuid())
-    return visible(f"cli:{user}@{socket.gethostname()}")  # the environment may have bytes that are not UTF-8
+    return visible(f"cli:{user}@{socket.gethostname()}")  # the environment may contain bytes that are not UTF-8
 
 
 def by_me(reason: str) -> By:
-    """The caller of the command and the reason for the audit; one command is one act."""
+    """Return the caller of the command and the reason for the audit. One command is one act."""
     from delayq.client.audit import By, new_act
 
     return By(actor=who(), reason=reason, act=new_act())
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
-    """The due time as the client takes it; raises BadUse."""
+    """Return the due time as the client takes it. Raises BadUse."""
     if (delay is not None) + (at is not None) + (level is not None) != 1:
-        raise BadUse("say when by exactly one of --delay, --at and --level")
+        raise BadUse("the due time needs exactly one of --delay, --at and --level")
     now = SystemClock().now()
     return {
         "delay_time": duration("--delay", delay),
@@ -144,13 +139,13 @@ def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
 
 
 def properties_of(pairs: Sequence[str] | None) -> dict[str, str]:
-    """The properties of options such as 'name=value'; raises BadUse."""
+    """Return the properties of options such as 'name=value'. Raises BadUse."""
     properties: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise BadUse(f"--property: write it as name=value, not {pair!r}")
+            raise BadUse(f"--property: use name=value, not {pair!r}")
         if name in properties:
-            raise BadUse(f"--property: {name!r} is given twice")
+            raise BadUse(f"--property: {name!r} is given twice; give each name once")
         properties[name] = value
     return properties

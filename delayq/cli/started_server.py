@@ -1,6 +1,6 @@
-"""The server that ./dev up started, noted where the command line of the same virtual environment finds it.
+"""The address of the server that ./dev up started, for the command line of the same virtual environment.
 
-The note counts while its writer holds the lock on it: one that was left behind by a kill names no server.
+The file is valid only while its writer holds the lock on it, so a file left behind by a killed process names no server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def _note() -> Path:
 
 @contextmanager
 def noted(url: str) -> Iterator[bool]:
-    """While the block runs, `noted_url` is this; False if another server is noted already, or nothing can be."""
+    """Make `noted_url` return this address while the block runs.
+
+    Yields False if another server is noted already, or if the file cannot be written.
+    """
     try:
         file = os.open(_note(), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
@@ -44,7 +47,7 @@ def noted(url: str) -> Iterator[bool]:
 
 
 def noted_url() -> str | None:
-    """The server that is noted, while it runs."""
+    """Return the address of the noted server while that server runs."""
     try:
         file = os.open(_note(), os.O_RDONLY)
     except OSError:

@@ -26,53 +26,49 @@ __all__ = [
     "TableOptions", "conf_of", "pairs", "takes_table",
 ]  # fmt: skip
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The table: a path or URI, or its name for jdbc, table.")]
-Format = Annotated[str, typer.Option("--format", metavar="F", help="parquet, csv, json, jdbc or table.")]
-Topic = Annotated[str, option("--topic", metavar="TOPIC", help="The topic of all rows; else a column topic.")]
-Tags = Annotated[str, option("--tags", metavar="TAG", help="The tag of rows that have none in a column tags.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URI, or the name for jdbc and table.")]
+Format = Annotated[str, typer.Option("--format", metavar="F", help="Format: parquet, csv, json, jdbc or table.")]
+Topic = Annotated[str, option("--topic", metavar="TOPIC", help="Topic of all rows; default: the column topic.")]
+Tags = Annotated[str, option("--tags", metavar="TAG", help="Tag of rows without a tag in the column tags.")]
 DateColumn = Annotated[
-    str | None, option("--expect-date-column", metavar="C", help="When: timestamps, Unix ms, or RFC 3339.")
+    str | None,
+    option("--expect-date-column", metavar="C", help="Column: timestamps, Unix ms, or RFC 3339."),
 ]
-DelayColumn = Annotated[str | None, option("--delay-time-column", metavar="C", help="How long from now: ms, or 30m.")]
-LevelColumn = Annotated[str | None, option("--delay-level-column", metavar="C", help="Delay levels, 1 to 18.")]
-DelayTime = Annotated[str | None, option("--delay-time", metavar="DURATION", help="From now, for all rows.")]
+DelayColumn = Annotated[
+    str | None, option("--delay-time-column", metavar="C", help="Column with delays from now: ms, or 30m.")
+]
+LevelColumn = Annotated[
+    str | None, option("--delay-level-column", metavar="C", help="Column with delay levels, 1 to 18.")
+]
+DelayTime = Annotated[str | None, option("--delay-time", metavar="DURATION", help="Delay from now, for all rows.")]
 DelayLevel = Annotated[
     int | None,
-    typer.Option("--delay-level", metavar="N", min=1, help="A delay level for all rows.", show_default=False),
+    typer.Option("--delay-level", metavar="N", min=1, help="Delay level for all rows.", show_default=False),
 ]
-IdColumn = Annotated[str | None, option("--id-column", metavar="C", help="The column of ids, if it is not id.")]
+IdColumn = Annotated[str | None, option("--id-column", metavar="C", help="Column with ids; default: id.")]
 IdColumns = Annotated[
-    str | None, option("--id-columns", metavar="A,B", help="Make ids of the columns that tell rows from one another.")
+    str | None, option("--id-columns", metavar="A,B", help="Make ids from the columns that identify a row.")
 ]
-Map = Annotated[
-    list[str] | None, option("--map", metavar="C=FIELD", help="Column C is this field of the message; more than once.")
-]
+Map = Annotated[list[str] | None, option("--map", metavar="C=FIELD", help="Use column C as this field; repeatable.")]
 ReaderOptions = Annotated[
-    list[str] | None, option("--option", metavar="K=V", help="An option of Spark's reader; more than once.")
+    list[str] | None, option("--option", metavar="K=V", help="Option of Spark's reader; repeatable.")
 ]
-Master = Annotated[
-    str, option("--master", metavar="URL", help="Spark's master; local[*] unless Spark is set otherwise.")
-]
-Conf = Annotated[list[str] | None, option("--conf", metavar="K=V", help="A setting of Spark; more than once.")]
-Past = Annotated[
-    str, typer.Option("--past", metavar="HOW", help="Rows whose date has passed: reject, skip, or schedule them now.")
-]
-Rate = Annotated[
-    int, typer.Option("--rate", metavar="N", min=0, help="At most so many messages/s in all; 0: no bound.")
-]
+Master = Annotated[str, option("--master", metavar="URL", help="Spark's master; default: local[*].")]
+Conf = Annotated[list[str] | None, option("--conf", metavar="K=V", help="Setting of Spark; repeatable.")]
+Past = Annotated[str, typer.Option("--past", metavar="HOW", help="Late rows: reject, skip, or now.")]
+Rate = Annotated[int, typer.Option("--rate", metavar="N", min=0, help="Maximum messages/s in all; 0: no limit.")]
 Window = Annotated[
-    str | None, option("--window", metavar="DURATION", help="Spread the rows by their ids: due up to so much later.")
+    str | None,
+    option("--window", metavar="DURATION", help="Spread due times over this time, by id."),
 ]
-Again = Annotated[bool, option("--again", help="Also ids that were cancelled before they could be delivered.")]
-Rejects = Annotated[
-    str, option("--rejects", metavar="DIR", help="A folder for rejected rows, to correct them and run again.")
-]
-Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
+Again = Annotated[bool, option("--again", help="Also schedule ids that were certainly cancelled.")]
+Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Folder for rejected rows.")]
+Run = Annotated[str, option("--run", metavar="RUN", help="Name of the run; default: generated.")]
 
 
 @dataclass
 class TableOptions:
-    """The options that `backfill` and `reconcile` share; see `takes_table`."""
+    """The options that `backfill` and `reconcile` share. See `takes_table`."""
 
     source: Source
     format: Format = "parquet"
@@ -95,16 +91,16 @@ class TableOptions:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings of the environment, with the Redis that was named; raises ConfigError."""
+        """Return the settings of the environment, with the named Redis. Raises ConfigError."""
         return settings_of(self.redis_url)
 
     @cached_property
     def run_name(self) -> str:
-        """The name of this run, which is new unless --run gives one."""
+        """Return the name of this run. A new name is made unless --run gives one."""
         return self.run or new_run()
 
     def client(self) -> Client:
-        """A client for these settings."""
+        """Return a client for these settings."""
         from delayq.client.client import Client
 
         return Client(settings=self.settings, check_routes=not self.no_route_check)
@@ -112,14 +108,16 @@ class TableOptions:
     def table(
         self, columns: Mapping[str, str | None], *, delay_time: str | None = None, delay_level: int | None = None
     ) -> Table:
-        """The table that the options describe; `columns` names further ones by field. Raises BadUse and ConfigError."""
+        """Return the table that the options describe. `columns` names more columns by field. Raises BadUse and
+        ConfigError.
+        """
         from delayq.spark.rows.tables import Table
 
         named = {"expect_date": self.expect_date_column, **columns, "id": self.id_column}
         taken = {field: column for field, column in named.items() if column is not None}
         for column, field in pairs("--map", "COLUMN=FIELD", self.map, last=True):
             if field in taken:
-                raise BadUse(f"--map: {field} is said to be {taken[field]} and {column}; one column is one field")
+                raise BadUse(f"--map: {field} is mapped to both {taken[field]} and {column}; map one column to a field")
             taken[field] = column
         table = Table(
             source=self.source,
@@ -136,7 +134,7 @@ class TableOptions:
         return table
 
     def write_options(self, table: Table, *, again: bool = False) -> dict[str, str]:
-        """The options of Spark's data source; raises BadUse and ConfigError."""
+        """Return the options of Spark's data source. Raises BadUse and ConfigError."""
         from delayq.spark.options import WriteOptions
 
         spread = duration("--window", self.window)
@@ -153,7 +151,9 @@ class TableOptions:
 
 
 def takes_table(command: Callable[..., int]) -> Callable[..., int]:
-    """Replace the first parameter of a command, a `TableOptions`, by an option for each field, because Typer needs these."""
+    """Replace the first parameter of a command, a `TableOptions`, by one option for each field, because Typer needs
+    them.
+    """
     hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
     shared = signature(TableOptions).parameters
     _, *own = signature(command).parameters.values()
@@ -173,22 +173,22 @@ def takes_table(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = False) -> list[tuple[str, str]]:
-    """Split options such as 'a=b' at the first '=', or at the last; raises BadUse."""
+    """Split options such as 'a=b' at the first '=', or at the last one. Raises BadUse."""
     found = []
     for pair in given or ():
         left, equals, right = pair.rpartition("=") if last else pair.partition("=")
         if not equals or not left or (last and not right):
-            raise BadUse(f"{option}: write it as {form}, not {pair!r}")
+            raise BadUse(f"{option}: use {form}, not {pair!r}")
         found.append((left, right))
     return found
 
 
 def conf_of(given: Sequence[str] | None) -> dict[str, str]:
-    """The settings of Spark; raises BadUse."""
+    """Return the settings of Spark. Raises BadUse."""
     return dict(pairs("--conf", "NAME=VALUE", given))
 
 
 def new_run() -> str:
-    """A new, unique name for a run; names sort by time."""
+    """Return a new, unique name for a run. Names sort by time."""
     now = datetime.fromtimestamp(SystemClock().now() / 1000, UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

@@ -23,10 +23,10 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 BAD_USE: Final = {
     ("nowhere",): "Path does not exist",
     ("x", "--format", "orc"): "--format is one of parquet",
-    ("x", "--map", "body"): "--map: write it as COLUMN=FIELD",
+    ("x", "--map", "body"): "--map: use COLUMN=FIELD",
     ("x", "--map", "a=colour"): "no message has a field colour",
     ("x", "--past", "maybe"): "option past",
-    ("x", "--delay-time", "soon"): "--delay-time: write a duration",
+    ("x", "--delay-time", "soon"): "--delay-time: use a duration",
     ("x", "--delay-time", "1h", "--delay-level", "3"): "say when in one way",
     ("x", "--rate", "-1"): "--rate",
     ("x", "--run", "a b"): "option run",
@@ -120,7 +120,7 @@ def test_a_dry_run_reports_when_and_how_much_and_schedules_nothing(cli: Cli, giv
     assert sum(one["messages"] for one in shape["buckets"]) == 1_000
     assert sum(int(row[1]) for row in tight.rows if row[0].startswith("20")) == 1_000
     assert tight.code == 0
-    assert "this does not fit" in tight.sentence()
+    assert "Redis has too little memory" in tight.sentence()
     assert sum(one.scheduled for one in given.client.queues()) == 0
 
 
@@ -128,9 +128,9 @@ def test_relative_due_times_come_with_a_warning(cli: Cli, given: Given, table: T
     rows = table([("a", "1h"), ("b", "PT2H")], "id string, wait string")
     ran = cli("backfill", rows, "--topic", "t", "--delay-time-column", "wait", "--json")
     assert json.loads(ran.out)["scheduled"] == 2
-    assert "the same again is harmless only while its message lives" in ran.err
+    assert "repeat this run only while its messages are pending" in ran.err
     level = cli("backfill", rows, "--topic", "u", "--delay-level", "18", "--id-columns", "id", "--json")
-    assert json.loads(level.out)["scheduled"] == 2 and "harmless" in level.err
+    assert json.loads(level.out)["scheduled"] == 2 and "repeat this run only while" in level.err
 
 
 def test_bad_use_is_refused_in_one_sentence(

@@ -119,7 +119,7 @@ def test_each_row_becomes_a_message_and_the_same_again_schedules_nothing(
     ran = cli("backfill", tmp_path / "orders.parquet", *ORDERS, "--run", "r1", "--local", "--json")
     counts = {"read": rows, "scheduled": rows, "alreadyThere": 0, "skipped": 0, "rejected": 0}
     assert (ran.code, json.loads(ran.out)) == (0, {"run": "r1", **counts, "reasons": {}, "rejects": None})
-    assert ran.sentence() == "this is run r1: delayq backfill undo r1 takes it back."
+    assert ran.sentence() == "this is run r1; delayq backfill undo r1 cancels it."
     found = given.client.get("order-7")
     assert found is not None and found.record is not None
     message = found.record.message("order-7")
@@ -211,7 +211,7 @@ def check_correcting(cli: Cli, given: Given, tmp_path: Path, form: str, *more: s
     assert json.loads(ran.out)["reasons"] == {"due": 1, "id": 1, "past": 1} | ({"id": 2} if bad_line else {})
     lines = {"csv": [4, 5, 6], "json": [3, 4, 5], "parquet": [2, 3, 4]}[form]
     assert (
-        f"run the same with {tmp_path}/rejects in place of {tmp_path}/{form}; the first of them: r.{form}, line "
+        f"repeat the command with {tmp_path}/rejects in place of {tmp_path}/{form}; the first rejected rows: r.{form}, line "
         in ran.err
     )
     found = corrected(tmp_path / "rejects")
@@ -344,7 +344,7 @@ def test_it_needs_no_spark(csv: Path) -> None:
     [
         (("--format", "jdbc"), "--local reads files of this machine"),
         (("--format", "csv", "--option", "inferSchema=true"), "--local knows no option inferSchema"),
-        (("--format", "csv", "--master", "local[2]"), "leave --master and --conf out"),
+        (("--format", "csv", "--master", "local[2]"), "remove --master and --conf"),
         (("--format", "parquet"), "cannot be read as parquet"),
         (("--format", "json"), "cannot be read as JSON"),
         (("--format", "csv", "--id-column", "nr"), "there is no column nr"),

@@ -164,4 +164,4 @@ def test_an_export_can_be_of_a_part(cli: Cli, given: Given, tmp_path: Path) -> N
     words = ("--topic", "t0", "--due-from", str(due + 1), "--due-to", str(due + 3))
     assert dict(cli("export", tmp_path / "a", *words).rows)["exported"] == "1"
     assert "already exists" in cli("export", tmp_path / "a").refused()
-    assert "--due-from: write a time" in cli("export", tmp_path / "c", "--due-from", "soon").refused()
+    assert "--due-from: use a time" in cli("export", tmp_path / "c", "--due-from", "soon").refused()

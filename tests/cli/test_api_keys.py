@@ -101,7 +101,7 @@ def test_toml_is_read_but_not_written_and_a_file_has_to_be_named_where_it_can_be
     monkeypatch.delenv("DELAYQ_API_KEYS", raising=False)
     assert "--file" in cli("api-keys", "list").refused()
     nowhere = str(tmp_path / "nowhere" / "keys.yaml")
-    assert "cannot be" in cli("api-keys", "new", "shop", "--allow", "*=read", "--file", nowhere).refused()
+    assert "cannot open" in cli("api-keys", "new", "shop", "--allow", "*=read", "--file", nowhere).refused()
     path = tmp_path / "keys.toml"
     hash = hash_of("x")
     path.write_text(f'[[keys]]\nid = "abcd"\nname = "shop"\nhash = "{hash}"\nscopes = {{ "*" = ["read"] }}\n')

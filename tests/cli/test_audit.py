@@ -34,7 +34,7 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
 
 
 def test_pages_and_nothing(cli: Cli, given: Given) -> None:
-    assert cli("audit").sentence() == "nothing of the kind was written down."
+    assert cli("audit").sentence() == "no such change is in the audit."
     for id in ("a", "b"):
         given.scheduled(id)
         cli("cancel", id)

@@ -105,7 +105,7 @@ def test_cancel_says_each_result_and_is_0_only_if_all_are_cancelled(cli: Cli, gi
         ran = cli("cancel", "--key", "order-1")
         assert (ran.code, ran.rows) == (0, [["c", "cancelled"], ["d", "cancelled"]])
     ran = cli("cancel", "--key", "order-3")
-    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key order-3.")
+    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message has the key order-3.")
 
 
 def test_get_explains_what_a_message_waits_for(cli: Cli, given: Given) -> None:
@@ -130,7 +130,7 @@ def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:
     assert found is not None
     assert found.state == "due"
     assert cli("deliver-now", "--key", "nobody").code == 1
-    assert "say what to deliver" in cli("deliver-now", "a", "--key", "b").refused()
+    assert "no message is selected" in cli("deliver-now", "a", "--key", "b").refused()
 
 
 def test_reschedule_moves_the_due_time_but_not_of_what_is_in_flight_or_dead(cli: Cli, given: Given) -> None:
@@ -159,7 +159,7 @@ def test_an_unknown_id_is_status_1_and_a_sentence(cli: Cli, given: Given) -> Non
 
 def test_find_prints_the_messages_of_a_key_by_due_time(cli: Cli, given: Given) -> None:
     ran = cli("find", "order-1")
-    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key order-1.")
+    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message has the key order-1.")
     empty = {"messages": [], "looked": 0, "complete": True, "nextPageToken": None}
     assert json.loads(cli("find", "order-1", "--json").out) == empty
     given.scheduled("late", keys=("order-1",), expect_date=2_000_000_000_001)

@@ -75,7 +75,7 @@ def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given:
     assert ids("--reason", "USER") == ["id-3"]
     assert ids("--topic", "de*", "--from", "1h") == oldest
     ran = cli("dead-letters", "list", "--to", "1h")
-    assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no such dead letters.")
+    assert (ran.code, ran.out, ran.sentence()) == (0, "", "no dead letter matches.")
 
 
 def test_redrive_puts_dead_letters_back_and_discard_deletes_them_for_good(

@@ -72,13 +72,13 @@ def test_a_disk_that_is_full_is_one_sentence() -> None:
     with open("/dev/full", "w") as full:
         ran = run("version", stdout=full.fileno())
     assert ran.returncode == 2
-    assert ran.stderr == "delayq: the output cannot be written: No space left on device.\n"
+    assert ran.stderr == "delayq: cannot write the output: No space left on device.\n"
 
 
 @pytest.mark.parametrize(
     ("closed", "status", "said"),
     [
-        (">&-", 2, "delayq: the output cannot be written: Bad file descriptor.\n"),
+        (">&-", 2, "delayq: cannot write the output: Bad file descriptor.\n"),
         ("2>&-", 0, ""),
         ("2>/dev/full", 0, ""),
         ("<&-", 0, "delayq: no worker is live"),

@@ -12,7 +12,7 @@ from tests.support.proxy import FaultProxy
 WHEN = ("--delay", "1h")
 
 BAD_USE = {
-    (): "give a command",
+    (): "no command given",
     ("frobnicate",): "no such command 'frobnicate'",
     ("schedule", "t\n\x1b[31mdelayq: all is well", "x", *WHEN, "--property", "\x1b[31m\n"): "--property: ",
     ("canel", "a"): "did you mean 'cancel'?",
@@ -79,7 +79,7 @@ def test_an_unknown_outcome_says_the_id_to_repeat_with(cli: Cli, proxy: FaultPro
     command = ("schedule", "demo", "x", *WHEN, "--redis-url", proxy.url)
     proxy.drop_reply("schedule", 2)
     said = cli(*command).refused()
-    match = re.search(r"repeat the same with --id (\S+), which is safe\.$", said)
+    match = re.search(r"to repeat the call safely, add --id (\S+)\.$", said)
     assert match is not None
     ran = cli(*command, "--id", match[1])
     assert (ran.rows[0][0], ran.rows[0][2]) == (match[1], "already scheduled")

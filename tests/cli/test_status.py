@@ -16,7 +16,7 @@ def test_when_all_is_well_nothing_is_told(cli: Cli, given: Given) -> None:
     given.scheduled("a")
     given.owner("node-1", ALL)
     ran = cli("status")
-    assert (ran.code, ran.out, ran.err) == (0, "", "delayq: nothing is wrong.\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "delayq: no problems found.\n")
     assert json.loads(cli("status", "--json").out) == {"findings": []}
     figures = dict(cli("overview").rows)
     assert (figures["scheduled"], figures["delivered a second"], figures["live nodes"]) == ("1", "-", "1")
@@ -105,4 +105,4 @@ def test_only_so_many_dead_letters_are_looked_at(cli: Cli, given: Given, monkeyp
         given.dead_letter(f"m{number}.0003")
     ran = cli("dead-letters", "groups")
     assert ran.rows[0][:2] == ["4", "demo"]
-    assert ran.sentence() == "these are the 4 newest; there are more."
+    assert ran.sentence() == "only the 4 newest dead letters are counted; there are more."

@@ -94,8 +94,8 @@ def test_tail_finds_the_stream_and_its_redis_in_the_route_table(
 
 def test_tail_says_that_a_topic_has_no_stream(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     for table, why in (
-        ('[{"name": "a", "target": "log:"}]', "its route a goes elsewhere"),
-        ('[{"name": "a", "match": "b"}]', "no route takes it"),
+        ('[{"name": "a", "target": "log:"}]', "its route a has another target"),
+        ('[{"name": "a", "match": "b"}]', "no route matches it"),
     ):
         monkeypatch.setenv("DELAYQ_ROUTES", table)
         assert why in cli("tail", "demo").refused()
@@ -103,7 +103,7 @@ def test_tail_says_that_a_topic_has_no_stream(cli: Cli, given: Given, monkeypatc
     assert cli("tail", "demo", "--from-start", "--count", "1", "--stream", "demo").code == 0
     given.admin.set("text", "no stream")
     for words in ((), ("--from-start",)):
-        assert cli("tail", "demo", "--stream", "text", *words).refused() == "the key text is no stream."
+        assert cli("tail", "demo", "--stream", "text", *words).refused() == "the key text is not a stream."
 
 
 def test_tail_goes_on_when_redis_comes_back(
@@ -161,6 +161,6 @@ def test_tail_goes_by_the_routes_of_live_workers(cli: Cli, given: Given, monkeyp
     publish_routes(given.url, [route | {"stream": "of-workers"}])
     assert cli(*words).rows[0][2] == "a"
     publish_routes(given.url, [route])  # into another Redis, whose login only the worker has
-    assert "its route all goes elsewhere" in cli(*words).refused()
+    assert "its route all has another target" in cli(*words).refused()
     publish_routes(given.url, [route | {"match": "x"}])
-    assert "no route takes it" in cli(*words).refused()
+    assert "no route matches it" in cli(*words).refused()

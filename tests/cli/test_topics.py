@@ -73,13 +73,13 @@ def test_topics_are_listed_by_a_pattern_page_by_page(cli: Cli, given: Given) -> 
         cli("pause", topic)
     cli("policies", "put", "p", "--match", "demo.c", "--pending", "5")
     first = cli("topics", "demo.*", "--paused", "yes", "--limit", "1")
-    assert ([row[0] for row in first.rows], first.err) == (["demo.a"], "delayq: there are more: --page-token demo.a\n")
+    assert ([row[0] for row in first.rows], first.err) == (["demo.a"], "delayq: more follow: --page-token demo.a\n")
     answer = json.loads(cli("topics", "demo.*", "--page-token", "demo.a", "--json").out)
     assert ([one["topic"] for one in answer["topics"]], answer["nextPageToken"], answer["total"]) == (
         ["demo.b", "demo.c"], None, 3
     )  # fmt: skip
     assert cli("topics", "demo.*", "--paused", "no").rows[0][0] == "demo.c"
-    assert cli("topics", "nobody.*").sentence().startswith("there are no such topics")
+    assert cli("topics", "nobody.*").sentence().startswith("no topic matches")
 
 
 def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
@@ -90,11 +90,11 @@ def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
     monkeypatch.setattr("delayq.client.looking.counting.LIVE", -1)  # as if there were more messages
     ran = cli("topics")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.sentence().startswith("no census was taken yet")
+    assert ran.sentence().startswith("some queue has no census yet")
     assert ["messages", "-"] in cli("topics", "demo").rows
     at = 1_999_999_999_000
     given.client.store.run(commands.keep_census(queue_keys(given.queue_of("a")), EPOCH, Census(at, {})))
-    assert cli("topics").sentence().startswith(f"there are no such topics as of {in_sentence(format_instant(at))}; ")
+    assert cli("topics").sentence().startswith(f"no topic matches as of {in_sentence(format_instant(at))}; ")
     assert cli("topics", "demo").rows[-2:] == [["messages", "0"], ["as of", shown(at)]]
 
 

@@ -44,7 +44,7 @@ def test_what_is_too_late_is_counted_and_dead_letters_stay(cli: Cli, given: Give
     given.scheduled("pending", properties=RUN)
     ran = cli("backfill", "undo", "r1", "--json")
     assert (ran.code, json.loads(ran.out)) == (1, {"run": "r1", "cancelled": 1, "tooLate": 1, "dead": 1})
-    assert "dead letters stay: 1" in ran.sentence()
+    assert "1 dead letters of the run remain" in ran.sentence()
     assert [one.id for one in given.client.dead_letters().letters] == ["dead"]
     assert given.client.get("late").state == "removedInFlight"  # type: ignore[union-attr]  # removed, and remembered
 
@@ -121,7 +121,7 @@ def test_broken_off_it_says_how_far_it_came_and_can_be_done_again_in_small_pages
     ran = cli("backfill", "undo", "r1", "--json")
     shape = json.loads(ran.out)
     assert ran.code == 2 and 0 < shape["cancelled"] < 500
-    assert "Redis is away" in ran.sentence() and "run the same again" in ran.sentence()
+    assert "Redis is away" in ran.sentence() and "run the same command again" in ran.sentence()
     most = 1_000_000
     again = cli("backfill", "undo", "r1", "--json")
     assert json.loads(again.out)["cancelled"] == 500 - shape["cancelled"]

@@ -21,20 +21,20 @@ from tests.house.processes import ROOT
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "say what to do"),
-        ("downgrade", "there is no 'downgrade'"),
+        ("", "no command given"),
+        ("downgrade", "unknown command 'downgrade'"),
         ("up --api-port 65536", "'65536' is not a port"),
-        ("up --workers 2", "several workers need a ZooKeeper that spreads the queues: add --zookeeper"),
+        ("up --workers 2", "several workers need a ZooKeeper that assigns the queues; add --zookeeper"),
         ("up extra", "unrecognized arguments: extra"),
         ("up --ephemeral --data d", "--ephemeral keeps no data"),
         ("up --redis-url redis://h --data d", "--redis-url starts no server"),
-        ("up --demo --redis-url redis://h", "--demo lives in a Valkey that is thrown away"),
-        ("up --redis-url http://h", "a Redis URL begins with redis://"),
+        ("up --demo --redis-url redis://h", "--demo deletes its data at the end"),
+        ("up --redis-url http://h", "a Redis URL must begin with redis://"),
         ("test --long --all", "--all includes --long"),
-        ("check everything", "check takes --fix"),
+        ("check everything", "check takes only --fix"),
         ("bench", "bench needs a name"),
         ("brokers start kafka", "brokers needs up, down or fetch"),
-        ("openapi now", "openapi takes nothing more"),
+        ("openapi now", "openapi takes no arguments"),
     ],
 )
 def test_wrong_use_is_refused(line: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_an_installation_is_repeated_only_when_more_is_needed_or_a_file_changes_
 ) -> None:
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     checkout.failing = {"uv", "pip"}
-    with pytest.raises(environment.CannotInstall, match="could not be installed"):
+    with pytest.raises(environment.CannotInstall, match="cannot install delayq"):
         checkout.prepare("server")
     checkout.failing = set()
     assert checkout.prepare("server") == [".[server]"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 
 
 def test_a_sentence_names_the_queue_first_and_an_unknown_event_shows_its_fields() -> None:
-    assert sentence("redis_trouble", {"error": "away", "queue": 3}) == "queue 3: trouble with Redis: away"
+    assert sentence("redis_trouble", {"error": "away", "queue": 3}) == "queue 3: Redis error: away"
     assert sentence("new_event", {"queue": 3, "of": ["a", "b"]}) == "new_event  queue=3  of=a, b"
 
 
@@ -53,7 +53,7 @@ def test_people_get_a_line_in_words_with_the_local_time() -> None:
     plain = terminal.plain.splitlines()
     assert plain[:4] == [
         f"{local}  worker     route r: the circuit opened, only probes are sent: no",
-        f"{local}  worker     queue 3: an unexpected error in the pull job; it goes on",
+        f"{local}  worker     queue 3: unexpected error in the pull job; it continues",
         "    Traceback:",
         "      in work",
     ]
@@ -61,7 +61,7 @@ def test_people_get_a_line_in_words_with_the_local_time() -> None:
     assert [line[8:] for line in plain[5:]] == [
         "  worker     delayq worker: said before there is a log",
         "  dev        a sentence",
-        "  dev        everything is stopped, in order",  # and no line of each part's
+        "  dev        everything stopped in order",  # and no line of each part's
     ]
     assert "\x1b[33m" in terminal.text  # a warning has a colour
 

@@ -1,4 +1,4 @@
-"""api-keys new, list, revoke: they work on the file that DELAYQ_API_KEYS names, and on no service."""
+"""The commands api-keys new, list and revoke. They edit the file that DELAYQ_API_KEYS names, and need no service."""
 
 from __future__ import annotations
 
@@ -22,26 +22,24 @@ from delayq.times import format_instant
 
 __all__ = ["list_", "new", "revoke"]
 
-File = Annotated[
-    str | None, option("--file", metavar="FILE", help="The file of the keys; the one of DELAYQ_API_KEYS without.")
-]
+File = Annotated[str | None, option("--file", metavar="FILE", help="File of the keys; default: DELAYQ_API_KEYS.")]
 COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created", "audit", "console")
 
 
 def _path(file: str | None) -> Path:
     named = file if file is not None else load_settings().api_keys
     if not named:
-        raise BadUse("say by --file, or by DELAYQ_API_KEYS, which file has the keys")
+        raise BadUse("no key file is named; use --file or set DELAYQ_API_KEYS")
     return Path(named).expanduser()
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Nobody else changes files of that folder by this command meanwhile."""
+    """Lock the folder, so that no other run of these commands changes its files meanwhile."""
     try:
         folder = os.open(path.resolve().parent, os.O_RDONLY)
     except OSError as error:
-        raise ConfigError(f"{path.resolve().parent} cannot be opened: {error.strerror or error}") from None
+        raise ConfigError(f"cannot open {path.resolve().parent}: {error.strerror or error}") from None
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -55,31 +53,34 @@ def _scopes(grants: list[str] | None) -> dict[str, list[Scope]]:
         pattern, equals, words = grant.partition("=")
         names = words.split(",")
         if not equals or not pattern or not all(name in SCOPES for name in names):
-            raise BadUse(f"--allow: write it as 'orders.*={','.join(SCOPES)}' with some of these four, not {grant!r}")
+            raise BadUse(f"--allow: use 'orders.*={','.join(SCOPES)}' with some of these four scopes, not {grant!r}")
         known = scopes.setdefault(pattern, [])
         known += [scope for scope in SCOPES if scope in names and scope not in known]
     if not scopes:
-        raise BadUse("say by --allow what the key may do: --allow 'orders.*=schedule,cancel,read'")
+        raise BadUse("the key needs permissions; use --allow 'orders.*=schedule,cancel,read'")
     return scopes
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Whose key it is; keys of one name share its quota.")],
+    name: Annotated[str, typer.Argument(help="Name of the caller; it has one quota.")],
     allow: Annotated[
-        list[str] | None, option("--allow", metavar="TOPICS=SCOPES", help="What it may do on topics; repeat it.")
+        list[str] | None,
+        option("--allow", metavar="TOPICS=SCOPES", help="Scopes on topics: 'orders.*=read'; repeatable."),
     ] = None,
-    ids: Annotated[str, option("--ids", metavar="PREFIX", help="How ids of its messages begin, and no others.")] = "",
-    rate: Annotated[int | None, option("--rate", metavar="N", help="Most requests a second.")] = None,
-    burst: Annotated[int | None, option("--burst", metavar="N", help="Most of them at once; the rate without.")] = None,
-    pending: Annotated[int | None, option("--pending", metavar="N", help="Most messages that wait.")] = None,
-    audit: Annotated[bool, option("--audit", help="Write its cancels and moves down, as those by hand.")] = False,
-    no_console: Annotated[bool, option("--no-console", help="Nobody comes into the console with it.")] = False,
+    ids: Annotated[str, option("--ids", metavar="PREFIX", help="Allow only ids with this prefix.")] = "",
+    rate: Annotated[int | None, option("--rate", metavar="N", help="Maximum requests per second.")] = None,
+    burst: Annotated[
+        int | None, option("--burst", metavar="N", help="Maximum requests at once; default: the rate.")
+    ] = None,
+    pending: Annotated[int | None, option("--pending", metavar="N", help="Maximum number of waiting messages.")] = None,
+    audit: Annotated[bool, option("--audit", help="Record its cancels and reschedules in the audit.")] = False,
+    no_console: Annotated[bool, option("--no-console", help="Refuse the key in the console.")] = False,
     file: File = None,
     json: AsJson = False,
 ) -> int:
-    """Make a key and print it: this once, for the file keeps only its hash.
+    """Create an API key and print it once; the file keeps only its hash.
 
-    A running API takes it within seconds. Comments in the file are lost.
+    A running API accepts the key within seconds. Comments in the file are lost.
     """
     path = _path(file)
     scopes = _scopes(allow)
@@ -91,12 +92,12 @@ def new(
     answer = {"id": key.id, "name": key.name, "key": text}
     Output().answer(json, answer, answer.items())
     if not json:
-        say("the key is not shown again; send it as 'Authorization: Bearer KEY'.")
+        say("store the key now, it is not shown again; send it as 'Authorization: Bearer KEY'.")
     return 0
 
 
 def list_(file: File = None, json: AsJson = False) -> int:
-    """List the keys, without their secrets, which nobody has but their users."""
+    """List the API keys without their secrets."""
     keys = load_keys(_path(file))
     if json:
         Output().json({"keys": [_shown(key) for key in keys]})
@@ -123,16 +124,19 @@ def _shown(key: ApiKey) -> dict[str, str | int | None]:
 
 
 def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key: what stands behind its dq_.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key: the part after dq_.")],
     file: File = None,
 ) -> int:
-    """Take a key out of the file; a running API refuses it within seconds. Exit 1 if there is none."""
+    """Remove a key from the file. Exit 1 if no key has the id.
+
+    A running API refuses the key within seconds.
+    """
     path = _path(file)
     with _alone(path):
         keys = load_keys(path)
         left = [key for key in keys if key.id != id]
         if len(left) == len(keys):
-            say("no key has this id; delayq api-keys list shows those there are.")
+            say("no key has this id; delayq api-keys list shows all keys.")
             return 1
         write_keys(path, left)
     say(f"revoked {id}.")

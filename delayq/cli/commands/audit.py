@@ -1,4 +1,4 @@
-"""audit."""
+"""The command audit."""
 
 from __future__ import annotations
 
@@ -21,24 +21,30 @@ _UNIX_MS: Final = re.compile(r"(?<=:)\d{13}(?=[,}])")
 
 
 def audit(
-    id: Annotated[str | None, option("--id", metavar="ID", help="What was done to this message.")] = None,
-    key: Annotated[str | None, option("--key", metavar="KEY", help="To messages with this business key.")] = None,
-    topic: Annotated[
-        str | None, option("--topic", metavar="PATTERN", help="To messages of these topics: * and ?.")
+    id: Annotated[str | None, option("--id", metavar="ID", help="Only changes of this message.")] = None,
+    key: Annotated[
+        str | None, option("--key", metavar="KEY", help="Only changes of messages with this business key.")
     ] = None,
-    actor: Annotated[str | None, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = None,
-    action: Annotated[str | None, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = None,
+    topic: Annotated[
+        str | None, option("--topic", metavar="PATTERN", help="Only changes of these topics: a pattern with * and ?.")
+    ] = None,
+    actor: Annotated[
+        str | None, option("--actor", metavar="NAME", help="Only changes by this actor: a name, or the id of a key.")
+    ] = None,
+    action: Annotated[
+        str | None, option("--action", metavar="ACTION", help="Only this action, such as cancel or redrive.")
+    ] = None,
     from_: Annotated[
         str | None,
-        option("--from", metavar="TIME", help="From then on: 15:30, 'yesterday 09:00', a date, Unix ms, or '2h'."),
+        option("--from", metavar="TIME", help="Earliest: 15:30, a date, Unix ms, 2h ago."),
     ] = None,
-    to: Annotated[str | None, option("--to", metavar="TIME", help="Before then.")] = None,
+    to: Annotated[str | None, option("--to", metavar="TIME", help="Latest, exclusive.")] = None,
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print who changed what by hand, the newest first."""
+    """Print the manual changes, newest first: who, what and why."""
     wanted: dict[str, Any] = {"id": id, "key": key, "topic": topic, "actor": actor, "action": action}
     with connect(redis_url) as client:
         now = client.redis_now()
@@ -51,9 +57,9 @@ def audit(
     if answer.entries:
         Output().table(("time", "actor", "action", "what", "reason"), map(_row, answer.entries))
     else:
-        say("nothing of the kind was written down.")
+        say("no such change is in the audit.")
     if answer.next_page_token is not None:
-        say(f"there may be more: --page-token {answer.next_page_token}")
+        say(f"more may follow: --page-token {answer.next_page_token}")
     return 0
 
 

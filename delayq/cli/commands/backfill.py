@@ -32,19 +32,16 @@ def backfill(
     delay_level_column: tables.LevelColumn = None,
     delay_time: tables.DelayTime = None,
     delay_level: tables.DelayLevel = None,
-    strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
-    dry_run: Annotated[
-        bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
-    ] = False,
+    strict: Annotated[bool, option("--strict", help="If a row is invalid, schedule none.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Only print what would happen, and the memory.")] = False,
     again: tables.Again = False,
-    local: Annotated[
-        bool, option("--local", help="Without Spark, in this process: for files of some thousand rows.")
-    ] = False,
+    local: Annotated[bool, option("--local", help="Run without Spark, for some thousand rows.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Schedule the rows of a table, by Spark or here.
+    """Schedule the rows of a table.
 
-    Exit 1 if a row is rejected. The same again schedules nothing twice; delayq backfill undo RUN takes it back.
+    Exit 1 if a row is rejected. Running the same command again schedules nothing twice. delayq backfill undo RUN
+    cancels the rows.
     """
     _need(given, local)
     from delayq.spark.jobs.forecast import room
@@ -62,7 +59,7 @@ def backfill(
                 found = rows.forecast()
                 if not found.counts.rejected and (conflicts := rows.twice()):
                     found.counts.rejected["conflict"] = conflicts
-                    found.counts.examples.append(f"{conflicts} ids stand in rows that are different messages")
+                    found.counts.examples.append(f"{conflicts} ids repeat in rows with different messages")
                 if dry_run:
                     print_forecast(found, room(client.store), json)
                     return 1 if found.counts.rejected else 0
@@ -70,24 +67,28 @@ def backfill(
                     found.counts.scheduled = 0
                     _print(run, found.counts, "", json)
                     first = "; ".join(found.counts.examples)
-                    say(f"nothing was scheduled, as --strict wants it; the first rows that are rejected: {first}.")
+                    say(f"nothing was scheduled because of --strict; the first rejected rows: {first}.")
                     return 1
-            say(f"this is run {run}: delayq backfill undo {run} takes it back.")
+            say(f"this is run {run}; delayq backfill undo {run} cancels it.")
             counts = rows.schedule()
     _print(run, counts, rejects if counts.rejected else "", json)
     if counts.rejected:
-        kept = _how_to_correct(table, rejects) if rejects else "--rejects DIR keeps rejected rows, to correct them"
-        say(f"{kept}; the first of them: {'; '.join(counts.examples)}.")
+        kept = (
+            _how_to_correct(table, rejects)
+            if rejects
+            else "--rejects DIR keeps rejected rows, so that you can correct them"
+        )
+        say(f"{kept}; the first rejected rows: {'; '.join(counts.examples)}.")
     return 1 if counts.rejected else 0
 
 
 def _how_to_correct(table: Table, folder: str) -> str:
     same = "" if table.rejects.format == table.format else f" and --format {table.rejects.format} without --option"
-    return f"correct the rows in {folder}, and run the same with {folder} in place of {table.source}{same}"
+    return f"correct the rows in {folder}, then repeat the command with {folder} in place of {table.source}{same}"
 
 
 class _Rows(NamedTuple):
-    """The rows of a table, read by Spark or here, and the operations on them."""
+    """The rows of a table, read by Spark or by this process, and the operations on them."""
 
     columns: Sequence[str]
     forecast: Callable[[], Forecast]
@@ -103,7 +104,7 @@ def _need(given: tables.TableOptions, local: bool) -> None:
         need_spark("delayq backfill")
         return
     if given.master or given.conf:
-        raise BadUse("--local does without Spark: leave --master and --conf out")
+        raise BadUse("--local runs without Spark; remove --master and --conf")
     if any(find_spec(name) is None for name in ("numpy", "pyarrow")):
         raise MissingExtra("delayq backfill --local", "backfill")
 
@@ -131,14 +132,14 @@ def _rows(
             frame = messages_table(spark, table, wanted)
         yield _Rows(
             frame.columns,
-            step(spark, "looking at the rows")(partial(forecast, frame, wanted, given.settings)),
-            step(spark, "looking for ids that repeat")(partial(twice, frame, wanted)),
+            step(spark, "checking the rows")(partial(forecast, frame, wanted, given.settings)),
+            step(spark, "searching for repeated ids")(partial(twice, frame, wanted)),
             partial(schedule_rows, client, frame, options),
         )
 
 
 def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:
-    """Schedule the rows of a DataFrame with columns of fields, show how far it is, and return the counts."""
+    """Schedule the rows of a DataFrame whose columns are fields, show the progress, and return the counts."""
     from delayq.spark.jobs.watched_write import rows_in, run_job
     from delayq.spark.steps import step
 
@@ -157,8 +158,8 @@ def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts
 def _warn_if_relative(columns: Sequence[str], settings: Settings) -> None:
     if any(name in columns for name in ("delay_time", "delay_level")):
         say(
-            "the dues count from the moment when a row is scheduled: the same again is harmless only while its message "
-            f"lives, or is remembered as ended (for {settings.final_window // 1000} s, DELAYQ_FINAL_WINDOW)."
+            "due times count from the moment when a row is scheduled; repeat this run only while its messages "
+            f"are pending, or ended less than {settings.final_window // 1000} s ago (DELAYQ_FINAL_WINDOW)."
         )
 
 

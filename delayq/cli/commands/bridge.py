@@ -1,4 +1,4 @@
-"""bridge: ways into delayq from other systems."""
+"""The command bridge: take messages over from other systems."""
 
 from __future__ import annotations
 
@@ -21,46 +21,50 @@ from delayq.terminal import Output, visible
 
 __all__ = ["rabbitmq"]
 
-#: ms; more than the calls of Redis take between two heartbeats.
+#: ms; longer than the calls of Redis take between two heartbeats.
 HEARTBEAT = 60_000
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 
 
 def rabbitmq(
-    queue: Annotated[str, option("--queue", metavar="NAME", help="The queue to take messages from.")],
+    queue: Annotated[str, option("--queue", metavar="NAME", help="Queue to consume.")],
     url: Annotated[
         str,
         typer.Option(
             "--url",
             metavar="URL",
-            help="amqp[s]://user:password@host:port[,host:port…]/virtual-host, or env:NAME or file:PATH that has it.",
+            help="amqp[s]://… of the broker, env:NAME or file:PATH.",
         ),
     ] = URL,
     topic: Annotated[
-        str, typer.Option("--topic", metavar="TEMPLATE", help="The topic, of {routing_key} and {exchange}.")
+        str, typer.Option("--topic", metavar="TEMPLATE", help="Topic; may contain {routing_key} and {exchange}.")
     ] = "{routing_key}",
     prefetch: Annotated[
-        int, typer.Option("--prefetch", metavar="N", min=1, max=65_535, help="At most so many unanswered at a time.")
+        int,
+        typer.Option("--prefetch", metavar="N", min=1, max=65_535, help="Maximum number of unacknowledged messages."),
     ] = 1_000,
     by_timestamp: Annotated[
-        bool, option("--by-timestamp", help="Count the delay from the message's timestamp, not from its arrival.")
+        bool, option("--by-timestamp", help="Count the delay from the message's timestamp.")
     ] = False,
     no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Schedule the messages of a RabbitMQ queue, each by its x-delay header (ms), until Ctrl-C or SIGTERM.
+    """Schedule the messages of a RabbitMQ queue by their x-delay headers (ms).
 
-    A message is acknowledged once delayq has accepted it. What can never be scheduled is rejected: the queue's
-    dead-letter exchange gets it. At the end it prints how many were scheduled, repeated and refused.
+    A message is acknowledged once delayq has accepted it. An invalid message is rejected and goes to the queue's
+    dead-letter exchange. Ctrl-C or SIGTERM ends the bridge; it then prints how many messages were scheduled, repeated
+    and refused.
     """
-    from delayq.targets.rabbitmq.address import parameters_of  # isort: skip  # it says which extra it takes
+    from delayq.targets.rabbitmq.address import parameters_of  # isort: skip  # its error names the extra
     from delayq.bridges.amqp_messages import Reader
     from delayq.bridges.rabbitmq import Bridge
     from delayq.secrets import revealed
 
     settings = settings_of(redis_url)
-    lines = NonblockingHandler(sys.stderr.fileno())  # nobody who stops reading it holds up the messages, or the end
+    lines = NonblockingHandler(
+        sys.stderr.fileno()
+    )  # a reader that stops reading must not delay the messages or the end
     lines.setFormatter(logging.Formatter("delayq: %(message)s"))
     logging.getLogger("delayq.client").handlers = [lines]
 
@@ -85,7 +89,7 @@ def rabbitmq(
 
 @contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Both Ctrl-C and SIGTERM let it finish what it is at."""
+    """Let Ctrl-C and SIGTERM end the bridge after its current messages."""
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     for number, _ in before:
         signal.signal(number, lambda *_: stop())

@@ -1,4 +1,4 @@
-"""dead-letters list, redrive, discard."""
+"""The commands dead-letters list, groups, redrive and discard."""
 
 from __future__ import annotations
 
@@ -27,37 +27,32 @@ from delayq.terminal import Output, say
 
 __all__ = ["discard", "groups", "list_", "redrive"]
 
-#: Letters in one reply: their bodies may be large.
+#: Dead letters in one reply: their bodies may be large.
 STEP = 25
 
 
 def list_(
     limit: Limit = 100,
     page_token: PageToken = None,
-    newest: Annotated[bool, option("--newest", help="The newest first.")] = False,
-    topic: Annotated[
-        str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")
-    ] = "",
-    reason: Annotated[str, option("--reason", metavar="TEXT", help="With this in their reason only.")] = "",
+    newest: Annotated[bool, option("--newest", help="Print the newest first.")] = False,
+    topic: Annotated[str, option("--topic", metavar="PATTERN", help="Only these topics: a pattern with * and ?.")] = "",
+    reason: Annotated[str, option("--reason", metavar="TEXT", help="Only reasons that contain this text.")] = "",
     group: Annotated[
-        str | None, option("--group", metavar="REASON", help="Of this group only: its reason, as groups prints it.")
+        str | None, option("--group", metavar="REASON", help="Only this group, as dead-letters groups prints it.")
     ] = None,
     from_: Annotated[
         str | None,
         option(
             "--from",
             metavar="TIME",
-            help="Dead from then on: 15:30, 'yesterday 09:00', a date, Unix ms, or how long ago ('2h').",
+            help="Earliest death: 15:30, a date, Unix ms, 2h ago.",
         ),
     ] = None,
-    to: Annotated[str | None, option("--to", metavar="TIME", help="Dead before then.")] = None,
+    to: Annotated[str | None, option("--to", metavar="TIME", help="Latest death, exclusive.")] = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print dead letters with their reasons.
-
-    By the time of their death, the oldest first.
-    """
+    """Print dead letters with their reasons, oldest first."""
     letters: list[DeadLetterOut] = []
     token = page_token
     with connect(redis_url) as client:
@@ -83,9 +78,9 @@ def list_(
         columns = ("id", "died", "attempts", "topic", "reason")
         Output().table(columns, map(_row, letters))
     else:
-        say("there are no dead letters." if not any(wanted.values()) else "there are no such dead letters.")
+        say("there are no dead letters." if not any(wanted.values()) else "no dead letter matches.")
     if token is not None:
-        say(f"there may be more: --page-token {token}")
+        say(f"more may follow: --page-token {token}")
     return 0
 
 
@@ -99,10 +94,7 @@ def groups(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print the newest dead letters by topic and reason.
-
-    The largest group first.
-    """
+    """Print the newest dead letters by topic and reason."""
     with connect(redis_url) as client:
         answer = dead_groups_out(client.dead_groups(), limit)
     if json:
@@ -114,24 +106,24 @@ def groups(
     else:
         say("there are no dead letters.")
     if not answer.complete:
-        say(f"these are the {answer.looked} newest; there are more.")
+        say(f"only the {answer.looked} newest dead letters are counted; there are more.")
     return 0
 
 
 def redrive(
     ids: Ids = None,
-    every: Annotated[bool, option("--all", help="All that are dead letters by now.")] = False,
+    every: Annotated[bool, option("--all", help="Redrive all dead letters that exist now.")] = False,
     no_route_check: NoRouteCheck = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Put dead letters back, due now.
+    """Redrive dead letters: put them back into the queue, due now.
 
-    Exit 1 if one of the ids could not be.
+    Exit 1 if one of the ids could not be redriven.
     """
     if bool(ids) == every:
-        raise BadUse("say what to put back: ids, or --all")
+        raise BadUse("no message is selected; give ids or --all")
     results = _Results(json)
     by = by_me(reason)
     with connect(redis_url, check_routes=not no_route_check) as client, results:
@@ -143,7 +135,7 @@ def redrive(
 
 
 class _Results:
-    """What became of ids: said line by line, or as JSON at the end, also of a run that broke off."""
+    """Print the outcome of each id, line by line, or as JSON at the end, even if the run is interrupted."""
 
     def __init__(self, json: bool) -> None:
         self.all: list[tuple[str, str]] = []
@@ -167,7 +159,7 @@ class _Results:
 
 
 def _all_ids(client: Client) -> Iterator[list[str]]:
-    """The ids of all dead letters, page by page; those that are buried again meanwhile are left."""
+    """Yield the ids of all dead letters page by page, except those that die again meanwhile."""
     began = client.redis_now()
     token: str | None = None
     while True:
@@ -182,10 +174,10 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
 def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Delete dead letters for good.
 
-    Exit 1 if one of the ids is none.
+    Exit 1 if one of the ids is not a dead letter.
     """
     if not ids:
-        raise BadUse("say which dead letters to delete, by their ids")
+        raise BadUse("no dead letter is selected; give their ids")
     results = _Results(json)
     with connect(redis_url) as client, results:
         results.take(ids, client.discard_many(ids, by=by_me(reason)))

@@ -1,4 +1,4 @@
-"""dev advance."""
+"""The command dev advance."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def advance(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Move the time of a development server forward, and wait until all that fell due was delivered.
+    """Move the time of a development server forward.
 
-    A development server is one that ./dev up --dev has started. Every other server refuses.
+    Waits until all messages that fell due are delivered. Only a server started by ./dev up --dev accepts the command.
     """
     ms = duration("DURATION", time) or 0
     with connect(redis_url) as client:

@@ -1,4 +1,4 @@
-"""doctor: say what is wrong, and put right what can be."""
+"""The command doctor: report problems, and repair lost tickets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from delayq.terminal import Output
 
 __all__ = ["doctor"]
 
-#: As long as the longest name of a check.
+#: The length of the longest name of a check.
 NAME = 12
 _STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "red"}
 
 
 def doctor(
-    repair: Annotated[bool, option("--repair", help="Give messages back the tickets that they have lost.")] = False,
+    repair: Annotated[
+        bool, option("--repair", help="Restore lost tickets, so that their messages are delivered.")
+    ] = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Check Redis, clocks, layout, workers, queues.
+    """Check Redis, clocks, layout, workers and queues deeply.
 
-    Exit 1 if a check fails. Nothing is written, unless by --repair.
+    Exit 1 if a check fails. Only --repair writes to Redis.
     """
     output = Output()
     checks: list[Check] = []

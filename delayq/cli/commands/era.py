@@ -1,4 +1,4 @@
-"""era show, era bump."""
+"""The commands era show and era bump."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from delayq.terminal import Output, say
 __all__ = ["bump", "show"]
 
 NEXT: Final = (
-    "nodes that were fenced off take their queues again under the new era within seconds (15 at most), and what is in "
-    "flight of a queue that changes hands, up to DELAYQ_WINDOW messages (2,000 unless set), may be delivered twice"
+    "fenced nodes claim their queues again within 15 seconds; messages in flight of a queue that changes hands "
+    "(at most DELAYQ_WINDOW, 2,000 unless set) may be delivered twice"
 )
 
 
@@ -35,19 +35,19 @@ def _highest_epoch(client: Client) -> str | None:
 
 
 def bump(
-    yes: Annotated[bool, option("--yes", help="Do it without asking.")] = False,
+    yes: Annotated[bool, option("--yes", help="Do not ask for confirmation.")] = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Begin a new era, above all epochs.
 
-    For when numbers have begun again below those that Redis has: delayq doctor says so. Exit 1 if not agreed to.
+    Needed when numbers begin again below those in Redis; delayq doctor reports that. Exit 1 if you do not confirm.
     """
     if not yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise BadUse("in a new era queues may change hands; say by --yes that this is what you want")
+        raise BadUse("a new era may move queues to other nodes; confirm with --yes")
     with connect(redis_url) as client:
-        context = client.context()  # a change, which not every Redis is trusted with
+        context = client.context()  # a change, for which not every Redis account has the right
         latest = era_of(_highest_epoch(client))
         if not yes and not _agreed():
             say("nothing was changed.")
@@ -63,6 +63,6 @@ def bump(
 
 
 def _agreed() -> bool:
-    sys.stderr.write(f"In a new era {NEXT}.\nBegin one? [y/N] ")
+    sys.stderr.write(f"In a new era, {NEXT}.\nBegin one? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

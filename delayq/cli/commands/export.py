@@ -1,4 +1,4 @@
-"""export."""
+"""The command export."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["export"]
 
 
 def export(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder, for Parquet files.")],
-    dead: Annotated[bool, option("--dead", help="The dead letters, with their reasons, not what is pending.")] = False,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder for Parquet files.")],
+    dead: Annotated[bool, option("--dead", help="Export dead letters, not pending messages.")] = False,
     topic: Annotated[str, option("--topic", metavar="TOPIC", help="Only messages of this topic.")] = "",
-    due_from: Annotated[str, option("--due-from", metavar="TIME", help="Only what is due from then on.")] = "",
-    due_to: Annotated[str, option("--due-to", metavar="TIME", help="Only what is due before then.")] = "",
+    due_from: Annotated[str, option("--due-from", metavar="TIME", help="Earliest due time.")] = "",
+    due_to: Annotated[str, option("--due-to", metavar="TIME", help="Latest due time, exclusive.")] = "",
     queues: Annotated[str, option("--queues", metavar="N,N-M", help="Only these queues.")] = "",
     master: tables.Master = "",
     conf: tables.Conf = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Write what is pending, or the dead letters, to Parquet, by Spark.
+    """Write pending messages or dead letters to Parquet.
 
-    delayq backfill FOLDER schedules all of it again.
+    delayq backfill FOLDER schedules all of them again.
     """
     from delayq.spark.session import need_spark, session
 

@@ -41,22 +41,22 @@ __all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "re
 #: Messages of a page if the command prints all messages.
 PAGE: Final = 1_000
 
-_UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is known for a while only"
+_UNKNOWN = "no message has the id {id}; ids of ended messages are remembered only for a while"
 
 
 def cancel(
     ids: Ids = None,
-    key: Annotated[str | None, option("--key", metavar="KEY", help="All that carry this business key.")] = None,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="All messages with this business key.")] = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Cancel messages and print the result of each.
 
-    Exit 1 unless all of them are cancelled for certain.
+    Exit 1 unless all of them are certainly cancelled.
     """
     if bool(ids) == (key is not None):
-        raise BadUse("say what to cancel: ids, or --key")
+        raise BadUse("no message is selected; give ids or --key")
     with connect(redis_url) as client:
         by = by_me(reason)
         outcomes = client.cancel_by_key(key, by=by) if key is not None else client.cancel_many(ids or (), by=by)
@@ -66,7 +66,7 @@ def cancel(
 def _print_each(
     outcomes: Sequence[Cancelled | Rescheduled | StoreError], wanted: str, key: str | None, *, json: bool
 ) -> int:
-    """Print the results of messages, by ids or by a `key`; return exit status 1 unless all results are `wanted`."""
+    """Print the results of messages, by ids or by a `key`. Return exit status 1 unless all results are `wanted`."""
     results = [one for one in outcomes if not isinstance(one, StoreError)]
     if json:
         Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
@@ -77,7 +77,7 @@ def _print_each(
         if isinstance(outcome, StoreError):
             raise outcome
     if key is not None and not results:
-        say(f"no message carries the key {key}.")
+        say(f"no message has the key {key}.")
         return 1
     return 0 if all(one.result == wanted for one in results) else 1
 
@@ -91,9 +91,9 @@ def reschedule(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Give a message another due time; print its id and due time.
+    """Change the due time of a message.
 
-    Only while cancelling it would be certain.
+    Prints the id and the new due time. Refused if cancelling the message would not be certain.
     """
     due = due_of(delay, at, level)
     with connect(redis_url) as client:
@@ -112,8 +112,8 @@ def reschedule(
 
 def deliver_now(
     ids: Ids = None,
-    key: Annotated[str | None, option("--key", metavar="KEY", help="All that carry this business key.")] = None,
-    force: Annotated[bool, option("--force", help="Also what a pause or a limit holds.")] = False,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="All messages with this business key.")] = None,
+    force: Annotated[bool, option("--force", help="Ignore pauses and limits.")] = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
@@ -123,7 +123,7 @@ def deliver_now(
     Exit 1 unless all of them are due now.
     """
     if bool(ids) == (key is not None):
-        raise BadUse("say what to deliver: ids, or --key")
+        raise BadUse("no message is selected; give ids or --key")
     with connect(redis_url) as client:
         by = by_me(reason)
         if key is not None:
@@ -135,7 +135,7 @@ def deliver_now(
 
 def get(
     id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
-    explain: Annotated[bool, option("--explain", help="Say what it waits for, too.")] = False,
+    explain: Annotated[bool, option("--explain", help="Also print what the message waits for.")] = False,
     verbose: Verbose = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
@@ -150,7 +150,7 @@ def explain(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Explain why a message has not been delivered yet; the same as get --explain."""
+    """Explain why a message is not delivered yet."""
     return _print_known(id, redis_url, explain=True, verbose=verbose, json=json)
 
 
@@ -193,18 +193,18 @@ def _cell(value: Any) -> object:
 
 
 def find(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The business key.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Business key.")],
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print the messages that carry a business key.
+    """Print the messages that have a business key.
 
-    Only messages that have not ended, sorted by due time. Exit 1 if there are none.
+    Only messages that have not ended, by due time. Exit 1 if there are none.
     """
     with connect(redis_url) as client:
         found, looked, _ = searched(client, Filter(key=key))
         answer = found_out(sorted(found, key=order_of), looked)
-    return print_found(answer, json, f"no message carries the key {key}.")
+    return print_found(answer, json, f"no message has the key {key}.")
 
 
 def searched(

@@ -1,4 +1,4 @@
-"""policies list, show, put, delete."""
+"""The commands policies list, show, put and delete."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from delayq.terminal import Output, say
 
 __all__ = ["delete", "list_", "put", "show"]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the policy.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.", show_default=False)]
 IfVersion = Annotated[
     int | None, option("--if-version", metavar="N", help="Only if the policies still have this version.")
 ]
-#: What a table tells of a policy in columns of its own.
+#: Fields of a policy that have columns of their own in a table.
 NAMED = ("name", "match", "order", "since")
 
 
 def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print the policies in their order, the pauses, the oldest first, and the limits that resumes have left."""
+    """Print the policies, the pauses and the limits of resumes.
+
+    Policies stand in their order, pauses begin with the oldest.
+    """
     with connect(redis_url) as client:
         answer = policies_out(client.policies())
     if json:
@@ -51,9 +54,9 @@ def _text(value: object) -> str:
 
 
 def show(name: Name, redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print what a policy says.
+    """Print a policy.
 
-    Exit 1 if there is none of this name.
+    Exit 1 if no policy has this name.
     """
     with connect(redis_url) as client:
         policy = client.policy(name)
@@ -69,28 +72,32 @@ def show(name: Name, redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 def put(
     name: Name,
-    match: Annotated[str, option("--match", metavar="MATCH", help="Which topics: a pattern with * and ?.")],
-    order: Annotated[int, typer.Option("--order", metavar="N", help="Of several policies the first counts.")] = 100,
+    match: Annotated[str, option("--match", metavar="MATCH", help="Topics it applies to: a pattern with * and ?.")],
+    order: Annotated[int, typer.Option("--order", metavar="N", help="Only the first matching policy applies.")] = 100,
     rate: Annotated[float | None, option("--rate", metavar="N", help="Messages/s.")] = None,
     burst: Annotated[
-        int | None, option("--burst", metavar="N", help="How many at once; at least those of 0.15 s.")
+        int | None, option("--burst", metavar="N", help="Messages at once; default: those of one second.")
     ] = None,
     per: Annotated[
-        str, typer.Option("--per", metavar="WHAT", help="Each topic has the rate, or the policy.")
+        str, typer.Option("--per", metavar="WHAT", help="Rate for each topic, or for the whole policy.")
     ] = "topic",
-    max_in_flight: Annotated[int | None, option("--max-in-flight", metavar="N", help="Sent at a time.")] = None,
+    max_in_flight: Annotated[
+        int | None, option("--max-in-flight", metavar="N", help="Concurrency limit: sends at a time.")
+    ] = None,
     window: Window = None,
-    max_attempts: Annotated[int | None, option("--max-attempts", metavar="N", help="Give up after as many.")] = None,
+    max_attempts: Annotated[
+        int | None, option("--max-attempts", metavar="N", help="Attempts before a message becomes a dead letter.")
+    ] = None,
     backoff: Annotated[
-        str | None, option("--backoff", metavar="A,B", help="Waits before further attempts: 10s,1m,10m.")
+        str | None, option("--backoff", metavar="A,B", help="Back-off before each further attempt: 10s,1m,10m.")
     ] = None,
     expire_after: Annotated[
-        str | None, option("--expire-after", metavar="DURATION", help="Not delivered so long after its due.")
+        str | None, option("--expire-after", metavar="DURATION", help="Expire messages this long after the due time.")
     ] = None,
-    pending: Annotated[int | None, option("--pending", metavar="N", help="How many may wait.")] = None,
-    index: Annotated[str | None, option("--index", metavar="A,B", help="Count exactly by topic, tags or both.")] = None,
+    pending: Annotated[int | None, option("--pending", metavar="N", help="Maximum number of waiting messages.")] = None,
+    index: Annotated[str | None, option("--index", metavar="A,B", help="Exact counts by topic, tags or both.")] = None,
     redact: Annotated[
-        list[str] | None, option("--redact", metavar="PATH", help="A JSON path of bodies not to show; more than once.")
+        list[str] | None, option("--redact", metavar="PATH", help="JSON path of bodies to hide; repeatable.")
     ] = None,
     min_replicas: Annotated[int | None, option("--min-replicas", metavar="N", help="Replicas to wait for.")] = None,
     fsync: Annotated[str | None, option("--fsync", metavar="HOW", help="everysec or always.")] = None,
@@ -99,9 +106,9 @@ def put(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Let a policy hold for topics, in place of the one of this name."""
+    """Create or replace a policy."""
     if per not in ("topic", "policy"):
-        raise BadUse("--per: topic or policy")
+        raise BadUse("--per: use topic or policy")
     fields: dict[str, Any] = {
         "order": order, "rate": rate, "burst": burst, "per": per, "max_in_flight": max_in_flight,
         "window": duration("--window", window), "max_attempts": max_attempts,
@@ -121,9 +128,9 @@ def _parts(text: str | None) -> list[str]:
 def delete(
     name: Name, if_version: IfVersion = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False
 ) -> int:
-    """Let a policy hold no more.
+    """Delete a policy.
 
-    Exit 1 if there was none.
+    Exit 1 if no policy has this name.
     """
     with connect(redis_url) as client:
         answer = policy_changed_out(client.delete_policy(name, if_version=if_version, by=by_me(reason)))

@@ -1,4 +1,4 @@
-"""queues, nodes, routes."""
+"""The commands queues, nodes and routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["nodes", "queues", "routes"]
 
 
 def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print each queue's figures and its owner."""
+    """Print the figures and the owner of each queue."""
     with connect(redis_url) as client:
         answer = queues_out(client.queues(), client.nodes())
     if json:
@@ -30,7 +30,7 @@ def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = 
 
 
 def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print the nodes, and which queues each of them owns."""
+    """Print the nodes, and the queues that each of them owns."""
     with connect(redis_url) as client:
         answer = nodes_out(client.nodes())
     if json:
@@ -39,7 +39,7 @@ def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         columns = ("node", "state", "queues", "address", "version", "coordinator", "since", "seen", "handed over")
         Output().table(columns, map(_node_row, answer.nodes))
     else:
-        say("there are no nodes: start a worker (python -m workers).")
+        say("no nodes are running; start a worker with python -m workers.")
     return 0
 
 
@@ -50,7 +50,7 @@ def _node_row(node: NodeOut) -> Sequence[object]:
 
 
 def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print the routes: their circuits as live workers tell of them, and how much is parked for each."""
+    """Print the routes, their circuits and parked messages."""
     with connect(redis_url) as client:
         answer = routes_out(client.routes())
     if json:
@@ -59,7 +59,7 @@ def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         columns = ("name", "circuit", "parked", "target", "since", "next probe", "open at", "reason")
         Output().table(columns, map(_route_row, answer.routes))
     else:
-        say("there are no routes: no worker runs that tells of them (python -m workers).")
+        say("no live worker reports routes; start one with python -m workers.")
     return 0
 
 

@@ -23,15 +23,13 @@ __all__ = ["reconcile"]
 @tables.takes_table
 def reconcile(
     given: tables.TableOptions,
-    report: Annotated[
-        str, option("--report", metavar="DIR", help="A new folder for what differs, as Parquet: missing, extra, …")
-    ] = "",
-    fix: Annotated[bool, option("--fix", help="Schedule what is missing.")] = False,
+    report: Annotated[str, option("--report", metavar="DIR", help="New folder for the differences, as Parquet.")] = "",
+    fix: Annotated[bool, option("--fix", help="Schedule missing messages.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Compare a table of what should be pending with what is, by Spark.
+    """Compare a table with the pending messages, by Spark.
 
-    Exit 1 unless all is as the table says, or --fix has made it so.
+    Exit 1 unless both are the same, or --fix has made them the same.
     """
     from delayq.spark.session import need_spark, session
 
@@ -59,7 +57,7 @@ def reconcile(
                     with step(spark, "writing the report"):
                         _save(found, report)
                 if fix and (found.compared.missing or found.compared.past or found.compared.wrong):
-                    say(f"what is missing is scheduled as run {run}: delayq backfill undo {run} takes it back.")
+                    say(f"missing messages are scheduled as run {run}; delayq backfill undo {run} cancels them.")
                     counts = schedule_rows(client, found.rows("missing", "past", "wrong"), options)
                 compared = found.compared
     _print(compared, run, counts, report, json)
@@ -67,7 +65,7 @@ def reconcile(
 
 
 def _is_good(compared: Compared, fixed: Counts | None) -> bool:
-    """Whether exactly the messages of the table are pending."""
+    """Return whether exactly the messages of the table are pending."""
     if compared.different or compared.dead or compared.extra:
         return False
     if fixed is None:

@@ -1,4 +1,4 @@
-"""reshard."""
+"""The command reshard."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ MOST: Final = 16_384
 #: Wider than the longest name of a step.
 STEP: Final = 10
 NEXT: Final = (
-    "a worker drops old queues once they hold nothing and the ids that ended in them are forgotten; unset DELAYQ_QUEUES, "
-    "or set it to {queues}, before that"
+    "a worker drops old queues once they are empty and their ended ids are forgotten; before that, unset "
+    "DELAYQ_QUEUES or set it to {queues}"
 )
 
 
 def reshard(
-    queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=MOST, help="How many queues.")],
+    queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=MOST, help="Number of queues.")],
     dry_run: Annotated[bool, option("--dry-run", help="Only print the steps.")] = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Let new messages go to so many queues, while everything runs.
+    """Change the number of queues while delayq runs.
 
-    No message is moved: the old queues are closed, and go when they are empty. If it is broken off, run it again.
+    No message moves: old queues are closed, and dropped when they are empty. If the command is interrupted, run it
+    again.
     """
     output = Output()
     steps: list[ReshardStep] = []
     entry = ""
     with connect(redis_url) as client:
         if not dry_run and client.store.run(commands.layouts()):
-            entry = entry_of(by_me(reason), "reshard", client.context().retention)  # whose promises hold here, too
+            entry = entry_of(
+                by_me(reason), "reshard", client.context().retention
+            )  # the promises of a client hold here too
         for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run, entry=entry):
             steps.append(step)
             if not json:

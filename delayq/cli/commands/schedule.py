@@ -1,4 +1,4 @@
-"""schedule."""
+"""The command schedule."""
 
 from __future__ import annotations
 
@@ -34,37 +34,40 @@ __all__ = ["schedule"]
 
 
 def schedule(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where it goes.")],
-    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)] = None,
-    body_file: Annotated[
-        str | None, option("--body-file", metavar="F", help="The body from a file; - is stdin.")
-    ] = None,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic of the message.")],
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="Body, as text.", show_default=False)] = None,
+    body_file: Annotated[str | None, option("--body-file", metavar="F", help="File with the body; - is stdin.")] = None,
     json_body: Annotated[bool, option("--json-body", help="The body is a JSON value.")] = False,
     delay: Delay = None,
     at: At = None,
     level: Level = None,
     tags: Annotated[str, option("--tags", metavar="TAG", help="RocketMQ's tag.")] = "",
     key: Annotated[
-        list[str] | None, option("--key", metavar="KEY", help="A business key to find it by; more than once.")
+        list[str] | None, option("--key", metavar="KEY", help="Business key, for find and cancel; repeatable.")
     ] = None,
     property: Annotated[
-        list[str] | None, option("--property", metavar="K=V", help="Handed on with it; more than once.")
+        list[str] | None, option("--property", metavar="K=V", help="Property, delivered with the message; repeatable.")
     ] = None,
-    id: Annotated[str | None, option("--id", metavar="ID", help="Your own id: repeating is then safe.")] = None,
-    ordering_key: Annotated[str, option("--ordering-key", metavar="KEY", help="Those of one key never overtake.")] = "",
-    max_attempts: Annotated[int | None, option("--max-attempts", metavar="N", help="Give up after so many.")] = None,
+    id: Annotated[
+        str | None, option("--id", metavar="ID", help="Your own id; repeating the call is then safe.")
+    ] = None,
+    ordering_key: Annotated[
+        str, option("--ordering-key", metavar="KEY", help="Messages with the same key keep their order.")
+    ] = "",
+    max_attempts: Annotated[
+        int | None, option("--max-attempts", metavar="N", help="Attempts before it becomes a dead letter.")
+    ] = None,
     expire_after: Annotated[
-        str | None, option("--expire-after", metavar="DURATION", help="Give up when it is so late: 10m.")
+        str | None,
+        option("--expire-after", metavar="DURATION", help="Expire this long after the due time: 10m."),
     ] = None,
     window: Window = None,
-    again: Annotated[
-        bool, option("--again", help="Also if this id was cancelled before it could be delivered.")
-    ] = False,
+    again: Annotated[bool, option("--again", help="Also schedule an id that was certainly cancelled.")] = False,
     no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Schedule a message; print its id and due."""
+    """Schedule a message; print its id and due time."""
     due = due_of(delay, at, level)
     expires = duration("--expire-after", expire_after)
     with connect(redis_url, check_routes=not no_route_check) as client:
@@ -82,10 +85,10 @@ def schedule(
             window=duration("--window", window),
             again=again,
         )
-        client.known_routes.be_quiet()  # a refusal is one sentence: the warning comes behind what was done
+        client.known_routes.be_quiet()  # a refusal is one sentence, so the warning follows only after success
         scheduled = client.schedule(msgspec.structs.replace(message, **due))
     if json:
-        from delayq.answers.messages import scheduled_out  # it imports all plans of a client
+        from delayq.answers.messages import scheduled_out  # this import loads all plans of a client
 
         Output().json(scheduled_out(scheduled))
     else:
@@ -105,16 +108,16 @@ def _how(scheduled: Scheduled) -> str:
 
 def _body(text: str | None, file: str | None, is_json: bool, limit: int) -> Any:
     if text is not None and file is not None:
-        raise BadUse("give the body as BODY or by --body-file, not both")
+        raise BadUse("the body is given twice; use BODY or --body-file")
     raw: bytes = (text or "").encode() if file is None else _read(file, limit)
     if is_json:
         try:
             value = msgspec.json.decode(raw)
         except msgspec.DecodeError as error:
-            raise BadUse(f"BODY: it is no JSON value ({json_text.explain(raw, str(error))[0]})") from None
+            raise BadUse(f"BODY: is not a JSON value ({json_text.explain(raw, str(error))[0]})") from None
         except (ValueError, RecursionError) as error:
-            raise BadUse(f"BODY: it is no JSON value ({error})") from None
-        return value if isinstance(value, str) else msgspec.Raw(raw)  # as it came: numbers keep all their digits
+            raise BadUse(f"BODY: is not a JSON value ({error})") from None
+        return value if isinstance(value, str) else msgspec.Raw(raw)  # unchanged, so that numbers keep all their digits
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -122,7 +125,7 @@ def _body(text: str | None, file: str | None, is_json: bool, limit: int) -> Any:
 
 
 def _read(file: str, limit: int) -> bytes:
-    """At most one byte over the limit, which is then refused."""
+    """Read at most one byte more than the limit, so that a longer body is refused."""
     try:
         if file == "-":
             return sys.stdin.buffer.read(limit + 1)
@@ -130,4 +133,4 @@ def _read(file: str, limit: int) -> bytes:
             return opened.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BadUse(f"--body-file: {file} cannot be read: {reason}") from None
+        raise BadUse(f"--body-file: cannot read {file}: {reason}") from None

@@ -1,4 +1,4 @@
-"""search, count, forecast."""
+"""The commands search, count and forecast."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from delayq.times import format_instant
 
 __all__ = ["count", "forecast", "search"]
 
-DAY = 86_400_000  # ms that a forecast spans unless it is told
+DAY = 86_400_000  # The default span of a forecast, in ms.
 
-Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
-Tags = Annotated[str | None, option("--tags", metavar="TAG", help="With this tag only.")]
-States = Annotated[list[str] | None, option("--state", metavar="STATE", help="In this state; more than once: in any.")]
+Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Only these topics: a pattern with * and ?.")]
+Tags = Annotated[str | None, option("--tags", metavar="TAG", help="Only this tag.")]
+States = Annotated[
+    list[str] | None, option("--state", metavar="STATE", help="Only this state; repeatable: any of them.")
+]
 DueFrom = Annotated[
     str | None,
-    option("--due-from", metavar="TIME", help="Due from then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."),
+    option("--due-from", metavar="TIME", help="Earliest due time: 15:30, a date, Unix ms, +2h."),
 ]
-DueTo = Annotated[str | None, option("--due-to", metavar="TIME", help="Due before then.")]
+DueTo = Annotated[str | None, option("--due-to", metavar="TIME", help="Latest due time, exclusive.")]
 
 
 def search(
@@ -46,18 +48,18 @@ def search(
     state: States = None,
     due_from: DueFrom = None,
     due_to: DueTo = None,
-    property: Annotated[str | None, option("--property", metavar="NAME=VALUE", help="With this property only.")] = None,
-    id_prefix: Annotated[str | None, option("--id-prefix", metavar="TEXT", help="Whose id begins so.")] = None,
-    key: Annotated[str | None, option("--key", metavar="KEY", help="That carry this business key.")] = None,
+    property: Annotated[str | None, option("--property", metavar="NAME=VALUE", help="Only this property.")] = None,
+    id_prefix: Annotated[str | None, option("--id-prefix", metavar="TEXT", help="Only ids with this prefix.")] = None,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="Only messages with this business key.")] = None,
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print the messages that fit all of what is given.
+    """Print the messages that match all filters.
 
-    By due, dead letters by when they died; exit 1 if there are none. It looks at every message until it has found as many, or
-    at those with the business key that is given: then pages go on by id.
+    Sorted by due time, dead letters by their death. Exit 1 if there are none. The search reads every message until it
+    has found enough. With --key, it reads only messages with that key and sorts pages by id.
     """
     with connect(redis_url) as client:
         wanted = _filter(
@@ -72,9 +74,9 @@ def search(
             key=key,
         )
         found, looked, token = searched(client, wanted, limit, page_token)
-    code = print_found(found_out(found, looked, token), json, "there are no such messages.")
+    code = print_found(found_out(found, looked, token), json, "no message matches.")
     if token is not None and not json:
-        say(f"there may be more: --page-token {token}")
+        say(f"more may follow: --page-token {token}")
     return code
 
 
@@ -87,9 +89,10 @@ def count(
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print how many messages there are.
+    """Print the number of messages.
 
-    Exact for up to 10,000 messages in all, else as of the last census of each queue; exit 1 if it has no such count.
+    Exact for at most 10,000 messages in all, otherwise from the last census of each queue. Exit 1 if the census has no
+    such count.
     """
     with connect(redis_url) as client:
         now = client.redis_now()
@@ -107,20 +110,18 @@ def count(
 def forecast(
     due_from: Annotated[
         str,
-        typer.Option(
-            "--due-from", metavar="TIME", help="From then on: 15:30, 'tomorrow 09:00', a date, Unix ms, or '+2h'."
-        ),
+        typer.Option("--due-from", metavar="TIME", help="Begin: 15:30, a date, Unix ms, +2h."),
     ] = "0s",
-    due_to: Annotated[str | None, option("--due-to", metavar="TIME", help="Until then; a day without.")] = None,
-    step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
+    due_to: Annotated[str | None, option("--due-to", metavar="TIME", help="End; default: one day later.")] = None,
+    step: Annotated[str, typer.Option("--step", metavar="DURATION", help="Length of each bucket.")] = "15m",
     topic: Topic = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print how many messages fall due when.
+    """Print how many messages fall due in each bucket of time.
 
-    Those that wait in queues. Exact, but with --topic and more than 10,000 in all as of the last census of each queue; exit 1 if
-    it has no such count.
+    Counts messages that wait in queues. Exact, except with --topic and more than 10,000 messages: then from the last
+    census of each queue. Exit 1 if the census has no such count.
     """
     with connect(redis_url) as client:
         now = client.redis_now()
@@ -146,23 +147,23 @@ def _told(counted: object, as_of: str | None) -> int:
 
 
 def no_count(as_of: int | str | None) -> str:
-    """Why there is no count: no census was taken, or that of `as_of` has none."""
+    """Explain why there is no count: no census yet, or the census of `as_of` does not cover it."""
     if as_of is None:
-        return "no census was taken yet of some queue; its worker takes one a while after it has begun."
+        return "some queue has no census yet; its worker takes one soon after its start."
     at = format_instant(as_of) if isinstance(as_of, int) else as_of
-    return f"the census of {in_sentence(at)} has no such count: it counts fewer topics, or the due times are before it."
+    return f"the census of {in_sentence(at)} has no such count: it covers fewer topics, or the due times are earlier."
 
 
 def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) -> Filter:
-    """What fits; raises BadUse and InvalidMessage."""
+    """Return the filter. Raises BadUse and InvalidMessage."""
     begin, end = (
         moment(name, text, now, ahead=True) for name, text in (("--due-from", due_from), ("--due-to", due_to))
     )
     for name in ("topic", "tags", "id_prefix"):
         if given.get(name) == "":
-            raise BadUse(f"--{name.replace('_', '-')}: is empty; leave it out for any")
+            raise BadUse(f"--{name.replace('_', '-')}: is empty; omit it to match all")
     if begin is not None and end is not None and end <= begin:
-        raise BadUse("--due-to: is not later than --due-from")
+        raise BadUse("--due-to: must be later than --due-from")
     made = Filter(due_from=begin, due_to=end, **{name: one for name, one in given.items() if one is not None})
     check_filter(made)
     return made

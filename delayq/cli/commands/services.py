@@ -1,7 +1,7 @@
-"""The commands api, worker and coordinator, which run the services that the wheel carries.
+"""The commands api, worker and coordinator, which run the services in the wheel.
 
-Their packages have names that are too common for other people's environments. So they are in `delayq/_services`, and only a
-process that runs a service has this folder on its path.
+Their packages have names that are too common for other people's environments. The wheel therefore has them in
+`delayq/_services`, and only a process that runs a service has this folder on its path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delayq.errors import MissingExtra
 __all__ = ["api", "coordinator", "worker"]
 
 FOLDER: Final = Path(__file__).parents[2] / "_services"
-#: Modules that the extra brings. Each is asked for: other packages may have brought some of them.
+#: Modules of the extra. Each of them is checked, because other packages may have installed some of them.
 OF_SERVER: Final = ("fastapi", "httptools", "kazoo", "prometheus_client", "structlog", "uvicorn", "uvloop")
 
 
@@ -33,10 +33,10 @@ def worker() -> int:
 
 
 def coordinator(
-    once: Annotated[bool, option("--once", help="Print how things are now, and end.")] = False,
-    json: Annotated[bool, option("--json", help="Print a line of JSON for each change.")] = False,
+    once: Annotated[bool, option("--once", help="Print the current assignment and exit.")] = False,
+    json: Annotated[bool, option("--json", help="Print one line of JSON for each change.")] = False,
 ) -> int:
-    """Print which node owns which queues, and print it again whenever that changes."""
+    """Print which node owns which queues, after each change."""
     return _run("coordinator", "coordinator", *["--once"] * once, *["--json"] * json)
 
 

@@ -1,4 +1,4 @@
-"""status, overview, me."""
+"""The commands status, overview and me."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["me", "overview", "status"]
 
 
 def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print what is wrong, the worst first, and what to do.
+    """Print findings, worst first, with their remedies.
 
-    Exit 1 if a finding is critical, 0 with warnings, information or nothing, 2 if Redis does not answer.
+    Exit 1 if a finding is critical. Exit 0 for warnings, information or nothing. Exit 2 if Redis does not answer.
     """
     with connect(redis_url) as client:
         answer = status_out(client.status())
@@ -30,14 +30,14 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         )
         Output().table(("severity", "code", "since", "finding"), rows)
     else:
-        say("nothing is wrong.")
+        say("no problems found.")
     return int(any(one.severity == CRITICAL for one in answer.findings))
 
 
 def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the figures of the service.
 
-    Messages by state, the deliveries of the last ten minutes and their lateness, nodes, findings, and all counters.
+    Messages by state, deliveries of the last ten minutes and their lateness, nodes, findings, and all counters.
     """
     with connect(redis_url) as client:
         answer = overview_out(client.overview())
@@ -60,12 +60,12 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 
 def _lateness(ms: float | None, delivered: float) -> float | str | None:
-    """A percentile, which is null if nothing was delivered, and if it lies above the last bucket."""
+    """Format a percentile, which is null if nothing was delivered, or if it lies above the last bucket."""
     return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None and delivered else ms
 
 
 def me(json: AsJson = False) -> int:
-    """Print who the command line is: what its changes are written down under."""
+    """Print the name under which the audit records your changes."""
     answer = {
         "name": who(), "scopes": {"*": list(SCOPES)}, "version": version("delayq"), "console": "no", "session": False,
     }  # fmt: skip

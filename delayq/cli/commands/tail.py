@@ -1,4 +1,4 @@
-"""tail: watch the stream that a topic's messages arrive in."""
+"""The command tail: watch the stream in which a topic's messages arrive."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ from delayq.terminal import Output, say
 __all__ = ["tail"]
 
 MOST = 50
-STEP = 500  # ms that one look waits at most
+STEP = 500  # ms; the longest wait of one read
 START = b"0-0"
-#: The target of a route whose streams, if it has any, cannot be read from here.
+#: The target of a route whose streams, if any, cannot be read from here.
 ELSEWHERE = "elsewhere:"
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 def tail(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to watch.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to watch.")],
     from_start: Annotated[bool, option("--from-start", help="Begin with the oldest entry, not with the next.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, metavar="N", help="End after so many.", show_default=False)
+        int | None,
+        typer.Option("--count", min=1, metavar="N", help="Stop after this many entries.", show_default=False),
     ] = None,
-    stream: Annotated[str | None, option("--stream", metavar="NAME", help="The stream, if no route says it.")] = None,
+    stream: Annotated[str | None, option("--stream", metavar="NAME", help="Stream, if no route names it.")] = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Watch a topic's stream; Ctrl-C ends it.
+    """Print the entries of a topic's stream until Ctrl-C.
 
-    Each entry with its due, by how many ms it came after that, its id, tags and body.
+    Each line has the due time, the lateness in ms, the id, the tags and the body.
     """
     settings = settings_of(redis_url)
     name, url = _stream_of(_route_of(settings, check_topic(topic)), topic, stream, settings.redis_url)
@@ -67,7 +68,7 @@ def tail(
 
 
 def _route_of(settings: Settings, topic: str) -> Route | None:
-    """The topic's route by the tables of the live workers; if no worker is live, by the table that is set here."""
+    """Return the topic's route from the tables of live workers, or from the local table if no worker is live."""
     own = settings.route_table().find(topic)
     live: list[NodeLine] = []
     with (
@@ -83,25 +84,25 @@ def _route_of(settings: Settings, topic: str) -> Route | None:
     if found.stream is not None:
         return Route(name=found.name, stream=found.stream, per_queue=found.per_queue)
     if own is not None and (own.name, own.match, own.shown_target) == (found.name, found.match, found.target):
-        return own  # only here its whole URL is known
+        return own  # only the local table has its whole URL
     return Route(name=found.name, target=ELSEWHERE)
 
 
 def _stream_of(route: Route | None, topic: str, named: str | None, redis_url: str) -> tuple[str, str]:
-    """The stream and the Redis that it lies in."""
+    """Return the stream and the URL of its Redis."""
     if route is None or not route.target.startswith("redis+stream:"):
         if named is None:
-            where = "no route takes it" if route is None else f"its route {route.name} goes elsewhere"
-            raise BadUse(f"{topic} has no stream to watch, for {where}; name one by --stream")
+            where = "no route matches it" if route is None else f"its route {route.name} has another target"
+            raise BadUse(f"{topic} has no stream to watch, because {where}; name one with --stream")
         return named, redis_url
     if route.per_queue and named is None:
         one = queue_keys(0).stream(route.stream_of(topic))
-        raise BadUse(f"{topic} has a stream of its own in each queue; name one by --stream, such as '{one}'")
+        raise BadUse(f"{topic} has one stream in each queue; name one with --stream, such as '{one}'")
     return named if named is not None else route.stream_of(topic), redis_url_of(route.target, redis_url)
 
 
 def watch(store: Store, stream: str, *, from_start: bool, step: int, clock: Clock) -> Iterator[Entry]:
-    """The entries of a stream as they arrive; it waits for a Redis that went away. Raises StoreError."""
+    """Yield the entries of a stream as they arrive. Waits while Redis is unreachable. Raises StoreError."""
     last = START if from_start else _run(store, stream, _newest(stream))
     away = False
     while True:
@@ -124,12 +125,12 @@ def _run(store: Store, stream: str, command: Command[Any]) -> Any:
         return store.run(command)
     except StoreError as error:
         if "WRONGTYPE" in str(error):
-            raise BadUse(f"the key {stream} is no stream") from None
+            raise BadUse(f"the key {stream} is not a stream") from None
         raise
 
 
 def _newest(stream: str) -> Command[bytes]:
-    # '$' would mean another place at every look, and miss what comes between two.
+    # '$' would mean another position in every read, and skip entries that arrive between two reads.
     return plain("XREVRANGE", stream, "+", "-", "COUNT", 1, read=lambda reply: reply[0][0] if reply else START)
 
 
@@ -145,7 +146,7 @@ def _read(reply: Any) -> list[Entry]:
 
 
 def entry_shape(id: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
-    """An entry as JSON. Fields that are not delayq's are left out; the lateness is by the clock of Redis."""
+    """Return an entry as JSON, without fields that are not delayq's. The lateness is by the clock of Redis."""
     texts = {name.decode(errors="replace"): value for name, value in fields.items()}
     shape: dict[str, Any] = {"entry": id.decode()}
     for name in ("id", "topic", "tags"):

@@ -1,4 +1,4 @@
-"""pause, resume, topics."""
+"""The commands pause, resume and topics."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from delayq.times import format_instant
 
 __all__ = ["pause", "resume", "topics"]
 
-Match = Annotated[str, typer.Argument(metavar="MATCH", help="A pattern of topics, with * and ?.", show_default=False)]
+Match = Annotated[str, typer.Argument(metavar="MATCH", help="Pattern of topics, with * and ?.", show_default=False)]
 
 
 def pause(
     match: Match,
-    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Why, for whoever looks.")] = None,
+    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Reason, shown with the pause.")] = None,
     until: Annotated[
         str | None,
         option(
             "--until",
             metavar="TIME",
-            help="When it ends: 15:30, 'tomorrow 09:00', a date, Unix ms, '+2h', or 'never' by itself.",
+            help="End: 15:30, a date, Unix ms, +2h, or never.",
         ),
     ] = None,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="DURATION", help="How long to wait until nothing may arrive, at most 60s.")
+        str, typer.Option("--wait", metavar="DURATION", help="Time to wait for messages in flight, at most 60s.")
     ] = "1s",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Hand out nothing of some topics any more.
+    """Pause the topics that match a pattern: deliver nothing.
 
-    Exit 1 while messages that were handed out before may still arrive; again with MATCH alone looks anew. What is not given of a
-    pause that is there stays as it is.
+    Exit 1 while messages in flight may still arrive; repeat the command with MATCH alone to check again. If the pattern
+    is already paused, options that you omit keep their values.
     """
     longest = duration("--wait", wait) or 0
     why: str | UnsetType = UNSET if reason is None else reason
@@ -63,7 +63,7 @@ def pause(
             now = client.redis_now()
             end = None if until == "never" else moment("--until", until, now, ahead=True)
         answer = paused_out(client.pause(match, reason=why, until=end, wait=longest, by=by_me(reason or "")))
-    told = "not told yet" if answer.in_flight is None else answer.in_flight
+    told = "unknown yet" if answer.in_flight is None else answer.in_flight
     pairs = [("state", answer.state), ("in flight", told), ("since", shown(answer.since)), ("version", answer.version)]
     Output().answer(json, answer, pairs)
     return 0 if answer.state == "paused" else 1
@@ -73,17 +73,16 @@ def resume(
     match: Match,
     rate: Annotated[
         float | None,
-        option(
-            "--rate", metavar="N", help="At most so many messages/s until nothing is held; slower policies count alone."
-        ),
+        option("--rate", metavar="N", help="Maximum messages/s until nothing is held."),
     ] = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """End the pause that has this very pattern.
+    """End the pause with exactly this pattern.
 
-    Where there is none, the limit of an earlier resume gets another rate, or ends; exit 1 if nothing was changed.
+    Without such a pause, --rate changes the limit of an earlier resume, and no --rate ends it. A slower policy still
+    applies. Exit 1 if nothing was changed.
     """
     with connect(redis_url) as client:
         answer = resumed_out(client.resume(match, rate=rate, by=by_me(reason)))
@@ -95,26 +94,27 @@ def resume(
 def topics(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="TOPIC", help="One topic, or with * and ? a pattern of them.", show_default=False),
+        typer.Argument(metavar="TOPIC", help="One topic, or a pattern with * and ?.", show_default=False),
     ] = None,
     paused: Annotated[
-        str | None, option("--paused", metavar="yes|no", help="Only those that a pause covers, or none does.")
+        str | None, option("--paused", metavar="yes|no", help="Only topics that are paused, or are not.")
     ] = None,
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print the topics that have messages, of which something is held, or that a pause or a policy names; or one topic.
+    """Print topics and their messages, or one topic.
 
-    With the number of its messages, and when they were counted: now, or with more than 10,000 in all by a census.
+    Topics that have messages, that are held, or that a pause or policy names. Counts are current, or from a census if
+    there are more than 10,000 messages in all.
     """
     if paused not in (None, "yes", "no"):
-        raise BadUse("--paused: yes or no")
+        raise BadUse("--paused: use yes or no")
     with connect(redis_url) as client:
         if topic is not None and not {"*", "?"} & set(topic):
             if paused is not None or page_token is not None:
-                raise BadUse("--paused and --page-token go with a pattern, or with no topic")
+                raise BadUse("--paused and --page-token need a pattern, or no topic")
             one = topic_out(client.topic(topic))
             Output().answer(json, one, _pairs(one))
             return 0
@@ -136,9 +136,9 @@ def topics(
             if counted is None or counted.exact or counted.as_of is None
             else f" as of {format_instant(counted.as_of)}"
         )
-        say(in_sentence(f"there are no such topics{as_of}; delayq policies list shows all pauses and policies."))
+        say(in_sentence(f"no topic matches{as_of}; delayq policies list shows all pauses and policies."))
     if page.next_page_token is not None:
-        say(f"there are more: --page-token {page.next_page_token}")
+        say(f"more follow: --page-token {page.next_page_token}")
     return 0
 
 
@@ -147,7 +147,7 @@ def _pause(one: TopicOut) -> str | None:
 
 
 def _messages(one: TopicOut) -> tuple[int | None, str | None]:
-    """How many there are, and when they were counted."""
+    """Return the number of messages, and the time of the count."""
     return (sum(one.counts.values()), shown(one.as_of)) if one.counts is not UNSET and one.as_of else (None, None)
 
 
@@ -167,7 +167,7 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
     if isinstance(one.limit, LimitOut):
         until = " until nothing is held" if one.limit.temporary else ""
         granted = one.limit.granted_last_second
-        yield from (("messages/s at most", one.limit.rate), ("limited by", f"{one.limit.match}{until}"))
+        yield from (("maximum messages/s", one.limit.rate), ("limited by", f"{one.limit.match}{until}"))
         yield "granted in the last second", None if granted is UNSET else granted
         yield "held for at least ms", one.limit.wait_ms
     if one.counts is UNSET or not one.as_of:
@@ -175,4 +175,4 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
     else:
         yield from (*(one.counts or {"messages": 0}).items(), ("as of", shown(one.as_of)))
     for node in one.arriving:
-        yield f"may come from {node.node}", "not told yet" if node.in_flight is None else node.in_flight
+        yield f"may come from {node.node}", "unknown yet" if node.in_flight is None else node.in_flight

@@ -1,4 +1,4 @@
-"""backfill undo."""
+"""The command backfill undo."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["undo"]
 
 
 def undo(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as backfill names it.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run, as backfill names it.")],
     reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Cancel what is still pending of a run of backfill.
+    """Cancel the pending messages of a backfill run.
 
-    Needs no Spark. Exit 1 if some of its messages were too late, or none was found.
+    Needs no Spark. Exit 1 if some messages were too late, or none was found.
     """
     if not run:
         raise BadUse("RUN: is empty")
@@ -46,12 +46,12 @@ def undo(
             if undone == Undone():
                 raise
             _print(run, undone, json)
-            raise BadUse(f"{error}; that is how far it came: run the same again") from None
+            raise BadUse(f"{error}; the run is only partly undone: run the same command again") from None
     _print(run, undone, json)
     if undone == Undone():
         say(f"no message of the run {run} is pending.")
     elif undone.dead:
-        say(f"dead letters stay: {undone.dead} of the run; delayq dead-letters lists and deletes them.")
+        say(f"{undone.dead} dead letters of the run remain; delayq dead-letters lists and discards them.")
     return 0 if undone.cancelled and not undone.too_late else 1
 
 

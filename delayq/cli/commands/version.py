@@ -1,4 +1,4 @@
-"""version."""
+"""The command version."""
 
 from __future__ import annotations
 

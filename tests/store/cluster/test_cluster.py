@@ -223,5 +223,5 @@ def delivery(id: str, topic: str) -> InFlightMessage:
 
 def test_tail_refuses_a_topic_of_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "own", "match": "*", "perQueue": true}]')
-    with pytest.raises(BadUse, match=r"a stream of its own in each queue; .*delayq:\{0\}:stream:orders"):
+    with pytest.raises(BadUse, match=r"one stream in each queue; .*delayq:\{0\}:stream:orders"):
         tail("orders", redis_url="redis://127.0.0.1:1")
