@@ -50,7 +50,7 @@ def complaints() -> Iterator[str]:
 
 def _protocol() -> Iterator[str]:
     text = read(PROTOCOL)
-    headings = re.findall(r"^##+ (.+)$", text + read(WORKERS), re.MULTILINE)
+    headings = re.findall(r"^##+ (.+)$", (text + read(WORKERS)).replace("`", ""), re.MULTILINE)
     described = {word for heading in headings for word in re.split(r", | and ", heading)}
     for name in sorted(set(scripts.NAMES) - described):
         yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")
