@@ -1,9 +1,9 @@
 """One of several sides that are measured at the same time, each in its own slots: `side PLAN FILE`, with a JSON of `Plan`, and
-the file of a handshake that brings the time at which all begin.
+the file of a `Handshake` that brings the time at which all begin.
 
-The Python of the measured checkout runs it, with the packages of that checkout, so it uses only names that older checkouts
-have, too. It prints a JSON with the cost of a message in each slot: CPU µs of the worker and of Redis; for a backlog also
-messages/s, in total and from RAMP_MS on.
+The Python of the measured checkout runs it, with the packages of that checkout. So it uses only names that be13e658 has, too,
+the oldest checkout that is measured. It prints a JSON with the cost of a message in each slot: CPU µs of the worker and of
+Redis; for a backlog also messages/s, in total and from RAMP_MS on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.harness import CpuMeter, now, wait_for
 from benchmarks.load.backlog import Watch, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.running.processes import Handshake, Process, server, worker
+from benchmarks.running.processes import Process, server, worker
 from delayq import Client
 
 __all__ = ["PARKED", "Plan", "Slot", "main"]
@@ -35,6 +35,8 @@ REST = 60
 RAMP_MS = 1_000
 #: Messages a second that are parked at least.
 PARKED = 10_000
+#: s that a side waits until all others have started, too.
+OTHERS_SECONDS = 120.0
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -83,7 +85,7 @@ def main() -> None:
             operator.pause(match)
         if plan.policies:
             _put(running.url, routes, plan.policies)
-        begin = int(Handshake(Path(sys.argv[2])).wait())
+        begin = _begin(Path(sys.argv[2]))
         plan = msgspec.structs.replace(plan, starts=[begin + start for start in plan.starts])
         with Client(running.url) as client:  # it reads the policies when it starts
             _schedule(plan, client)
@@ -92,6 +94,16 @@ def main() -> None:
         found = list((_drained if slot.drains else _spent)(plan, watch, operator, process, running.pid))
         process.check()
     print(msgspec.json.encode(found).decode(), flush=True)
+
+
+def _begin(file: Path) -> int:
+    """Report that this side has started, and wait for the time at which all begin: the other end of a `Handshake`.
+
+    The packages of an old checkout do not have that class.
+    """
+    file.with_name(f"{file.name}.ready").touch()
+    wait_for("the other sides", file.exists, seconds=OTHERS_SECONDS)
+    return int(file.read_bytes())
 
 
 def _put(url: str, routes: str, policies: list[dict[str, Any]]) -> None:
