@@ -112,6 +112,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "faults, promises and their tests": faults.complaints,
         "figures in docs/operations.md": sizing.complaints,
         "links and named files": links.lead_somewhere,
+        "every page is in docs/README.md": links.index_is_complete,
         "every command in docs/ is run": links.blocks_are_run,
         "README, decisions and glossary": words.complaints,
         "prose of pages and of texts in code": prose.complaints,

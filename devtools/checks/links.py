@@ -1,4 +1,4 @@
-"""Links of the pages, the files of the code that they name, and how their code blocks are run."""
+"""Links of the pages, the index of docs/, the files of the code that pages name, and how their code blocks are run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from devtools.pages import DOCS, PAGES, ROOT, at, blocks_of, read
 
-__all__ = ["RUNNABLE", "blocks_are_run", "lead_somewhere"]
+__all__ = ["RUNNABLE", "blocks_are_run", "index_is_complete", "lead_somewhere"]
 
 #: Languages of blocks that tests/docs/test_blocks.py runs.
 RUNNABLE: Final = ("bash", "python")
@@ -23,6 +23,9 @@ _FOLDERS: Final = "delayq|api|workers|coordinator|testbed|devtools|reliability|b
 _FILE: Final = re.compile(rf"`((?:{_FOLDERS})/[\w./-]+)(?:::\w+)?`")
 FINDINGS: Final = 6  # at least; fewer are found if they are written in another way
 _FINDING: Final = re.compile(r'runbook="(\w+)"')
+INDEX: Final = DOCS / "README.md"
+#: The sections of the index, in their order.
+SECTIONS: Final = ["Tasks", "Reference", "How it works"]
 
 
 @cache
@@ -69,6 +72,17 @@ def _wrong(page: Path, link: str) -> str:
     if not target.exists():
         return f"there is no {link}"
     return f"{link} has no such heading" if anchor and anchor not in _anchors(target) else ""
+
+
+def index_is_complete() -> Iterator[str]:
+    """docs/README.md has a link to each page of docs/, in one of three sections."""
+    sections = re.findall(r"^## (.+)$", _prose(INDEX), re.MULTILINE)
+    if sections != SECTIONS:
+        yield at(INDEX, 1, f"its sections are {', '.join(sections)}: they should be {', '.join(SECTIONS)}")
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall(_prose(INDEX))}
+    for page in PAGES:
+        if page.is_relative_to(DOCS) and page != INDEX and page not in listed:
+            yield at(INDEX, 1, f"it does not list {page.relative_to(DOCS)}: add a link to one of its sections")
 
 
 def blocks_are_run() -> Iterator[str]:

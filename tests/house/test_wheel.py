@@ -33,7 +33,7 @@ pytestmark = pytest.mark.long
 
 SERVICES = ("api", "coordinator", "workers")
 PAGE = ROOT / "docs" / "systemd.md"
-TESTING = ROOT / "docs" / "testing.md"
+TESTING = ROOT / "docs" / "tasks" / "test-my-code.md"
 UNITS = {block.note.removeprefix("file "): block.text for block in blocks_of(PAGE) if block.note.endswith(".service")}
 #: What the client may be.
 MOST_PACKAGES, MOST_BYTES = 8, 15 * 2**20
