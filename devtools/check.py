@@ -78,6 +78,7 @@ def check(*, fix: bool) -> bool:
 
 def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
     """The checks that run in this process. They import the product, which takes a while: mypy has begun by then."""
+    from devtools import go_types
     from devtools.checks import (
         architecture,
         caches,
@@ -103,6 +104,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "imports without a ZooKeeper": files.import_no_kazoo,
         "modules for threads are up to date": twins.are_up_to_date,
         "docs/openapi.json is up to date": _openapi,
+        "types of the Go client": go_types.complaints,
         "settings, routes and options in docs/": settings.complaints,
         "metrics in docs/observability.md": metrics.complaints,
         "events in docs/observability.md": logged.complaints,
@@ -136,7 +138,7 @@ def _repair() -> None:
     for words in (["check", "--fix", "--quiet"], ["format", "--quiet"]):
         subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     # Only now, so that what they import is as it was just written.
-    from devtools import configuration, rights
+    from devtools import configuration, go_types, rights
     from devtools.checks import architecture, console, faults, prose
     from devtools.checks.generated import write
 
@@ -146,6 +148,8 @@ def _repair() -> None:
     write(faults.PAGE, faults.with_layers)
     write(console.PAGE, console.with_preloads)
     write_openapi()
+    with contextlib.suppress(ServerMissing):
+        write(go_types.PAGE, go_types.generate)
     with contextlib.suppress(ServerMissing):
         prose.forget_clean()
 

@@ -21,7 +21,7 @@ __all__ = ["FOLDERS", "fetch", "find"]
 _ROOT: Final = Path(__file__).resolve().parent.parent
 #: The folders with the pins, by the program's name.
 FOLDERS: Final = {
-    "openapi-typescript": _ROOT / "testbed" / "openapi-typescript",
+    "openapi-typescript": _ROOT / "clients" / "typescript",
     "bullmq": _ROOT / "benchmarks" / "peers" / "bullmq",
 }
 _PINS: Final = ("package.json", "package-lock.json")

@@ -1,0 +1,28 @@
+package io.delayq;
+
+import java.time.Instant;
+import java.util.Map;
+
+/**
+ * How a message stands.
+ *
+ * @param state {@code scheduled}, {@code due}, {@code inFlight}, {@code retrying}, {@code parked}, {@code held}, {@code dead}, or
+ *     how it ended: {@code delivered}, {@code cancelled}, {@code removedInFlight}, {@code discarded}
+ * @param due null once it has ended
+ * @param reason why it is dead, or what it waits for; else null
+ * @param message topic, body, keys and all else that was scheduled; null once it has ended
+ */
+public record Found(String id, int queue, String state, int attempts, Instant due, String reason, Map<String, Object> message) {
+    @SuppressWarnings("unchecked")
+    static Found of(Map<String, Object> answer) {
+        var due = answer.get("dueMs") instanceof Number ms ? Instant.ofEpochMilli(ms.longValue()) : null;
+        return new Found(
+                (String) answer.get("id"),
+                ((Number) answer.get("queue")).intValue(),
+                (String) answer.getOrDefault("state", "dead"),
+                ((Number) answer.getOrDefault("attempts", 0L)).intValue(),
+                due,
+                (String) answer.get("reason"),
+                (Map<String, Object>) answer.get("message"));
+    }
+}

@@ -1,0 +1,145 @@
+package io.delayq;
+
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.UnaryOperator;
+
+/**
+ * A message as a consumer received it, whatever broker brought it. It may arrive twice with the same id: remember the ids that you
+ * have handled.
+ *
+ * @param due when it was to be delivered
+ * @param attempt 1 for the first
+ */
+public record Received(
+        String id,
+        String topic,
+        Instant due,
+        int attempt,
+        String tags,
+        List<String> keys,
+        String orderingKey,
+        Map<String, String> properties,
+        byte[] body) {
+    private static final Set<String> RABBITMQ =
+            Set.of("delayq-due", "delayq-attempt", "delayq-tags", "delayq-keys", "delayq-ordering-key");
+
+    public Received {
+        if (id == null || id.isEmpty() || topic == null || topic.isEmpty()) {
+            throw new IllegalArgumentException("delayq did not send this message: its id or its topic is missing.");
+        }
+        keys = List.copyOf(keys);
+        properties = Map.copyOf(properties);
+    }
+
+    /** The body as text (UTF-8). */
+    public String text() {
+        return new String(body, StandardCharsets.UTF_8);
+    }
+
+    /** A message that arrived as a webhook. {@code header} gives a header by its name, or null. Check its signature: {@link Webhook}. */
+    public static Received fromWebhook(UnaryOperator<String> header, byte[] body) {
+        UnaryOperator<String> unquoted = name -> {
+            var value = header.apply(name);
+            return value == null ? "" : URLDecoder.decode(value.replace("+", "%2B"), StandardCharsets.UTF_8);
+        };
+        var properties = new LinkedHashMap<String, String>();
+        var given = header.apply("delayq-properties");
+        if (given != null && Json.read(given) instanceof Map<?, ?> map) {
+            map.forEach((name, value) -> properties.put((String) name, (String) value));
+        }
+        return new Received(
+                header.apply("ce-id"),
+                unquoted.apply("ce-type"),
+                Instant.parse(need(header.apply("ce-time"), "ce-time")),
+                attempt(header.apply("ce-attempt")),
+                unquoted.apply("ce-tags"),
+                words(unquoted.apply("ce-keys")),
+                unquoted.apply("ce-partitionkey"),
+                properties,
+                body);
+    }
+
+    /** A message that a Kafka consumer received from {@code topic}. Give the headers as text. */
+    public static Received fromKafka(String topic, Map<String, String> headers, byte[] value) {
+        var properties = new LinkedHashMap<String, String>();
+        headers.forEach((name, property) -> {
+            if (name.startsWith("p:")) properties.put(name.substring(2), property);
+            else if (name.equals("traceparent")) properties.put(name, property);
+        });
+        return new Received(
+                headers.get("id"),
+                headers.getOrDefault("topic", topic),
+                due(headers.get("due")),
+                attempt(headers.get("attempt")),
+                headers.getOrDefault("tags", ""),
+                words(headers.getOrDefault("keys", "")),
+                headers.getOrDefault("ordering-key", ""),
+                properties,
+                value);
+    }
+
+    /** A message that a RabbitMQ consumer received: its message id, its type, its headers and its body. */
+    public static Received fromRabbitMq(String messageId, String type, Map<String, ?> headers, byte[] body) {
+        var own = new LinkedHashMap<String, String>();
+        var properties = new LinkedHashMap<String, String>();
+        headers.forEach((name, value) -> (RABBITMQ.contains(name) ? own : properties).put(name, String.valueOf(value)));
+        return new Received(
+                messageId,
+                type,
+                due(own.get("delayq-due")),
+                attempt(own.get("delayq-attempt")),
+                own.getOrDefault("delayq-tags", ""),
+                words(own.getOrDefault("delayq-keys", "")),
+                own.getOrDefault("delayq-ordering-key", ""),
+                properties,
+                body);
+    }
+
+    /** A message that a RocketMQ consumer received: its topic, tag, keys (a space between two), message group, properties and body. */
+    public static Received fromRocketMq(
+            String topic, String tag, String keys, String messageGroup, Map<String, String> given, byte[] body) {
+        var properties = new LinkedHashMap<>(given);
+        properties.keySet().removeIf(name -> name.startsWith("delayq_"));
+        var empty = given.get("delayq_empty");
+        if (empty != null && Json.read(empty) instanceof List<?> list) {
+            list.forEach(name -> properties.put((String) name, ""));
+        }
+        return new Received(
+                given.get("delayq_id"),
+                given.getOrDefault("delayq_topic", topic),
+                due(given.get("delayq_due")),
+                attempt(given.get("delayq_attempt")),
+                tag == null ? "" : tag,
+                words(keys == null ? "" : keys),
+                messageGroup == null ? "" : messageGroup,
+                properties,
+                body);
+    }
+
+    Received withId(String signed) {
+        return new Received(signed, topic, due, attempt, tags, keys, orderingKey, properties, body);
+    }
+
+    private static String need(String value, String name) {
+        if (value == null) throw new IllegalArgumentException("delayq did not send this message: " + name + " is missing.");
+        return value;
+    }
+
+    private static Instant due(String value) {
+        return Instant.ofEpochMilli(Long.parseLong(need(value, "its due time")));
+    }
+
+    private static int attempt(String value) {
+        return value == null ? 1 : Integer.parseInt(value);
+    }
+
+    private static List<String> words(String value) {
+        return value.isEmpty() ? List.of() : List.of(value.split(" "));
+    }
+}

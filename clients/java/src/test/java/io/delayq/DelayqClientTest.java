@@ -1,0 +1,120 @@
+package io.delayq;
+
+import static io.delayq.TestServer.DROPS;
+import static io.delayq.TestServer.SCHEDULES;
+import static io.delayq.TestServer.problem;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.delayq.TestServer.Answer;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Test;
+
+class DelayqClientTest {
+    private static Message message(String id) {
+        return Message.to("t").id(id).in(Duration.ZERO);
+    }
+
+    @Test
+    void aMessageKeepsItsIdWhenAnAnswerIsLost() throws Exception {
+        try (var server = new TestServer(DROPS, DROPS, SCHEDULES)) {
+            var done = DelayqClient.of(server.url).schedule(Message.to("orders").in(Duration.ofMinutes(30)));
+            var ids = server.requests.stream().map(request -> request.messages().get(0).get("id")).toList();
+            assertEquals(List.of(done.id(), done.id(), done.id()), ids);
+            assertTrue(done.created());
+        }
+    }
+
+    @Test
+    void messagesOfABatchAreRepeatedAfter429And503() throws Exception {
+        var partly = "{\"results\":[{\"status\":200,\"id\":\"a\",\"queue\":1,\"state\":\"scheduled\"},{\"status\":429,\"problem\":"
+                + problem(429, "quota") + "}]}";
+        var busy = new Answer(503, problem(503, "overloaded"), "1");
+        try (var server = new TestServer(request -> busy, request -> new Answer(200, partly), SCHEDULES)) {
+            long began = System.nanoTime();
+            var outcomes = DelayqClient.of(server.url).scheduleAll(List.of(message("a"), message("b")));
+            assertTrue(System.nanoTime() - began >= 1_000_000_000L, "Retry-After is in seconds");
+            assertEquals(List.of(false, true), outcomes.stream().map(one -> one.get().created()).toList());
+            assertEquals(List.of(2, 2, 1), server.requests.stream().map(request -> request.messages().size()).toList());
+        }
+    }
+
+    @Test
+    void aRefusalIsAnExceptionAndIsNotRepeated() throws Exception {
+        var refused = "{\"results\":[{\"status\":400,\"problem\":" + problem(400, "invalid") + "}]}";
+        try (var server = new TestServer(request -> new Answer(200, refused))) {
+            var error = assertThrows(DelayqException.Refused.class, () -> DelayqClient.of(server.url).schedule(message("a")));
+            assertEquals("invalid", error.problem().kind());
+            assertEquals(1, server.requests.size());
+        }
+        try (var server = new TestServer(request -> new Answer(403, problem(403, "forbidden")))) {
+            var client = DelayqClient.builder(server.url).apiKey("dq_x").build();
+            assertThrows(DelayqException.NotAllowed.class, () -> client.read("/v1/queues", Map.of()));
+            assertEquals("Bearer dq_x", server.requests.get(0).authorization());
+        }
+    }
+
+    @Test
+    void aCallGivesUpAndNamesItsIds() throws Exception {
+        try (var server = new TestServer(DROPS)) {
+            var client = DelayqClient.builder(server.url).giveUpAfter(Duration.ofMillis(300)).build();
+            var error = assertThrows(DelayqException.Unavailable.class, () -> client.schedule(message("a")));
+            assertEquals(List.of("a"), error.ids());
+            Thread.currentThread().interrupt();
+            assertThrows(DelayqException.Unavailable.class, () -> client.cancel("a"));
+            assertTrue(Thread.interrupted());
+        }
+    }
+
+    @Test
+    void batchesAreSplitByNumberAndHalvedWhenTheServerTakesLess() throws Exception {
+        var large = new Answer(413, problem(413, "too-large"));
+        try (var server = new TestServer(request -> request.messages().size() > 300 ? large : SCHEDULES.apply(request))) {
+            var messages = IntStream.range(0, 1_100).mapToObj(n -> message("m" + n)).toList();
+            var outcomes = DelayqClient.of(server.url).scheduleAll(messages);
+            assertEquals(messages.stream().map(Message::id).toList(), outcomes.stream().map(one -> one.get().id()).toList());
+            var sizes = server.requests.stream().map(request -> request.messages().size()).toList();
+            assertEquals(List.of(1_000, 500, 250, 250, 500, 250, 250, 100), sizes);
+        }
+    }
+
+    @Test
+    void fieldsAreWrittenAsTheApiTakesThem() throws Exception {
+        try (var server = new TestServer(SCHEDULES)) {
+            var message = Message.to("t").id("a").bytes(new byte[] {1, -1}).at(Instant.parse("2033-01-31T08:00:00Z"));
+            DelayqClient.of(server.url).schedule(message.expireAfter(Duration.ofSeconds(90)).keys("k").properties(Map.of("p", "ü\n")));
+            var sent = server.requests.get(0).messages().get(0);
+            var expected = Map.of(
+                    "id", "a", "topic", "t", "bodyBase64", "Af8=", "expectDate", "2033-01-31T08:00:00Z",
+                    "expireAfter", "90000ms", "keys", List.of("k"), "properties", Map.of("p", "ü\n"));
+            assertEquals(expected, sent);
+        }
+    }
+
+    @Test
+    void aSearchGoesOnToTheLastPage() throws Exception {
+        var first = new Answer(200, "{\"messages\":[{\"id\":\"a\",\"queue\":1}],\"nextPageToken\":\"p2\"}");
+        var last = new Answer(200, "{\"messages\":[{\"id\":\"b\",\"queue\":1}],\"nextPageToken\":null}");
+        try (var server = new TestServer(request -> first, request -> last)) {
+            var ids = DelayqClient.of(server.url).search(Map.of("topic", "t.*")).map(Found::id).toList();
+            assertEquals(List.of("a", "b"), ids);
+            assertEquals("/v1/messages?topic=t.%2A&pageToken=p2", server.requests.get(1).path().replace("*", "%2A"));
+        }
+    }
+
+    @Test
+    void aWrongUrlAndAServerThatIsNotDelayqAreNamed() throws Exception {
+        for (var wrong : List.of("redis://127.0.0.1", "http://user:secret@host", "localhost")) {
+            assertThrows(IllegalArgumentException.class, () -> DelayqClient.of(wrong), wrong);
+        }
+        try (var server = new TestServer(request -> new Answer(404, "<html>"))) {
+            var error = assertThrows(DelayqException.Refused.class, () -> DelayqClient.of(server.url).read("/v1/me", Map.of()));
+            assertTrue(error.getMessage().contains("is this the URL of its API"), error.getMessage());
+        }
+    }
+}

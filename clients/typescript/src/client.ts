@@ -1,0 +1,468 @@
+import { randomUUID } from "node:crypto";
+
+import { RefusedError, UnavailableError, type Problem } from "./errors.js";
+import { Attempts, Http, isRepeated, refusal, type Call, type ClientOptions } from "./http.js";
+import type { components } from "./schema.js";
+
+type Schemas = components["schemas"];
+
+/** A time: RFC 3339 with its zone, or a Date. */
+export type Time = string | Date;
+/** A duration: text such as `30m` or `1h30m`, or ms. */
+export type Duration = string | number;
+
+/** When a message is due: exactly one of these. */
+export interface Due {
+  delayTime?: Duration;
+  expectDate?: Time;
+  /** One of RocketMQ's levels, 1 (1 s) to 18 (2 h). */
+  delayLevel?: number;
+}
+
+/** A message to schedule. Fields are described at https://github.com/delayq/delayq, docs/http.md#schedule-a-message. */
+export interface Message extends Due {
+  topic: string;
+  /** Text, bytes, or any value that JSON can write. */
+  body?: unknown;
+  /** Your own id. Without one the client makes a UUID before the call. */
+  id?: string;
+  tags?: string;
+  keys?: readonly string[];
+  properties?: Readonly<Record<string, string>>;
+  orderingKey?: string;
+  maxAttempts?: number;
+  expireAfter?: Duration;
+  window?: Duration;
+  again?: boolean;
+}
+
+export type Scheduled = Schemas["ScheduledOut"];
+export type Found = Schemas["StateOut"];
+export type DeadLetter = Schemas["DeadLetterOut"];
+export type Policy = Schemas["PolicyOut"];
+export type Topic = Schemas["TopicOut"];
+
+/** What became of one message of a batch, in the place of its request. */
+export type ScheduleResult =
+  | ({ ok: true; created: boolean } & Scheduled)
+  | { ok: false; id: string; error: RefusedError | UnavailableError };
+
+/** What became of one message that was to be cancelled, delivered now, redriven or discarded. */
+export interface Result {
+  id: string;
+  /** For example `cancelled`, `inFlight`, `notFound`, `delivered`; `failed` if `problem` says why. */
+  result: string;
+  problem?: Problem;
+}
+
+/** What became of the messages of one business key. */
+export interface KeyResult {
+  key: string;
+  messages: Result[];
+  problem?: Problem;
+}
+
+/** Which messages: by ids, by business keys, or both. */
+export interface Selection {
+  ids?: readonly string[];
+  keys?: readonly string[];
+}
+
+export interface Results {
+  ids: Result[];
+  keys: KeyResult[];
+}
+
+/** What a search looks for. Everything is optional. */
+export interface Filter {
+  topic?: string;
+  tags?: string;
+  state?: readonly string[];
+  dueFrom?: Time;
+  dueTo?: Time;
+  property?: string;
+  idPrefix?: string;
+  key?: string;
+}
+
+export interface CallOptions {
+  /** Ends the call early. The outcome is unknown then. */
+  signal?: AbortSignal;
+}
+
+/** Why somebody changes something, for the audit. */
+export interface ChangeOptions extends CallOptions {
+  reason?: string;
+}
+
+const BATCH_MESSAGES = 1_000;
+const BATCH_BYTES = 4 * 1024 * 1024;
+const MOST_IDS = 1_000;
+const MOST_KEYS = 100;
+
+/**
+ * A client of the HTTP API. One is enough for a process.
+ *
+ * Every call is repeated after a lost answer, 429 and 503, for at most `giveUpAfter` ms. This is safe: a message has its id
+ * before the first attempt, and all other calls may be repeated.
+ */
+export class DelayqClient {
+  readonly #http: Http;
+
+  constructor(options: ClientOptions | string) {
+    this.#http = new Http(typeof options === "string" ? { url: options } : options);
+  }
+
+  /** Schedule one message. `created` is false if an earlier attempt or call had scheduled it. */
+  async schedule(message: Message, options: CallOptions = {}): Promise<Scheduled & { created: boolean }> {
+    const [result] = await this.scheduleMany([message], options);
+    if (result === undefined) throw new UnavailableError("the API answered no result");
+    if (!result.ok) throw result.error;
+    const { ok: _, ...scheduled } = result;
+    return scheduled;
+  }
+
+  /**
+   * Schedule many messages. The results have the order of the messages. A message that fails stops no other one.
+   * A batch may have any size; the client splits it. It throws only when `options.signal` ends the call.
+   */
+  async scheduleMany(messages: readonly Message[], options: CallOptions = {}): Promise<ScheduleResult[]> {
+    const results: ScheduleResult[] = [];
+    for (const batch of split(messages.map(asRequest))) results.push(...(await this.#scheduleBatch(batch, options)));
+    return results;
+  }
+
+  async #scheduleBatch(batch: readonly Request[], options: CallOptions): Promise<ScheduleResult[]> {
+    try {
+      const call = { method: "POST", path: "/v1/messages:batch", ...options } as const;
+      const send = (messages: readonly Request[]) => ({ ...call, body: { messages }, ids: messages.map(({ id }) => id) });
+      const items = await this.#sendItems<Request, Schemas["ItemOut"]>(batch, send, options.signal);
+      return items.map((item, at) => asResult(item, batch[at] as Request));
+    } catch (error) {
+      if (!(error instanceof RefusedError || error instanceof UnavailableError)) throw error;
+      if (error instanceof RefusedError && error.status === 413 && batch.length > 1) {
+        const half = Math.ceil(batch.length / 2);
+        const halves = [batch.slice(0, half), batch.slice(half)] as const;
+        return [...(await this.#scheduleBatch(halves[0], options)), ...(await this.#scheduleBatch(halves[1], options))];
+      }
+      return batch.map(({ id }) => ({ ok: false, id, error }));
+    }
+  }
+
+  /** How a message stands; undefined if delayq does not know the id. `explain` adds what it waits for. */
+  async get(id: string, options: CallOptions & { explain?: boolean } = {}): Promise<Found | undefined> {
+    try {
+      const query = { explain: options.explain };
+      return await this.#call<Found>({ method: "GET", path: `/v1/messages/${encodeURIComponent(id)}`, query, ...options });
+    } catch (error) {
+      if (error instanceof RefusedError && error.status === 404) return undefined;
+      throw error;
+    }
+  }
+
+  /** The messages that match, page by page, earliest first. */
+  async *search(filter: Filter = {}, options: CallOptions & { limit?: number } = {}): AsyncGenerator<Found, void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const query = { ...filter, limit: options.limit, pageToken };
+      const page = await this.#call<Schemas["FoundOut"]>({ method: "GET", path: "/v1/messages", query, ...options });
+      yield* page.messages;
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
+  }
+
+  /** How many messages match; `count` is null if nobody knows. */
+  count(filter: Pick<Filter, "topic" | "tags" | "state" | "dueFrom" | "dueTo"> = {}, options: CallOptions = {}): Promise<Schemas["CountOut"]> {
+    return this.#call({ method: "GET", path: "/v1/messages:count", query: { ...filter }, ...options });
+  }
+
+  /** How many messages fall due in each step. */
+  forecast(
+    range: { topic?: string; dueFrom?: Time; dueTo?: Time; step?: Duration } = {},
+    options: CallOptions = {},
+  ): Promise<Schemas["ForecastOut"]> {
+    return this.#call({ method: "GET", path: "/v1/forecast", query: { ...range }, ...options });
+  }
+
+  /**
+   * Cancel one message. `cancelled`: it is never delivered. `inFlight`: it is removed, but it may be or have been delivered.
+   * All other results say why there is nothing to cancel: `delivered`, `dead`, `discarded`, `notFound`.
+   */
+  async cancel(id: string, options: ChangeOptions = {}): Promise<Result> {
+    const { ids } = await this.cancelMany({ ids: [id] }, options);
+    return first(ids);
+  }
+
+  /** Cancel messages by ids and business keys. */
+  cancelMany(selection: Selection, options: ChangeOptions = {}): Promise<Results> {
+    return this.#change("/v1/messages:cancel", selection, options);
+  }
+
+  /** Give a message another due time. Throws RefusedError with status 409 if the message may be on its way or has ended. */
+  reschedule(id: string, due: Due, options: ChangeOptions = {}): Promise<Scheduled> {
+    const body = { ...dueOf(due), ...reasonOf(options) };
+    return this.#call({ method: "PATCH", path: `/v1/messages/${encodeURIComponent(id)}`, body, ids: [id], ...options });
+  }
+
+  /** Deliver one message now. `force` also delivers a message that a pause or a limit holds. */
+  deliverNow(id: string, options: ChangeOptions & { force?: boolean } = {}): Promise<Scheduled> {
+    const body = { ...(options.force ? { force: true } : {}), ...reasonOf(options) };
+    const path = `/v1/messages/${encodeURIComponent(id)}:deliverNow`;
+    return this.#call({ method: "POST", path, body, ids: [id], ...options });
+  }
+
+  /** Deliver messages now, by ids and business keys. */
+  deliverNowMany(selection: Selection, options: ChangeOptions & { force?: boolean } = {}): Promise<Results> {
+    return this.#change("/v1/messages:deliverNow", selection, options, options.force ? { force: true } : {});
+  }
+
+  /** Dead letters, page by page: the oldest first, or the newest. */
+  async *deadLetters(
+    filter: { topic?: string; reason?: string; group?: string; from?: Time; to?: Time; order?: "oldest" | "newest" } = {},
+    options: CallOptions & { limit?: number } = {},
+  ): AsyncGenerator<DeadLetter, void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const query = { ...filter, limit: options.limit, pageToken };
+      const page = await this.#call<Schemas["DeadLettersOut"]>({ method: "GET", path: "/v1/dead-letters", query, ...options });
+      yield* page.deadLetters;
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
+  }
+
+  /** Dead letters by topic and reason, the largest group first. */
+  deadLetterGroups(options: CallOptions & { limit?: number } = {}): Promise<Schemas["DeadGroupsOut"]> {
+    return this.#call({ method: "GET", path: "/v1/dead-letters:groups", query: { limit: options.limit }, ...options });
+  }
+
+  /** Put dead letters back: they are due now. */
+  async redrive(ids: readonly string[], options: ChangeOptions = {}): Promise<Result[]> {
+    return (await this.#change("/v1/dead-letters:redrive", { ids }, options)).ids;
+  }
+
+  /** Delete dead letters for good. */
+  async discard(ids: readonly string[], options: ChangeOptions = {}): Promise<Result[]> {
+    return (await this.#change("/v1/dead-letters:discard", { ids }, options)).ids;
+  }
+
+  /** Pause the topics that match. It waits up to `wait` until nothing of them can arrive any more. */
+  pauseTopics(match: string, options: ChangeOptions & { until?: Time | null; wait?: Duration } = {}): Promise<Schemas["PausedOut"]> {
+    const body = { match, ...reasonOf(options), ...(options.until === undefined ? {} : { until: timeOf(options.until) }) };
+    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, ...options });
+  }
+
+  /** End the pause with this pattern; with `rate`, held messages come back at most so fast (messages a second). */
+  resumeTopics(match: string, options: ChangeOptions & { rate?: number } = {}): Promise<Schemas["ResumedOut"]> {
+    const body = { match, ...reasonOf(options), ...(options.rate === undefined ? {} : { rate: options.rate }) };
+    return this.#call({ method: "POST", path: "/v1/topics:resume", body, ...options });
+  }
+
+  /** Topics with messages, pauses or policies, by name, page by page. */
+  async *topics(
+    filter: { match?: string; paused?: boolean } = {},
+    options: CallOptions & { limit?: number } = {},
+  ): AsyncGenerator<Topic, void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const paused = filter.paused === undefined ? undefined : filter.paused ? "yes" : "no";
+      const query = { match: filter.match, paused, limit: options.limit, pageToken };
+      const page = await this.#call<Schemas["TopicsOut"]>({ method: "GET", path: "/v1/topics", query, ...options });
+      yield* page.topics;
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
+  }
+
+  /** One topic: its counts, pause, policy and limit. */
+  topic(topic: string, options: CallOptions = {}): Promise<Topic> {
+    return this.#call({ method: "GET", path: `/v1/topics/${encodeURIComponent(topic)}`, ...options });
+  }
+
+  /** All policies in their order, pauses and temporary limits. */
+  policies(options: CallOptions = {}): Promise<Schemas["PoliciesOut"]> {
+    return this.#call({ method: "GET", path: "/v1/policies", ...options });
+  }
+
+  /** Create or replace a policy. With `version` it is changed only if the policies still have that version. */
+  putPolicy(name: string, policy: Schemas["PolicyIn"], options: CallOptions & { version?: number } = {}): Promise<Schemas["PolicyChangedOut"]> {
+    const path = `/v1/policies/${encodeURIComponent(name)}`;
+    return this.#call({ method: "PUT", path, body: policy, headers: ifMatch(options.version), ...options });
+  }
+
+  /** Remove a policy. */
+  deletePolicy(name: string, options: ChangeOptions & { version?: number } = {}): Promise<Schemas["PolicyChangedOut"]> {
+    const headers = { ...ifMatch(options.version), "delayq-reason": options.reason };
+    return this.#call({ method: "DELETE", path: `/v1/policies/${encodeURIComponent(name)}`, headers, ...options });
+  }
+
+  /** Who changed what, the newest first, page by page. */
+  async *audit(
+    filter: { id?: string; key?: string; topic?: string; actor?: string; action?: string; from?: Time; to?: Time } = {},
+    options: CallOptions & { limit?: number } = {},
+  ): AsyncGenerator<Schemas["AuditEntryOut"], void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const query = { ...filter, limit: options.limit, pageToken };
+      const page = await this.#call<Schemas["AuditOut"]>({ method: "GET", path: "/v1/audit", query, ...options });
+      yield* page.entries;
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
+  }
+
+  /** Each queue and all of them together. */
+  queues(options: CallOptions = {}): Promise<Schemas["QueuesOut"]> {
+    return this.#call({ method: "GET", path: "/v1/queues", ...options });
+  }
+
+  /** The workers. */
+  async nodes(options: CallOptions = {}): Promise<Schemas["NodeOut"][]> {
+    return (await this.#call<Schemas["NodesOut"]>({ method: "GET", path: "/v1/nodes", ...options })).nodes;
+  }
+
+  /** The routes and their circuits. */
+  async routes(options: CallOptions = {}): Promise<Schemas["RouteOut"][]> {
+    return (await this.#call<Schemas["RoutesOut"]>({ method: "GET", path: "/v1/routes", ...options })).routes;
+  }
+
+  /** What is wrong, the worst first. An empty list means that all is well. */
+  async status(options: CallOptions = {}): Promise<Schemas["FindingOut"][]> {
+    return (await this.#call<Schemas["StatusOut"]>({ method: "GET", path: "/v1/status", ...options })).findings;
+  }
+
+  /** The figures of the service at a glance. */
+  overview(options: CallOptions = {}): Promise<Schemas["OverviewOut"]> {
+    return this.#call({ method: "GET", path: "/v1/overview", ...options });
+  }
+
+  /** The name and the rights of the key. */
+  me(options: CallOptions = {}): Promise<Schemas["MeOut"]> {
+    return this.#call({ method: "GET", path: "/v1/me", ...options });
+  }
+
+  #call<Answer>(call: Call, attempts?: Attempts): Promise<Answer> {
+    return this.#http.send<Answer>(call, attempts);
+  }
+
+  async #change(path: string, selection: Selection, options: ChangeOptions, more: object = {}): Promise<Results> {
+    const fields = { ...reasonOf(options), ...more };
+    const results: Results = { ids: [], keys: [] };
+    for (const part of chunks(selection.ids ?? [], MOST_IDS)) {
+      const send = (ids: readonly string[]): Call => ({ method: "POST", path, body: { ids, ...fields }, ids, ...options });
+      const items = await this.#sendItems<string, Schemas["ResultOut"]>(part, send, options.signal);
+      items.forEach((item, at) => results.ids.push(oneResult(item, part[at])));
+    }
+    for (const part of chunks(selection.keys ?? [], MOST_KEYS)) {
+      const send = (keys: readonly string[]): Call => ({ method: "POST", path, body: { keys, ...fields }, ...options });
+      const items = await this.#sendItems<string, Schemas["ResultOut"]>(part, send, options.signal);
+      items.forEach((item, at) => results.keys.push(keyResult(item, part[at])));
+    }
+    return results;
+  }
+
+  /** One answer for each item, in their order. Items that are answered with 429 or 503 are sent again while there is time. */
+  async #sendItems<Item, Answer extends { status?: number; problem?: Problem }>(
+    items: readonly Item[],
+    send: (items: readonly Item[]) => Call,
+    signal: AbortSignal | undefined,
+  ): Promise<Answer[]> {
+    const attempts = new Attempts(this.#http.giveUpAfter);
+    const answers = new Map<number, Answer>();
+    let places = items.map((_, place) => place);
+    do {
+      const { results } = await this.#call<{ results: Answer[] }>(send(places.map((place) => items[place] as Item)), attempts);
+      places.forEach((place, at) => answers.set(place, results[at] as Answer));
+      places = places.filter((place) => isRepeated(statusOf(answers.get(place))));
+    } while (places.length > 0 && (await attempts.next(0, signal)));
+    return items.map((_, place) => answers.get(place) as Answer);
+  }
+}
+
+type Request = { id: string } & Record<string, unknown>;
+
+function asRequest(message: Message): Request {
+  const { body, keys, expireAfter, window, delayTime, expectDate, delayLevel, id, ...rest } = message;
+  const request: Request = { id: id ?? randomUUID(), ...rest, ...dueOf({ delayTime, expectDate, delayLevel } as Due) };
+  if (body instanceof Uint8Array) request["bodyBase64"] = Buffer.from(body).toString("base64");
+  else if (body !== undefined) request["body"] = body;
+  if (keys !== undefined) request["keys"] = keys;
+  if (expireAfter !== undefined) request["expireAfter"] = durationOf(expireAfter);
+  if (window !== undefined) request["window"] = durationOf(window);
+  return request;
+}
+
+function dueOf(due: Due): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
+  if (due.delayTime !== undefined) fields["delayTime"] = durationOf(due.delayTime);
+  if (due.expectDate !== undefined) fields["expectDate"] = timeOf(due.expectDate);
+  if (due.delayLevel !== undefined) fields["delayLevel"] = due.delayLevel;
+  return fields;
+}
+
+function durationOf(duration: Duration): string {
+  return typeof duration === "number" ? `${duration}ms` : duration;
+}
+
+function timeOf(time: Time | null): string | null {
+  return time instanceof Date ? time.toISOString() : time;
+}
+
+function reasonOf(options: ChangeOptions): { reason?: string } {
+  return options.reason === undefined ? {} : { reason: options.reason };
+}
+
+function ifMatch(version: number | undefined): Record<string, string | undefined> {
+  return { "if-match": version === undefined ? undefined : String(version) };
+}
+
+function statusOf(answer: { status?: number; problem?: Problem } | undefined): number {
+  return answer?.problem?.status ?? answer?.status ?? 200;
+}
+
+function split(requests: readonly Request[]): Request[][] {
+  const batches: Request[][] = [];
+  let bytes = 0;
+  for (const request of requests) {
+    const size = Buffer.byteLength(JSON.stringify(request)) + 1;
+    const last = batches.at(-1);
+    if (last === undefined || last.length >= BATCH_MESSAGES || bytes + size > BATCH_BYTES) {
+      batches.push([request]);
+      bytes = size;
+    } else {
+      last.push(request);
+      bytes += size;
+    }
+  }
+  return batches;
+}
+
+function chunks<Item>(items: readonly Item[], size: number): Item[][] {
+  const found: Item[][] = [];
+  for (let at = 0; at < items.length; at += size) found.push(items.slice(at, at + size));
+  return found;
+}
+
+function asResult(item: Schemas["ItemOut"], request: Request): ScheduleResult {
+  if (item.status < 300) {
+    const { status, problem: _, ...scheduled } = item;
+    return { ok: true, created: status === 201, ...(scheduled as Scheduled) };
+  }
+  const problem = item.problem as Problem;
+  const id = item.id ?? request.id;
+  if (problem.status === 503) return { ok: false, id, error: new UnavailableError(problem.detail, [id], problem) };
+  return { ok: false, id, error: refusal(problem, [id]) };
+}
+
+function oneResult(item: Schemas["ResultOut"], id: string | undefined): Result {
+  const result = { id: item.id ?? id ?? "", result: item.result ?? "failed" };
+  return item.problem ? { ...result, problem: item.problem } : result;
+}
+
+function keyResult(item: Schemas["ResultOut"], key: string | undefined): KeyResult {
+  const result = { key: item.key ?? key ?? "", messages: (item.messages ?? []).map((one) => oneResult(one, one.id)) };
+  return item.problem ? { ...result, problem: item.problem } : result;
+}
+
+function first(results: readonly Result[]): Result {
+  const result = results[0];
+  if (result === undefined) throw new UnavailableError("the API answered no result");
+  return result;
+}

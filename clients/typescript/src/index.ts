@@ -1,0 +1,18 @@
+export { DelayqClient } from "./client.js";
+export type * from "./client.js";
+export { DelayqError, NotAllowedError, RefusedError, UnavailableError, type Problem } from "./errors.js";
+export type { ClientOptions } from "./http.js";
+export {
+  json,
+  readKafka,
+  readRabbitMq,
+  readRocketMq,
+  readWebhook,
+  text,
+  type AmqpProperties,
+  type HeaderSource,
+  type Received,
+  type RocketMqMessage,
+} from "./received.js";
+export { SignatureError, verifyWebhook } from "./webhook.js";
+export type { components, paths } from "./schema.js";

@@ -1,0 +1,70 @@
+"""A service for the clients of the API, and what is true after one of them ran the story of clients/story.json."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer
+from tests.clients.dropping_proxy import DroppingProxy
+from tests.support.service import ROOT, Service
+from tests.support.waiting import eventually
+
+STORY: Final = ROOT / "clients" / "story.json"
+#: Each client makes 2,512 calls: 157 rounds of 16. A fifth of the answers is dropped.
+ROUNDS: Final = 157
+CALLS: Final = ROUNDS * 16
+
+#: Runs a program in a folder with the URL of the API, and returns what it printed.
+Run = Callable[[Sequence[Any], Path], str]
+#: Runs a client's story under a name of the run: the program gets the arguments STORY RUN ROUNDS AT_ONCE.
+TellStory = Callable[[str, Sequence[Any], Path], None]
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("clients")
+    with EmbeddedServer(data_dir=folder / "valkey") as server, Service(folder, server.url) as started:
+        yield started
+
+
+@pytest.fixture
+def run(service: Service) -> Run:
+    return lambda words, folder: run_program(words, folder, DELAYQ_API_URL=service.url)
+
+
+def run_program(words: Sequence[Any], folder: Path, **environment: str) -> str:
+    """What a program printed. It fails with all that was printed if the program did not end well."""
+    command = [str(word) for word in words]
+    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def tell_story(service: Service) -> TellStory:
+    def tell(run: str, words: Sequence[Any], folder: Path) -> None:
+        with DroppingProxy(service.port) as proxy:
+            printed = run_program([*words, STORY, run, ROUNDS, 8], folder, DELAYQ_API_URL=proxy.url)
+        assert int(printed.split()[-1]) == CALLS
+        assert proxy.dropped > CALLS / 8, "no answer was dropped: the story shows nothing"
+        left = service.http.get("/v1/messages", params={"topic": "story.kept", "idPrefix": run}).json()
+        assert left["messages"] == [], "the story cancels every message that it keeps, so one was there twice"
+        wanted = Counter({f"{run}-{n}-b2": 1 for n in range(ROUNDS)})
+        with redis.Redis.from_url(service.settings["redis_url"], protocol=2) as client:
+
+            def arrived() -> Counter[str]:
+                entries: Any = client.xrange("story.delivered")
+                return Counter(id for _, fields in entries if (id := fields[b"id"].decode()).startswith(f"{run}-"))
+
+            eventually(lambda: arrived().keys() == wanted.keys(), "each message that was due has been delivered")
+            assert arrived() == wanted, "a message was scheduled twice"
+
+    return tell
