@@ -112,7 +112,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "private names in docs/libraries.md": libraries.complaints,
         "docs/architecture.md": architecture.complaints,
         "faults, promises and their tests": faults.complaints,
-        "figures in docs/operations.md": sizing.complaints,
+        "figures in docs/sizing.md": sizing.complaints,
         "links and named files": links.lead_somewhere,
         "every page is in docs/README.md": links.index_is_complete,
         "every command in docs/ is run": links.blocks_are_run,

@@ -1,4 +1,4 @@
-"""The sizing in docs/operations.md, compared with the benchmark results in docs/benchmarks."""
+"""The figures of docs/sizing.md, compared with the benchmark results in docs/benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devtools.pages import DOCS, at, read
 
 __all__ = ["complaints"]
 
-PAGE: Final = DOCS / "operations.md"
+PAGE: Final = DOCS / "sizing.md"
 RESULTS: Final = DOCS / "benchmarks" / "results.json"
 #: By how much a rounded figure may differ from the measured one, which varies as much.
 ABOUT: Final = 0.2
