@@ -23,7 +23,7 @@ ROWS: Final = {"A": 23, "B": 16, "C": 19, "D": 13, "E": 17, "F": 17, "G": 8, "H"
 LAYERS: Final = ("release", "long")
 NOT_INJECTED: Final = "not injected: "
 REASON: Final = 40  # characters that a reason has at least
-_ROW: Final = re.compile(r"^\| ([A-I]\d+) \|")
+_ROW: Final = re.compile(r"^\| ([A-I]\d+) ")
 _TEST: Final = re.compile(r"`(?:(tests/[^\s`]+\.py)::)?(test_\w+)`(?: \((?:%s)\))?" % "|".join(LAYERS))  # noqa: UP031 - braces
 
 
@@ -31,8 +31,8 @@ def complaints() -> Iterator[str]:
     """Rows are complete, and so are promises; the tests that they name exist and run in the named layer."""
     rows = list(_rows())
     wanted = [f"{letter}{number}" for letter, most in ROWS.items() for number in range(1, most + 1)]
-    if [row.cells[0] for row in rows] != wanted:
-        odd = sorted({row.cells[0] for row in rows} ^ set(wanted)) or ["their order"]
+    if (names := [_name(row) for row in rows]) != wanted:
+        odd = sorted(set(names) ^ set(wanted)) or ["their order"]
         yield at(
             PAGE,
             1,
@@ -55,10 +55,16 @@ def _rows() -> Iterator[Row]:
             yield Row(number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
 
 
+def _name(row: Row) -> str:
+    return row.cells[0].partition(" ")[0]
+
+
 def _row(row: Row) -> Iterator[str]:
-    name, *_, shown = row.cells
-    if len(row.cells) != 4 or "TODO" in "".join(row.cells):
-        yield at(PAGE, row.line, f"{name} should have 4 finished cells: number, fault, answer, tests")
+    name, shown = _name(row), row.cells[-1]
+    if len(row.cells) != 3 or "TODO" in "".join(row.cells):
+        yield at(
+            PAGE, row.line, f"{name} should have 3 finished cells: its number and the fault, the answer, the tests"
+        )
     if shown.startswith(NOT_INJECTED):
         if len(shown) <= REASON:
             yield at(PAGE, row.line, f"{name} should say why it cannot be injected")
@@ -72,7 +78,7 @@ def _row(row: Row) -> Iterator[str]:
 def _tests_exist(row: Row, shown: str) -> Iterator[str]:
     found = _TEST.findall(shown)
     if not found:
-        yield at(PAGE, row.line, f"{row.cells[0]} names no test: name the one that shows it")
+        yield at(PAGE, row.line, f"the row {row.cells[0]} names no test: name the one that shows it")
     for path, test in found:
         if _layer(path, test) is None:
             yield at(PAGE, row.line, f"there is no {path or 'tests/faults'}::{test}: name the test that shows this now")

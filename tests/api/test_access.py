@@ -88,7 +88,10 @@ UNKNOWN = [
 
 
 async def test_of_others_messages_a_key_learns_and_changes_nothing(tenants: Tenants, worker: Worker) -> None:
-    """In every state the answers are, but for the id, those for an id that nobody ever used."""
+    """H10: Messages of other topics are 404, like ids that nobody ever used.
+
+    In every state the answers are, but for the id, those for an id that nobody ever used.
+    """
     for queue, state in enumerate(("scheduled", "inFlight", "parked", "dead", "delivered", "cancelled")):
         delay = HOUR if state in ("scheduled", "cancelled") else 0
         id = await tenants.schedule("shop", "orders.unpaid", id=f"m.{queue:04x}", keys=["order-42"], delayTime=delay)
@@ -237,6 +240,7 @@ async def test_ids_of_a_key_begin_as_it_says_also_those_that_are_made_here(apart
 
 
 async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart: Tenants, worker: Worker) -> None:
+    """H10: An ended message is known by its id alone: how it ended is shown to a key whose `ids` the id begins with."""
     cancelled = await apart.schedule("shop", "orders.a")
     delivered = await apart.schedule("shop", "orders.a", delayTime=0)
     worker.deliver(delivered)

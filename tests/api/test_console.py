@@ -39,6 +39,7 @@ async def test_the_page_loads_files_that_a_browser_keeps(api: httpx2.AsyncClient
 
 
 async def test_the_page_runs_its_own_files_and_speaks_to_its_own_host(api: httpx2.AsyncClient) -> None:
+    """H14: The console's scripts run under Trusted Types."""
     policy = (await api.get("/console/")).headers["content-security-policy"]
     assert policy == (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -161,6 +161,10 @@ def test_an_address_that_others_reach_takes_keys_or_the_word_that_none_are_wante
 
 
 def test_too_many_wrong_keys_lock_out_that_key_at_that_address(keys: KeyFile) -> None:
+    """H1: Keys are compared in constant time.
+
+    Other keys, and the same key elsewhere, still work. Each wrong key is a line in the log, until it is locked out.
+    """
     keys.add("press")
     clock = ManualClock()
     one = door(keys, clock)
@@ -205,6 +209,7 @@ def test_what_is_remembered_of_attempts_is_bounded_and_few_of_them_lock_out_nobo
 
 
 def test_a_lock_out_lasts_as_chance_wills_between_a_half_and_one_and_a_half() -> None:
+    """H1: It lasts 15 to 45 s."""
     for draw, seconds in ((0.0, 15), (0.5, 30), (1.0, 45)):
         attempts = Attempts(lambda draw=draw: draw)  # type: ignore[misc] # a lambda with a default is not inferred
         assert [attempts.failed(("a", ""), 0) for _ in range(Attempts.MOST)][-1]

@@ -75,6 +75,7 @@ async def test_a_disk_that_cannot_be_waited_for_is_told(settings: Settings, asgi
 async def test_a_disk_that_is_waited_for_no_more_is_503_and_not_ready(
     own_valkey: EmbeddedServer, settings: Settings, asgi: Serving
 ) -> None:
+    """A3: A server that returns without `appendfsync always`, or is changed while it runs, confirms nothing."""
     with closing(Member(own_valkey).admin) as admin:
         async with asgi(settings.replace(redis_url=own_valkey.url, fsync="always")) as api:
             for method, path, body in CHANGES:

@@ -48,6 +48,7 @@ def split(data: bytes, size: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("chunks", [0, 1, 3])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT"])
 async def test_an_offer_to_change_the_protocol_is_ignored(offer: str, chunks: int, method: str) -> None:
+    """H5: The API ignores an offer of another protocol (`Upgrade`)."""
     begin = b"%s /a HTTP/1.1\r\nHost: localhost\r\n" % method.encode()
     data = begin + OFFERS[offer] + framed(POISON, chunks)
     closes = b"close" in OFFERS[offer]
@@ -264,7 +265,10 @@ def broken_off(data: bytes, draw: random.Random) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("seed", range(amount(4, 140)))
 async def test_no_bytes_are_executed_twice_or_answer_another_request(seed: int) -> None:
-    """A minute in `./dev test --all`. The executed requests are the first of those that a plain reader finds."""
+    """H5: No byte of a body is read as a request, and a refusal never answers an earlier request.
+
+    A minute in `./dev test --all`. The executed requests are the first of those that a plain reader finds.
+    """
     draw = random.Random(seed)
     for _ in range(2_000):
         good = draw.random() < 0.3

@@ -84,7 +84,10 @@ async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2
 async def test_connections_that_wait_are_bounded_and_the_oldest_makes_room(
     settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no file descriptor is left, the system would refuse everybody."""
+    """H2: Before the API has no file descriptor left, it closes the connection that has waited longest.
+
+    Where no file descriptor is left, the system would refuse everybody.
+    """
     monkeypatch.setattr(resource, "getrlimit", lambda _: (api.server.SPARE_FILES + 70, 4_096))
     async with socket(settings) as client:
         slow = []
@@ -105,7 +108,10 @@ async def test_connections_that_wait_are_bounded_and_the_oldest_makes_room(
 async def test_a_caller_that_reads_no_answer_is_cut_off(
     last: bytes, settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the answers are complete and only wait to be read: closing would wait for the caller, for ever."""
+    """H2: A caller has 60 s to read an answer.
+
+    Also if the answers are complete and only wait to be read: closing would wait for the caller, for ever.
+    """
     lost = asyncio.Event()
     end = api.server.Protocol.connection_lost
 

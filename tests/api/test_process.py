@@ -104,7 +104,14 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can limit the memory of a running process")
 def test_without_memory_it_blames_no_caller_and_lives(valkey: ServerUnderTest, tmp_path: Path) -> None:
-    """Each batch is scheduled, or answered 503, or its connection closes: never a 4xx, and never a crash in C."""
+    """H18 (the API is short of memory): Large requests are 503 first.
+
+    Later failures are 503 or a closed connection (unknown), never blamed on callers.
+
+    H18: A large request is refused before anything is done for it. The API continues.
+
+    Each batch is scheduled, or answered 503, or its connection closes: never a 4xx, and never a crash in C.
+    """
     batch = json.dumps({"messages": [json.loads(MESSAGE) | {"body": "x" * 250} for _ in range(700)]}).encode()
     seen: Counter[int | str] = Counter()
 

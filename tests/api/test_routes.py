@@ -76,6 +76,8 @@ async def test_without_workers_there_are_the_routes_for_which_something_is_parke
 async def test_a_parked_message_tells_what_it_waits_for_and_when_its_target_is_tried_next(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
+    """E11: `delayq routes` and `GET /v1/routes` have the reason and the next probe, and so has `delayq get` of a
+    parked message."""
     id = await parked(api, worker, "a", "hooks.new", "t:hooks")
     waits = await parked(api, worker, "b", "other", "t:streams")
 

@@ -98,6 +98,7 @@ async def test_the_same_call_again_changes_nothing_and_says_so(api: httpx2.Async
 async def test_the_same_call_after_its_end_says_how_it_ended_and_schedules_nothing(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
+    """F5 (retry after delivery): 200 with `delivered`, as long as the id is remembered; nothing is sent again."""
     for queue, (state, status) in enumerate({
         "delivered": 200, "dead": 200, "cancelled": 409, "removedInFlight": 409, "discarded": 409
     }.items()):  # fmt: skip

@@ -85,6 +85,11 @@ def test_a_session_ends_with_its_key_and_no_other_does(keys: KeyFile) -> None:
 
 
 def test_a_session_counts_for_the_own_page_alone(keys: KeyFile) -> None:
+    """H14: The one cookie, of a console session, is sent by no other site's page (`SameSite=Strict`) and read by no
+    script.
+
+    It counts only for requests of the API's own origin (`Sec-Fetch-Site`).
+    """
     one = door(keys, ManualClock())
     cookie = begin(one, keys.texts["shop"])
     for site in ("same-site", "cross-site", "none", ""):
@@ -195,6 +200,12 @@ def test_a_read_only_console_lets_sessions_look_and_keys_do(keys: KeyFile) -> No
 async def test_a_page_of_elsewhere_cannot_come_in_by_a_name_that_leads_here(
     api: httpx2.AsyncClient, settings: Settings, keys: KeyFile, asgi: Serving
 ) -> None:
+    """H17 (DNS rebinding: a foreign page under a name that leads here): An API without keys answers 421 to names
+    other than loopback's.
+
+    H17: The API is on loopback and answers 421 on every path. An API with keys needs no such check, as the page has
+    no key.
+    """
     async with asgi(settings.replace(api_open="yes-without-keys")) as wide, asgi(keys.settings(settings)) as guarded:
         for host in (
             "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0", "[::2]",

@@ -27,6 +27,7 @@ def message(**more: Any) -> dict[str, Any]:
 async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
     proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B10: A change that was answered 503 is not made after newer ones were confirmed."""
     monkeypatch.setattr(server_state, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
     # Short, since this time-out itself is the subject: the proxy holds the change for longer, however slow the machine is.
     cut = load_settings(redis_url=proxy.url, redis_timeout=300)

@@ -46,6 +46,11 @@ SETTINGS: Final = {
 def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ran_twice(
     own_valkey: EmbeddedServer, tmp_path: Path
 ) -> None:
+    """F7: A partition that is written again, or by two tasks at once, makes no duplicates.
+
+    This is shown on a Spark cluster whose executor is killed, and with the Python client in
+    tests/spark/test_writing.py.
+    """
     table, events = tmp_path / "table", tmp_path / "events"
     table.mkdir()
     events.mkdir()

@@ -175,6 +175,7 @@ class WrongClock(SystemClock):
 
 
 def test_clocks_that_disagree_are_reported(healthy: Given) -> None:
+    """G1: Workers (`clock_skew`, `/readyz` on their own port) and `delayq doctor` complain."""
     for wrong_by, result, side in (
         (0, "ok", ""), (1_000, "warn", "behind"), (-1_000, "warn", "ahead of"), (-60_000, "fail", "ahead of")
     ):  # fmt: skip

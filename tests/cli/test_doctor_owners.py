@@ -45,6 +45,7 @@ def test_every_queue_owned_under_the_stored_epoch_is_ok(given: Given, owners: Ow
 
 
 def test_without_a_live_node_a_worker_has_to_be_started(given: Given, owners: Owners) -> None:
+    """C6: Workers report `waiting_for_coordinator`, and `delayq doctor` reports queues without an owner."""
     given.owner("gone", ALL, age=LINE_AGE + 1_000)
     ((result, text, mend),) = owners()
     assert (result, text) == ("warn", "16 queues (0, 1, 2, 3, 4, 5, 6, 7, …) without an owner")

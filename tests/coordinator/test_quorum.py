@@ -85,6 +85,8 @@ def exclude(nodes: Team, clock: ManualClock, player: Player) -> None:
 def test_a_node_that_was_left_out_a_moment_before_keeps_its_queues_while_there_is_no_quorum(
     nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
 ) -> None:
+    """C4: A worker that had just been left out, or was about to hand queues over, keeps the queues that nobody could
+    claim yet."""
     one, other = nodes.pair()
     before = one.epochs | other.epochs
     exclude(nodes, clock, one)

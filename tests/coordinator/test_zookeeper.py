@@ -165,7 +165,10 @@ def test_when_the_session_is_lost_what_was_held_is_dropped_before_it_is_claimed_
 def test_a_session_that_is_over_costs_no_queue_while_zookeeper_is_away(
     nodes: Team, store: Store, zookeeper_proxy: ZooKeeperProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has heard that its session is over, and cannot register anew."""
+    """C1: If ZooKeeper is away again, the worker keeps the queues that nobody has claimed.
+
+    It has heard that its session is over, and cannot register anew.
+    """
     one = nodes.join("one", zookeeper_proxy.hosts)
     before = one.epochs
 
@@ -208,6 +211,8 @@ def test_while_the_connection_is_away_nothing_changes(nodes: Team, zookeeper_pro
 
 
 def test_a_create_whose_reply_was_lost_is_found_to_be_ours(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
+    """C13 (create() outcome unknown): If the znode's `ephemeralOwner` is its own session, the worker owns the queue
+    under that epoch."""
     one = nodes.make("one", zookeeper_proxy.hosts)
     one.coordinator.start()
     eventually(one.told.is_set, "the first look is over")
@@ -437,6 +442,10 @@ def test_a_claim_that_redis_did_not_answer_is_let_go_when_the_queue_is_anothers(
 def test_after_zookeeper_lost_its_data_its_nodes_come_back_and_an_era_bump_lets_them_own(
     store: Store, clock: ManualClock
 ) -> None:
+    """C7 (ZK data wiped): Lower epochs are refused until `delayq era bump`, which the worker requests once.
+
+    Nothing is lost.
+    """
     with real_zookeeper() as server, team(server.hosts, "/delayq", store, clock) as own:
         with client(server.hosts) as admin:
             for _ in range(100):  # so that its transactions have higher numbers than those after
@@ -466,6 +475,11 @@ def test_after_zookeeper_lost_its_data_its_nodes_come_back_and_an_era_bump_lets_
 
 
 def test_a_node_that_comes_and_goes_is_left_out_for_a_minute(nodes: Team, clock: ManualClock) -> None:
+    """C11 (a node flaps (crash loop every 5 s)): Three kills or lost sessions in a minute: no queues for a minute,
+    unless all flap.
+
+    C11: The minute is one of its own clock.
+    """
     one, other = nodes.pair()
     for _ in range(3):
         expire(nodes, other)

@@ -175,6 +175,7 @@ def started_api(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_file_of_keys_that_is_there_is_in_force(tmp_path: Path) -> None:
+    """H16: In compose an existing file of keys is in force."""
     ran = started_api(tmp_path, "keys.yaml", "older.yaml")
     assert (ran.returncode, ran.stdout) == (0, f"-m api keys={tmp_path}/keys/keys.yaml open=\n")
     assert "./deploy/keys:/etc/delayq/keys:ro" in SERVICES["api"]["volumes"]

@@ -78,6 +78,7 @@ KINDS = ("valkey", "redis7")
 def test_a2_a_redis_that_is_killed_while_its_disk_hangs_loses_nothing_of_what_was_to_be_on_disk(
     kind: str, tmp_path: Path, disk: Disk
 ) -> None:
+    """A2: With `DELAYQ_FSYNC=always` no answer is 2xx before its change is on the disk."""
     redis = server(kind, tmp_path / "data")
     with redis, client_of(redis, fsync="always") as client:
         accepted = accept(client, *(f"before{number}" for number in range(20)))
@@ -97,6 +98,10 @@ def test_a2_a_redis_that_is_killed_while_its_disk_hangs_loses_nothing_of_what_wa
 def test_a2_without_fsync_only_what_redis_has_not_written_for_two_seconds_can_be_lost(
     tmp_path: Path, disk: Disk
 ) -> None:
+    """A2: With `everysec` a hanging disk stops nobody, and unwritten changes of up to 2 s are lost.
+
+    The first answer of each queue that lost some makes its worker report `went_back`.
+    """
     redis = EmbeddedServer(data_dir=tmp_path / "data")
     with redis, client_of(redis) as client:
         disk.take()
@@ -139,6 +144,7 @@ class Producer:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a3_a_power_cut_loses_nothing_that_was_to_be_on_disk(kind: str, tmp_path: Path, disk: Disk) -> None:
+    """A3: A file that ends within a command is loaded up to that command."""
     redis = server(kind, tmp_path / "data")
     with redis, client_of(redis, fsync="always") as client, Producer(client) as producer:
         disk.take(20)
@@ -176,6 +182,7 @@ def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(t
 
 
 async def test_a4_a_damaged_file_stops_redis_and_is_never_taken_for_an_empty_queue(tmp_path: Path) -> None:
+    """A4 (AOF corrupt in the middle): Redis refuses to start: 503. A damaged file never counts as an empty queue."""
     with EmbeddedServer(data_dir=tmp_path / "data", extra=KEPT) as redis:
         async with in_process(load_settings(redis_url=redis.url)) as api:
             for number in range(200):
@@ -264,6 +271,14 @@ def file_of(small: Path) -> Path:
 
 
 async def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file_was_rewritten(small: Path) -> None:
+    """A5 (disk full): Nothing accepted is lost.
+
+    Redis takes no writes (503) or ends (`always`). Workers rewrite a file with a hole of zeros; nothing is ready
+    before.
+
+    A5: With `everysec` the API answers 503, workers pull nothing, and all recover by themselves when there is room.
+    The file may then have a hole of zeros, with which Redis would not start again.
+    """
     target = MemoryTarget()
     with EmbeddedServer(data_dir=small / "valkey") as redis:
         settings = settings_for(redis.url, target)
@@ -293,6 +308,7 @@ async def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file
 
 
 def test_a5_a_file_with_a_hole_of_zeros_is_loaded_once_they_are_cut_out(small: Path) -> None:
+    """A5: A Redis that is killed before the rewrite loses nothing either, once the zeros are cut out."""
     with EmbeddedServer(data_dir=small / "valkey") as redis, client_of(redis) as client:
         ids = full_for_a_moment(redis, client, small)
         redis.kill()
@@ -326,6 +342,7 @@ def test_a5_what_is_reported_upstream_can_be_seen(kind: str, small: Path, tmp_pa
 
 
 def test_a5_a_redis_that_a_full_disk_ended_loses_nothing_when_it_is_started_again(small: Path) -> None:
+    """A5: With `always` Redis ends, and continues when it is started again."""
     redis = EmbeddedServer(data_dir=small / "valkey", extra=["--appendfsync", "always"])
     with redis, client_of(redis, fsync="always") as client:
         filler = fill(small)

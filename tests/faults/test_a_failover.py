@@ -38,7 +38,15 @@ def one_confirms(session_sentinels: SentinelsUnderTest, tmp_path: Path) -> Itera
 def test_a9_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(
     one_confirms: Group, session_sentinels: SentinelsUnderTest, how: str
 ) -> None:
-    """One that was paused and comes back as a primary (A10) confirms nothing that is lost."""
+    """A9 (primary SIGKILL, Sentinel fail-over): The sentinels name the new primary.
+
+    `DELAYQ_MIN_REPLICAS=1` loses nothing accepted; messages in flight may repeat.
+
+    A10 (zombie primary (SIGSTOP 4 s, SIGCONT)): With `DELAYQ_MIN_REPLICAS=1` and `min-replicas-to-write 1` it
+    confirms nothing, so nothing accepted is lost.
+
+    One that was paused and comes back as a primary (A10) confirms nothing that is lost.
+    """
     old = session_sentinels.primary
     pid = old.server.pid
     assert pid is not None
@@ -62,7 +70,12 @@ def test_a9_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(
 
 
 def test_a11_a_fail_over_by_hand_loses_nothing_accepted(session_sentinels: SentinelsUnderTest, tmp_path: Path) -> None:
-    """The new primary has not got the scripts (A12)."""
+    """A11: `DELAYQ_MIN_REPLICAS` and `min-replicas-to-write` are as high as there are replicas.
+
+    Then nothing accepted is lost, and no cancel is untrue.
+
+    The new primary has not got the scripts (A12).
+    """
     with behind(session_sentinels, tmp_path, 2) as group:
         for one in session_sentinels.members:
             if not one.is_primary:
@@ -94,7 +107,16 @@ def refuses(admin: redis.Redis) -> bool:
 def test_a18_a_primary_that_is_made_a_replica_is_left_for_the_server_that_the_name_leads_to(
     tmp_path: Path, moves: bool
 ) -> None:
-    """The old primary lives on as a replica, and closes no connection."""
+    """A18 (READONLY: the server is a replica): The API answers 503.
+
+    All connections to that server close, and delayq looks for the primary again.
+
+    A18: READONLY, MASTERDOWN, NOREPLICAS and LOADING close every connection to that server: pooled, in use and
+    subscribed, also those of a `redis+stream` target. delayq then asks the sentinels or resolves the name again,
+    until there is a primary. It also does so if only `INFO` shows a replica. `/readyz` has the reason.
+
+    The old primary lives on as a replica, and closes no connection.
+    """
     with moving_name() as name, group_on(tmp_path, name.url) as on:
         pids = [one.pid for one in on.service.processes]
         ids = on.schedule("sink.a18", 50, delay=1_000)
@@ -117,6 +139,10 @@ def test_a18_a_primary_that_is_made_a_replica_is_left_for_the_server_that_the_na
 
 
 def test_a13_slots_that_move_under_load_lose_and_double_nothing(cluster: ClusterUnderTest, tmp_path: Path) -> None:
+    """A13 (cluster slot migration): Calls for a moving queue are retried briefly, then 503.
+
+    Nothing is lost or repeated.
+    """
     pause = threading.Event()
     with group_on(tmp_path, cluster.url) as group:
         with group.load("a13") as load:

@@ -12,6 +12,12 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("house")]
 
 
 def test_a1_a_redis_that_is_killed_and_started_again_loses_and_doubles_nothing(house: House) -> None:
+    """A1 (kill -9 and restart, AOF): The API answers 503 and names the id to repeat.
+
+    All recover by themselves; nothing is lost, early or repeated.
+
+    A1: This holds as long as the disk keeps up (A2).
+    """
     pids = [one.pid for one in house.service.processes]
     with house.load("a1") as load:
         for _ in range(2):
@@ -29,7 +35,12 @@ def test_a1_a_redis_that_is_killed_and_started_again_loses_and_doubles_nothing(h
 
 
 def test_a19_rewriting_the_append_only_file_under_load_loses_and_doubles_nothing(house: House) -> None:
-    """The scripts are flushed meanwhile, again and again (A12)."""
+    """A12 (NOSCRIPT, or no script on a new master): Nothing ran; the script is sent again with the same call.
+
+    A19 (fork and rewrite: latency, memory): All continue, some ms late. Memory can double: set `maxmemory` to half.
+
+    The scripts are flushed meanwhile, again and again (A12).
+    """
     with house.load("a19") as load:
         for _ in range(3):
             load.wait_for(100)

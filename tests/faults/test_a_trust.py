@@ -73,6 +73,7 @@ def watch_of(running: RunningNode) -> Alarms:
 async def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """A6: The answer 507 has `Retry-After`. Scheduling works again once memory is free."""
     settings = settings_for(server.url, target)
     rows = [{"topic": topic, "id": f"{topic}-{n}", "delayTime": 500} for topic in ("m.t", "s.t") for n in range(50)]
     with RunningNode(settings):
@@ -96,6 +97,12 @@ async def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(
 async def test_a6_a_pause_asks_a_worker_that_has_started_while_redis_is_full(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """A6 (maxmemory reached): New messages get 507.
+
+    Delivery, acks and cancels continue and free memory. Pauses wait for all workers.
+
+    A6: A full Redis accepts the lines of workers, so a pause waits also for a worker that has just started.
+    """
     settings = settings_for(server.url, target)
     pause: dict[str, Any] = {"json": {"match": "m.*"}, "params": {"wait": "0"}}
     target.answer("hang", id="hangs")
@@ -122,6 +129,10 @@ async def accept_nothing(api: Any) -> None:
 async def test_f9_a_batch_that_is_too_much_in_part_is_answered_one_by_one(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """F9 (batch partly invalid or partly full): A result for each: valid ones are accepted, others get 400 or 507.
+
+    A repeat accepts the rest.
+    """
     large = [{"topic": "m.t", "id": f"f9-{n}", "body": "x" * 8_000, "delayTime": HOUR} for n in range(400)]
     async with in_process(settings_for(server.url, target)) as api:
         assert (await api.get("/v1/queues")).status_code == 200
@@ -143,6 +154,11 @@ async def test_f9_a_batch_that_is_too_much_in_part_is_answered_one_by_one(
 async def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_refused(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """A7: If the policy changes while all run, `/readyz` is 503, `delayq doctor` fails and each worker raises the
+    alarm within 5 s.
+
+    Accepted messages are still delivered.
+    """
     settings = settings_for(server.url, target)
     with RunningNode(settings) as running:
         async with in_process(settings) as api:
@@ -175,6 +191,7 @@ def unstarted(settings: Any) -> BaseException | None:
 def test_a8_scripts_that_a_full_redis_would_stop_are_refused_at_the_start(
     server: ServerUnderTest, target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A8 (a script without its flag for a full Redis): API and worker check their scripts and refuse to start."""
     source, settings = scripts.source, settings_for(server.url, target)
     scripts.load.cache_clear()
 
@@ -237,6 +254,10 @@ def flood(stack: ExitStack, port: int) -> None:
 async def test_a22_a_redis_without_connections_to_give_goes_on_for_those_that_have_one(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """A22 (too many clients (`maxclients`)): API and workers keep their connections.
+
+    Others get 503 or wait until there is room.
+    """
     settings, ids = settings_for(server.url, target), [f"a22-{number}" for number in range(50)]
     async with in_process(settings) as api, in_process(settings) as late:
         with ExitStack() as stack, RunningNode(settings):
@@ -299,6 +320,7 @@ async def unready(api: Any) -> str:
 def test_a16_a_worker_notices_what_is_gone_and_gives_tickets_back(
     server: ServerUnderTest, target: MemoryTarget
 ) -> None:
+    """A16: Deleted tickets return by themselves; deleted records are gone."""
     settings = settings_for(server.url, target)
     with RunningNode(settings) as running, Client(settings=settings) as client:
         watch = watch_of(running)

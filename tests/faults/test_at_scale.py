@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.release, pytest.mark.xdist_group("house")]
 
 
 def test_d9_two_busy_loops_beside_the_workers_cost_no_session(house: House) -> None:
+    """D9 (CPU starvation (2 busy loops, nice)): Sessions are kept, no queue changes hands; messages are late at most."""
     busy: list[subprocess.Popen[bytes]] = []
     before = house.service.epochs()
     with house.load("d9") as load:
@@ -79,7 +80,15 @@ class Target:
 
 
 def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_kept_and_come_back(house: House) -> None:
-    """Two workers have one send at a time, and slots for two: all that they have begun to send can be seen."""
+    """I8 (kill -9 and SIGSTOP of workers with slots of `maxInFlight`): The target never has more sends at a time.
+
+    Slots are free after `sendTimeout` + 2.5 s.
+
+    I8: Begun sends count until they can have ended, by the target's own count, also when the stopped worker
+    continues. All messages arrive.
+
+    Two workers have one send at a time, and slots for two: all that they have begun to send can be seen.
+    """
     target, topic = Target(), "hook.t"
     goes_on, killed, stands = house.workers
     goes_on.stop()

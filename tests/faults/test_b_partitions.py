@@ -42,7 +42,12 @@ def with_names_of(hosts: Path, nowhere: Path, command: list[str]) -> list[str]:
 def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_until_it_is_right(
     tmp_path: Path,
 ) -> None:
-    """The server at the old address lives on as a replica, and closes no connection."""
+    """B9 (DNS failure or address change): 503 until the name resolves; no restart is needed.
+
+    B9: API and worker resolve the name again and follow it to a new address.
+
+    The server at the old address lives on as a replica, and closes no connection.
+    """
     hosts, nowhere = tmp_path / "hosts", tmp_path / "resolv.conf"
     hosts.write_text("127.0.0.1 localhost\n")
     nowhere.touch()
@@ -85,6 +90,10 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
 
 
 def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_others_and_gets_them_back(house: House) -> None:
+    """B11 (partition owner↔Redis only (ZK fine)): After 5 s other workers take its queues; they return later.
+
+    Messages in flight may repeat.
+    """
     worker = house.workers[0]
     with house.load("b11") as load:
         load.wait_for(100)

@@ -88,6 +88,10 @@ async def home(request: pytest.FixtureRequest, valkey: ServerUnderTest) -> Async
 
 
 async def test_b1_a_schedule_whose_reply_was_lost_is_unknown_and_repeating_it_makes_one_message(home: Home) -> None:
+    """B1 (reset after the enqueue was executed): 503 with the id.
+
+    Repeating makes no second message and reports even a delivery.
+    """
     home.to_api.drop_reply("schedule", times=2)  # the one, and that of its repetition by the API itself
     problem = refused(await home.post("m.b1", 500))
     assert "repeat with the same id" in problem["detail"]
@@ -104,6 +108,10 @@ async def test_b1_a_schedule_whose_reply_was_lost_is_unknown_and_repeating_it_ma
 async def test_b2_a_batch_that_was_cut_in_the_middle_is_repeated_as_a_whole_and_doubles_nothing(
     home: Home, cut: int
 ) -> None:
+    """B2 (reset in the middle of a pipeline): Unanswered calls are 503.
+
+    Repeating the batch with the same ids makes each message once.
+    """
     ids = [f"b2-{number}" for number in range(500)]
     messages = [{"topic": "m.b2", "id": id, "delayTime": 500, "body": "x" * 200} for id in ids]
     home.to_api.cut_after(cut)
@@ -126,6 +134,7 @@ async def test_b3_an_ack_whose_reply_was_lost_is_told_again_and_nothing_is_sent_
 
 
 async def test_b4_a_pull_whose_reply_was_lost_is_done_again_and_neither_loses_nor_doubles(home: Home) -> None:
+    """B4 (pull reply lost): The worker pulls the same messages again. Appended ones are gone and not appended again."""
     home.to_worker.drop_reply("pull", times=5)
     ids, streamed = await home.schedule("m.b4", 100), await home.schedule("s.b4", 100)
     eventually(lambda: not home.to_worker.armed, "the replies were lost")
@@ -149,6 +158,7 @@ def makers(path: Path) -> Iterator[ast.Call]:
 
 
 def test_b5_no_connection_is_made_that_repeats_by_itself() -> None:
+    """B5: The library's own retries are off in every place that connects."""
     found = 0
     for folder in ("delayq", "api", "workers", "coordinator"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -172,7 +182,14 @@ def troubled(home: Home) -> bool:
 
 @pytest.mark.parametrize("home", [AWAY], indirect=True)
 async def test_b6_a_redis_that_says_nothing_is_told_within_the_time_out_and_found_again(home: Home) -> None:
-    """Neither threads nor connections pile up meanwhile (A14)."""
+    """A14 (slow Redis (200 ms–5 s)): After `DELAYQ_REDIS_TIMEOUT` the outcome is unknown: 503, repeat.
+
+    Workers retry; no threads or connections pile up.
+
+    B6 (black hole (no RST)): After `DELAYQ_REDIS_TIMEOUT`: 503. Workers retry on new connections; nothing repeats.
+
+    Neither threads nor connections pile up meanwhile (A14).
+    """
     ids = await home.schedule("m.b6", 50, 300) + await home.schedule("m.b6.later", 50, 1_500)
     threads = threading.active_count()
     home.server.pause()
@@ -213,6 +230,8 @@ async def test_b6_a_link_that_swallows_everything_delays_delivery_and_doubles_no
 
 
 async def test_b7_a_killed_subscription_loses_no_message(home: Home) -> None:
+    """B7 (pub/sub wake lost, subscriber killed): A worker subscribes again, and looks at each queue once a second
+    anyway."""
     ids: list[str] = []
     for turn in range(5):
         home.server.admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
@@ -235,6 +254,12 @@ async def test_b7_a_worker_that_never_hears_a_wake_delivers_by_its_own_looks(val
 
 
 async def test_b10_an_api_that_is_cut_off_says_so_and_delivery_goes_on(home: Home) -> None:
+    """B10 (partition API↔Redis only): 503, and `/readyz` names the cause; delivery continues.
+
+    A change answered 503 is not made later.
+
+    B10: A repeated call is scheduled once.
+    """
     ids = await home.schedule("m.b10", 50, 300)
     (far,) = await home.schedule("m.far", 1, 600_000)
     home.to_api.refuse()
@@ -306,6 +331,10 @@ BY_HAND = {
 
 @pytest.mark.parametrize("action", BY_HAND)
 def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path, action: str) -> None:
+    """B16 (Redis is killed, or a reply lost, at a manual change): Change and audit entry both exist, or neither.
+
+    A repeated call is recorded once.
+    """
     by, change = By(actor="night shift"), BY_HAND[action]
     ids, step = [f"m{n}" for n in range(600)], change.at_once
     come, in_the_middle = itertools.count(1), threading.Event()

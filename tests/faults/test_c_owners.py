@@ -19,7 +19,21 @@ LOST, FENCED = '"state": "lost"', '"event": "fenced"'
 
 @pytest.mark.parametrize("told", ["at-once", "late", "never"])
 def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_them_anew(house: House, told: str) -> None:
-    """If ZooKeeper does not reach it (C3), or tells it late (C8), it goes on until Redis fences it."""
+    """C1 (session expiry of the owner): The worker drops its queues, acks confirmed messages, and contends again.
+
+    Messages in flight may repeat.
+
+    C3 (owner partitioned from ZK, not from Redis): It continues until its successor claims, then is fenced. Messages
+    in flight may repeat.
+
+    C8 (two nodes believe they own a queue): Redis fences the lower epoch; no two are equal. Messages in flight may
+    repeat.
+
+    C1, C3, C8: It contends under greater epochs. An owner that lost ZooKeeper alone continues until its successor has
+    claimed, and Redis fences it then.
+
+    If ZooKeeper does not reach it (C3), or tells it late (C8), it goes on until Redis fences it.
+    """
     worker, link = house.workers[0], house.links[0]
     with house.load(f"c1.{told}") as load:
         load.wait_for(100)
@@ -41,6 +55,12 @@ def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_the
 
 
 def test_c2_an_owner_that_stood_still_for_long_sends_nothing_of_what_it_held(house: House) -> None:
+    """C2 (SIGSTOP owner 3×S, SIGCONT): It sends nothing pulled before the stop; a begun send writes nothing after its
+    time-out.
+
+    C2: This holds for a stop longer than a third of its session. Its first pull is fenced if another node owns the
+    queue; otherwise nothing repeats.
+    """
     topic, worker = "sink.c2", house.workers[1]
     first = house.schedule(topic, 100)
     house.sink.expect(topic, first)
@@ -67,7 +87,11 @@ def test_c2_an_owner_that_stood_still_for_long_sends_nothing_of_what_it_held(hou
 
 
 def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(house: House) -> None:
-    """The first of them is seen while it stops (D3): it is not ready, ends its sends, and only then itself."""
+    """C10 (rolling deploy, n nodes one by one): Each hands its queues over: nothing is lost or repeated, and no call
+    fails.
+
+    The first of them is seen while it stops (D3): it is not ready, ends its sends, and only then itself.
+    """
     first = house.workers[0]
     with house.load("c10", pause=0.1, latest=600) as load:
         for worker in house.workers:
@@ -89,6 +113,8 @@ def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(house: 
 def test_c14_a_worker_that_was_killed_and_came_back_at_once_waits_for_its_former_session_and_takes_over(
     house: House,
 ) -> None:
+    """C14 (own stale ephemeral after quick restart): It waits until ZooKeeper ends its former session, then takes its
+    share."""
     worker = house.workers[0]
     session, queues, before = house.session_of(worker), house.of(worker), house.service.epochs()
     with house.load("c14") as load:

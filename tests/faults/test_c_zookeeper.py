@@ -27,6 +27,13 @@ LATER = int(REREAD * 1.1) + 1
 
 
 def test_c15_without_zookeeper_owners_go_on_and_when_it_is_back_queues_change_hands_again(house: House) -> None:
+    """C4 (ZK quorum lost for 10 min): All continue and no queue changes hands.
+
+    (Shown over seconds; no server expires sessions.)
+
+    C15 (long ZK outage, then recovery (30 min)): Owners continue. Workers return within a second, and queues change
+    hands again. (Shown over seconds.)
+    """
     first, *others = house.workers
     before = house.service.epochs()
     with house.load("c15", pause=0.2) as load:
@@ -109,7 +116,12 @@ def watchers(server: ZooKeeperServer, path: str) -> int:
 def test_c17_of_many_nodes_each_reads_once_for_what_happened_and_one_watches_a_queue(
     valkey: ServerUnderTest, zookeeper: ZooKeeperServer, zookeeper_root: str
 ) -> None:
-    """The nodes read again only when the clock is moved: all other requests are answers to what happened."""
+    """C17: Each node reads each entry and owner once for a change, at most twice.
+
+    Only the next owner watches a queue.
+
+    The nodes read again only when the clock is moved: all other requests are answers to what happened.
+    """
     clock, store = ManualClock(), Store(valkey.url, timeout=PATIENCE)
     owners, one_look = f"{zookeeper_root}/owners", 2 + NODES + QUEUES  # its own entry, the list, each entry, each owner
     with team(zookeeper.hosts, zookeeper_root, store, clock) as nodes:

@@ -26,6 +26,10 @@ MEGABYTE = 1024 * 1024
 
 
 def test_d1_what_was_confirmed_and_not_acked_when_a_worker_is_killed_comes_once_more(house: House) -> None:
+    """D1 (SIGKILL between confirm and ack): Confirmed messages repeat with the same id, at most a window per queue.
+
+    Nothing is lost.
+    """
     worker = house.workers[0]
     with house.sink_paused():
         ids = house.schedule("sink.d1", 200)
@@ -55,6 +59,10 @@ def virtual(process: OneProcess) -> int:
 
 
 def test_d7_a_worker_without_memory_loses_nothing(house: House) -> None:
+    """D7 (process memory exhaustion): At most 32 MB of a queue are in flight.
+
+    A worker without memory retries, or dies like a killed one.
+    """
     worker = house.workers[1]
     queues = sorted(house.of(worker))
     ids = [id_in(queues[number % len(queues)], f"d7-{number}") for number in range(80)]
@@ -77,6 +85,12 @@ def test_d7_a_worker_without_memory_loses_nothing(house: House) -> None:
 
 
 def test_d8_processes_without_descriptors_refuse_and_recover_by_themselves(house: House) -> None:
+    """D8 (fd exhaustion): The API answers 503 with `Retry-After`; workers retry (`redis_trouble`).
+
+    Both recover by themselves.
+
+    D8: The API refuses new connections, and answers 503 on those that it has.
+    """
     api, worker, queue = house.service.api, house.workers[1], min(house.of(house.workers[1]))
     before, id = id_in(queue, "d8-before"), id_in(queue, "d8")
     assert house.service.schedule("d8", id=before, delayTime="1h").status_code == 201
@@ -98,6 +112,11 @@ def test_d8_processes_without_descriptors_refuse_and_recover_by_themselves(house
 
 
 def test_d10_a_log_on_a_full_disk_costs_log_lines_and_nothing_else(house: House) -> None:
+    """D10: No thread waits for the log or fails because of it: neither for a full disk nor for a pipe that nobody
+    reads.
+
+    After SIGTERM the last lines have 2 s, then the process ends.
+    """
     worker, full = house.workers[2], Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full, which answers every write as a full disk does: try it on Linux")
@@ -118,7 +137,18 @@ def test_d10_a_log_on_a_full_disk_costs_log_lines_and_nothing_else(house: House)
 
 
 def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose_nothing(house: House) -> None:
-    """ZooKeeper comes last (C6), and of the workers first one alone, which takes all queues (C9)."""
+    """C6 (all of ZK down at start-up): The API accepts; workers wait.
+
+    Delivery begins with ZooKeeper.
+
+    C9 (all nodes die, one returns): It takes all queues after the other sessions expire. Messages in flight may
+    repeat.
+
+    D12 (host reboot (all processes)): All return in any order by themselves. Nothing is lost; messages in flight may
+    repeat.
+
+    ZooKeeper comes last (C6), and of the workers first one alone, which takes all queues (C9).
+    """
     chance, service = random.Random(12), house.service
     topics, start = ("sink.d12", "d12"), now() + 500
     calls = [

@@ -108,6 +108,13 @@ def hook(receiver: Receiver, **fields: Any) -> dict[str, Any]:
 def test_e3_one_poisoned_message_is_buried_with_the_targets_words_and_its_neighbours_go_on(
     valkey: ServerUnderTest, receiver: Receiver
 ) -> None:
+    """E3 (the target rejects one poisoned message): It becomes a dead letter with the target's words; its neighbours
+    continue.
+
+    E3: A rejected message is a dead letter at once. A message that fails otherwise becomes one after `maxAttempts`,
+    and again after a redrive. Each send has its own number.
+    """
+
     def answer(request: Request) -> Answer:
         if request.headers["ce-id"] == "poisoned":
             return Answer(500, body=b"cannot read that order")
@@ -138,7 +145,10 @@ def test_e3_one_poisoned_message_is_buried_with_the_targets_words_and_its_neighb
 def test_e4_of_a_batch_that_failed_in_part_only_the_failed_ones_come_again(
     valkey: ServerUnderTest, target: MemoryTarget
 ) -> None:
-    """One of which nobody knows whether it arrived (E5) comes again with its id."""
+    """E4 (partial batch failure): Each message has its own outcome: only failed ones are sent again.
+
+    One of which nobody knows whether it arrived (E5) comes again with its id.
+    """
     with running(valkey, memory(target)) as one:
         for number in (3, 17, 40):
             target.answer("unavailable", id=f"m{number}", times=1)
@@ -160,6 +170,12 @@ def test_e4_of_a_batch_that_failed_in_part_only_the_failed_ones_come_again(
 def test_e11_revoked_rights_open_the_circuit_bury_nothing_and_raise_an_alarm(
     valkey: ServerUnderTest, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """E11: The log has the reason (`circuit_open`), `delayq_circuit_open` is 1, and all messages are delivered after
+    the repair.
+
+    Topics that share a route with succeeding ones keep its circuit closed and burn their attempts, over an hour by
+    default. Give such a topic its own route.
+    """
     with EmbeddedServer(data_dir=tmp_path / "target") as broker, redis.Redis.from_url(broker.url, protocol=2) as admin:
         admin.execute_command("ACL", "SETUSER", "shop", "on", ">secret-of-shop", "~*", "+@all")
         url = broker.url.replace("://", "://shop:secret-of-shop@")
@@ -188,6 +204,11 @@ def test_e11_revoked_rights_open_the_circuit_bury_nothing_and_raise_an_alarm(
 def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_does(
     valkey: ServerUnderTest, target: MemoryTarget, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """E13: The worker logs `redis_trouble`, counts it in `delayq_pull_job_failures_total`, and tries every half
+    second.
+
+    Other messages continue.
+    """
     target.answer("rejected", topic="m.bad", reason="no such field")
     with running(valkey, memory(target), queues=1) as one:
         dead = queue_keys(0).dead
@@ -210,6 +231,12 @@ def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_doe
 
 
 def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> None:
+    """E14 (Streams consumer group lost or lagging): `delayq_stream_backlog` shows the lag.
+
+    With `maxBacklog`, messages are parked without attempts until consumers catch up.
+
+    E14: The slowest group counts. A stream without groups counts with all of its entries.
+    """
     with running(valkey, STREAMS) as one:
         one.schedule("s.x", 30)
         eventually(lambda: valkey.admin.xlen("s.x") == 30, "they are in the stream")
@@ -258,6 +285,11 @@ def test_e14_at_its_bound_a_stream_takes_no_more_until_its_consumers_have_caught
 def test_d13_a_queue_that_hands_out_messages_of_which_none_is_confirmed_raises_an_alarm(
     valkey: ServerUnderTest, target: MemoryTarget, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """D13 (wedge: pulls return data, nothing is confirmed for 60 s): After `DELAYQ_STUCK_AFTER` the worker logs
+    `stuck_queue`; its `/readyz` is 503 and names the queue.
+
+    D13: `delayq_stuck_queues` counts the queue until something is confirmed again.
+    """
     with running(valkey, memory(target), stuck_after=300) as one:
         target.answer("hang")
         one.schedule("m.x", 20)

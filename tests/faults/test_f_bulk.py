@@ -33,6 +33,11 @@ def peak(process: OneProcess) -> int:
 
 
 def test_f8_a_burst_in_one_millisecond_is_drained_and_starves_nobody(house: House) -> None:
+    """F8 (bulk: 1 M messages due in the same ms): All drain at the full rate in bounded memory; later messages do not
+    wait.
+
+    F8: The burst goes into all targets at the same time. Messages that fall due meanwhile do not wait for its end.
+    """
     topics, admin, sink = ("f8", "sink.f8", "f8.late"), house.admin, house.sink.server.admin
     before, due = [peak(worker) for worker in house.workers], now() + 10_000
 
@@ -79,6 +84,13 @@ def accounts(house: House, *options: str) -> list[str]:
 
 
 def test_f15_the_books_balance_at_every_moment_of_live_traffic(house: House) -> None:
+    """F15 (conservation of messages under live traffic): scheduled = delivered + cancelled + discarded + dead +
+    remaining.
+
+    Workers and `delayq doctor` report a difference.
+
+    F15: The sum holds at every moment. `delayq doctor` and the workers compare it and report the missing number.
+    """
     stopped, made, before = threading.Event(), [0] * 3, difference(house)
 
     def work(part: int) -> None:

@@ -19,6 +19,13 @@ COPIES = 20
 
 
 async def test_f4_twenty_copies_of_a_call_at_once_make_one_message(valkey: ServerUnderTest) -> None:
+    """F4 (duplicated HTTP retry in parallel ×20): One message: one call gets 201, the others 200.
+
+    Other content is 409.
+
+    F4: A late repeat reports what became of the message and makes none. Other content under its id is 409, also after
+    delivery.
+    """
     target = MemoryTarget()
     settings, ids = settings_for(valkey.url, target), [f"f4-{number}" for number in range(20)]
     with RunningNode(settings):
@@ -66,6 +73,13 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 
 
 def test_d11_forked_processes_do_not_share_connections(valkey: ServerUnderTest) -> None:
+    """D11 (fork, or uvicorn workers that share sockets): A forked process makes its own connections.
+
+    An API process has one event loop.
+
+    D11: A forked process does not touch the connections of its parent. For more event loops, start more API
+    processes.
+    """
     forked = [sys.executable, "-c", FORK, valkey.url]
     ran = subprocess.run(forked, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -57,6 +57,14 @@ def results_of(answers: Mapping[str, httpx2.Response]) -> dict[str, tuple[int, s
 
 @TOPICS
 def test_f1_a_cancel_around_the_due_tells_the_truth(house: House, topic: str) -> None:
+    """F1 (cancel and delivery at due ± 10 ms): The answer is true.
+
+    Later answers are `removedInFlight` for messages that may have been delivered.
+
+    F1: `cancelled`: the message was not delivered and never will be. `inFlight`: it may have been delivered.
+    `delivered`: it was, once.
+    """
+
     def cancel(http: httpx2.Client, id: str) -> httpx2.Response:
         return http.delete(f"/v1/messages/{id}")
 
@@ -78,6 +86,9 @@ def test_f1_a_cancel_around_the_due_tells_the_truth(house: House, topic: str) ->
 
 @TOPICS
 def test_f2_a_message_that_was_moved_around_its_due_comes_once_and_not_before(house: House, topic: str) -> None:
+    """F2 (reschedule and delivery): A moved message arrives once, not before its new due time; an unmoved one once at
+    its old one."""
+
     def move(http: httpx2.Client, id: str) -> httpx2.Response:
         return http.patch(f"/v1/messages/{id}", json={"delayTime": 5 + hash(id) % 300})
 

@@ -82,6 +82,15 @@ def bent(bent_service: Bent) -> Iterator[Bent]:
 
 
 def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
+    """G1 (Redis clock +1 h): Nothing is early.
+
+    Relative delays requested meanwhile are long; cancels of due messages are `inFlight`; workers complain.
+
+    G4 (fail-over to a replica with another clock): As G1 and G2: nothing is early; messages are late by the
+    difference.
+
+    G1: `pull` uses the earlier of two clocks. Relative delays requested meanwhile are an hour long.
+    """
     with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before it was cancelled
         start = now()
         dues = bent.schedule("g1", [start + 2_500 + 20 * n for n in range(50)])
@@ -103,6 +112,7 @@ def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
 
 
 def test_g2_a_redis_two_minutes_behind_makes_late_and_nothing_twice(bent: Bent) -> None:
+    """G2 (Redis clock −2 min): Messages are late by that; nothing repeats, and cancels stay true."""
     before = bent.schedule("g2b", [now()] * 20)
     drained(bent.service)
     with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before the clock is behind
@@ -126,6 +136,7 @@ def test_g2_a_redis_two_minutes_behind_makes_late_and_nothing_twice(bent: Bent) 
 
 @pytest.mark.parametrize("fast", ["redis", "node"])
 def test_g5_clocks_that_drift_apart_make_late_by_no_more_than_that_and_nothing_early(bent: Bent, fast: str) -> None:
+    """G5 (leap smear, slew 500 ppm): The slower clock decides: nothing is early, or later than the difference."""
     name, start, ppm = f"g5-{fast}", now(), 20_000
     bent.redis.slew(ppm if fast == "redis" else -ppm)
     bent.node.slew(-ppm if fast == "redis" else ppm)
@@ -139,6 +150,7 @@ def test_g5_clocks_that_drift_apart_make_late_by_no_more_than_that_and_nothing_e
 
 
 def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(bent: Bent) -> None:
+    """G6 (VM suspend 10 min): All overdue messages are delivered once, and none is retried."""
     start = now()
     # None is due before the suspension, however long it takes to begin; all are after it.
     dues = bent.schedule("g6", [start + 60_000 + 2_000 * n for n in range(250)])
@@ -170,6 +182,8 @@ with Client(sys.argv[1]) as client:
 
 
 def test_f14_producers_with_wrong_clocks_get_the_dues_that_they_asked_for(bent: Bent, tmp_path: Path) -> None:
+    """F14 (two producers, clocks ± 1 h): Relative delays use the clock of Redis: a producer's clock does not matter."""
+
     def redis_now() -> int:
         seconds, micro = bent.server.admin.time()
         return int(seconds * 1000 + micro // 1000)

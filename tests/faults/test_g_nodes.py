@@ -30,6 +30,14 @@ def deliver(house: House, name: str, ahead: int) -> None:
 def test_g3_an_owner_an_hour_ahead_is_never_early_and_one_an_hour_behind_leaves_its_queues(
     house: House, tmp_path: Path
 ) -> None:
+    """G3 (owner clock ± 1 h): Nothing is early.
+
+    A worker 2 s or more behind complains, and after 5 s gives its queues to others.
+
+    G3: A clock ahead changes nothing. A worker that is 2 s or more behind reports it (`clock_skew`, `/readyz`). After
+    5 s its queues go to workers with right clocks, until its own has been right for 30 s. A lone worker keeps them
+    and is late.
+    """
     worker, clock = house.workers[0], BentClock(tmp_path)
 
     def complains(side: str) -> bool:

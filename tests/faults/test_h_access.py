@@ -21,7 +21,11 @@ MESSAGE = {"topic": "orders", "delayTime": 60_000}
 
 
 def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(valkey: ServerUnderTest) -> None:
-    """What a user with the least rights may do: test_h_rights.py."""
+    """H11 (Redis or ZK reachable without auth): `delayq doctor` warns. delayq works with the least rights; a missing
+    one is named, and nothing is lost.
+
+    What a user with the least rights may do: test_h_rights.py.
+    """
     everywhere = valkey.url.replace("127.0.0.1", "0.0.0.0")  # not loopback by its name
     for url, result, words in ((everywhere, "warn", "nobody needs a password"), (valkey.url, "ok", "loopback")):
         check = said_of(url)
@@ -47,6 +51,11 @@ def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(valkey: ServerUnde
     ],
 )
 def test_h11_doctor_complains_of_a_zookeeper_that_lets_in_anybody(given: dict[str, str], result: list[str]) -> None:
+    """H11: It also warns of a ZooKeeper that needs no user, unless it is reached by loopback.
+
+    ZooKeeper holds who owns which queue, and no messages. A worker logs in and makes everything there its user's own
+    (`tests/coordinator`).
+    """
     assert [check.result for check in check_zookeeper(load_settings(**given))] == result
 
 
@@ -59,7 +68,15 @@ def said_of(url: str) -> Check:
 
 
 async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page(settings: Settings) -> None:
-    """What a page of another site can send without asking first is a form or plain text, and no answer allows more."""
+    """H14 (admin UI CSRF, XSS by a body preview): Other sites can neither change anything nor use the session.
+
+    Pages run their own scripts only.
+
+    H14: Changes take JSON or a method that another site's page has to ask for first, and no answer permits that.
+    Answers are data (`nosniff`, never framed).
+
+    What a page of another site can send without asking first is a form or plain text, and no answer allows more.
+    """
     async with in_process(settings) as api:
         text = '{"topic":"orders","delayTime":60000}'
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):

@@ -67,7 +67,10 @@ async def drip(client: httpx2.AsyncClient, first: bytes, more: bytes) -> bytes:
 async def test_h2_slow_clients_are_cut_off_and_others_are_served(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The times are shortened, all of them run from the beginning, and dripping does not make them longer."""
+    """H2: A head has 10 s from its first byte and a body 30 s, however slowly it drips.
+
+    The times are shortened, all of them run from the beginning, and dripping does not make them longer.
+    """
     # Long enough for one who is served, by the event loop that all of them share.
     monkeypatch.setattr(api.server, "HEAD_SECONDS", 2.0)
     monkeypatch.setattr(api.asgi, "BODY_SECONDS", 1.0)
@@ -108,6 +111,8 @@ async def test_h2_a_request_that_takes_its_time_here_is_not_cut_off(
 
 
 async def test_h3_what_is_too_much_is_refused_and_takes_no_memory(settings: Settings) -> None:
+    """H3 (oversized headers, body, JSON depth, 1 M-item batch): 431 over 32 KiB of head, 413 over
+    `DELAYQ_REQUEST_LIMIT` unread, 400 for depth and batch."""
     async with on_a_socket(settings.replace(request_limit=100_000)) as client:
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\nx-a: " + b"a" * 100_000 + b"\r\n\r\n")
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\n" + b"x-a: b\r\n" * 10_000 + b"\r\n")
@@ -128,7 +133,13 @@ async def test_h3_what_is_too_much_is_refused_and_takes_no_memory(settings: Sett
 
 
 async def test_h5_no_header_can_be_smuggled_in_or_out(settings: Settings) -> None:
-    """Of webhooks: tests/targets/test_webhook_request.py."""
+    """H5: 400 for control characters wherever they could become a header, for a request with two lengths, and for one
+    with a length and chunks.
+
+    Neither a message nor a route can set a webhook's own headers (`tests/targets`).
+
+    Of webhooks: tests/targets/test_webhook_request.py.
+    """
     async with on_a_socket(settings) as client:
         for path in ("/v1/messages/a%0d%0aset-cookie:%20x", "/v1/messages?key=a%0d%0ax:y", "/a%0d%0ax-evil:%20y"):
             answer = await client.get(path)
@@ -164,7 +175,10 @@ logging.shutdown()
 
 
 def test_h6_a_log_line_stays_one_line_whatever_is_in_it() -> None:
-    """Where nobody looks on, each event is one line of JSON."""
+    """H6 (log injection (newline, ANSI)): Each event is one escaped line of JSON, also from other libraries.
+
+    Where nobody looks on, each event is one line of JSON.
+    """
     command = [sys.executable, "-c", LOGGING]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     lines = ran.stderr.decode().split("\n")
@@ -175,7 +189,12 @@ def test_h6_a_log_line_stays_one_line_whatever_is_in_it() -> None:
 
 
 async def test_h8_no_name_reaches_another_key_of_redis(settings: Settings, valkey: ServerUnderTest) -> None:
-    """What stands in the names of keys is checked; what does not is data in a hash or a sorted set."""
+    """H8: Tags, business keys and ordering keys may be any text.
+
+    They are data, and in the name of a key only behind its hash tag.
+
+    What stands in the names of keys is checked; what does not is data in a hash or a sorted set.
+    """
     message = {"topic": "orders", "delayTime": 60_000}
     async with in_process(settings) as client:
         await client.post("/v1/messages", json=message | {"id": "first"})
@@ -191,6 +210,7 @@ async def test_h8_no_name_reaches_another_key_of_redis(settings: Settings, valke
 
 
 async def test_h9_no_label_of_a_metric_comes_from_outside(settings: Settings) -> None:
+    """H9 (metric label explosion): Labels are routes, queues, methods, statuses and results; none comes from outside."""
     async with in_process(settings) as client:
         before = set()
         for number in range(40):
@@ -223,7 +243,11 @@ async def test_h13_nothing_that_is_compressed_is_unpacked(settings: Settings) ->
 
 
 def test_h15_no_byte_from_outside_is_unpickled_or_run() -> None:
-    """No module of ours knows a way to make objects or code of bytes, and what is installed is bounded by version."""
+    """H15: The jars are those of servers for tests. deploy/constraints.txt pins the Python packages of the image;
+    those of the library are bounded.
+
+    No module of ours knows a way to make objects or code of bytes, and what is installed is bounded by version.
+    """
     bad = re.compile(
         r"^\s*(?:import|from)\s+(?:pickle|cPickle|_pickle|marshal|shelve|dill|cloudpickle|jsonpickle)\b"
         r"|\b(?:yaml\.(?:unsafe_load|full_load|load)|eval|exec|__import__)\(",
@@ -253,6 +277,12 @@ PROGRAMS: dict[str, Callable[[], int]] = {
 def test_h16_a_setting_that_there_is_not_stops_every_program(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """H16 (a misspelled setting, such as `DELAYQ_API_KEYSS`): Every program ends with status 2 and names the nearest
+    setting.
+
+    H16: API, worker, coordinator, command line and bridge do so. So no API starts without the keys that somebody
+    configured.
+    """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setenv("DELAYQ_API_KEYSS", "/etc/delayq/keys.yaml")
     try:

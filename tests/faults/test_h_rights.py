@@ -153,6 +153,10 @@ async def test_h11_a_user_with_the_least_rights_is_enough_for_everything(
 
 
 def test_h11_that_user_can_harm_nothing_else(guarded: tuple[Any, str]) -> None:
+    """A16 (FLUSHALL or DEL by an operator): The documented user may not.
+
+    The accounts raise an alarm within 35 s; `/readyz` is 503.
+    """
     admin, url = guarded
     admin.set("other", "1")
     user: Any = redis.Redis.from_url(url, protocol=2)
@@ -179,6 +183,11 @@ LOST = (
 async def test_h11_a_right_that_is_taken_away_is_named_and_nothing_is_lost_and_no_restart_is_needed(
     guarded: tuple[Any, str],
 ) -> None:
+    """H11: A missing right is named at the start.
+
+    A right that is removed later makes `/readyz` answer 503 with its name. Scripts change nothing without it, no
+    message is lost or sent twice, and no restart is needed once it is back.
+    """
     admin, url = guarded
     settings = load_settings(redis_url=url, redis_timeout=REDIS_TIMEOUT, node="n")
     with RunningNode(settings) as running:

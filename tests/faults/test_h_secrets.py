@@ -72,6 +72,12 @@ def test_h7_no_secret_is_ever_said(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """H7 (secrets in logs, errors, metrics, labels): No output of API, workers or command line has a password, secret
+    or key.
+
+    H7: This holds while all is well, while Redis is away, when a setting is wrong, and when a broker or ZooKeeper
+    refuses a secret of a route.
+    """
     server, url = guarded
     keys = KeyFile(tmp_path / "keys.yaml")
     headers = keys.add("canary")

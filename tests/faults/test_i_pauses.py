@@ -45,6 +45,7 @@ def resume(house: House) -> int:
 
 
 def test_i1_under_load_nothing_of_a_paused_topic_arrives_after_the_answer_until_it_is_resumed(house: House) -> None:
+    """I1: Other topics continue."""
     with Load(house.service.url, *TOPICS, latest=600) as load:
         load.wait_for(400)
         answer = pause(house, "60s")
@@ -60,6 +61,13 @@ def test_i1_under_load_nothing_of_a_paused_topic_arrives_after_the_answer_until_
 def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_send_nothing_after_it(
     house: House,
 ) -> None:
+    """I2 (kill -9 and SIGSTOP of workers across a pause): The answer is `pausing` until nothing can arrive, then
+    `paused`, also when the stopped worker continues.
+
+    I2: `pausing` names no number while somebody can still send a begun message: up to 15 s, the longest send that the
+    worker has published, and 1 s. It does not matter whether the stopped worker was sending or connecting: after the
+    time-out of a send nothing is written.
+    """
     topics = [f"{topic[:-1]}i2.{topic[-1]}" for topic in TOPICS]
     paused = topics[: len(PAUSED)]
     killed, stands = house.workers[1:]
@@ -83,6 +91,11 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
 
 
 def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(house: House) -> None:
+    """I6 (kill -9 of one of three workers at a limit): No second has more than the rate and one burst, over all
+    workers.
+
+    I6: This holds into streams and to targets. Permits of the killed worker are lost, and nothing else.
+    """
     keep_to(house, 400, 2_400)
 
 

@@ -73,6 +73,10 @@ SEEDS = range(1, 1 + amount(4, 40))
 
 @pytest.mark.parametrize("drawn", SEEDS)
 def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store, drawn: int) -> None:
+    """F3 (cancel ∥ reschedule ∥ cancel on one id): Redis runs the calls in some order, and each answer is true in it.
+
+    F3: The state machine draws the orders of calls. Each answer is true at its place in that order.
+    """
     run(store, Protocol, drawn)
 
 

@@ -74,6 +74,8 @@ def arrived(url: str) -> set[str]:
 
 
 def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_cancelled_stays_so(tmp_path: Path) -> None:
+    """A20: A message that was delivered after the backup is pending again, and is delivered again, unless it is
+    cancelled before workers start."""
     if REDIS_SERVER is None:
         pytest.skip(NO_REDIS)
     with (

@@ -44,7 +44,7 @@ def chaos(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.usefixtures("needs_zookeeper")
 def test_faults_of_every_kind_break_no_promise_and_the_run_keeps_its_history(tmp_path: Path) -> None:
     (command,) = re.findall(
-        r"^\.venv/bin/python -m reliability\.chaos (.+)$", (ROOT / "docs" / "faults.md").read_text(), re.M
+        r"^\.venv/bin/python -m reliability\.chaos (.+)$", (ROOT / "docs" / "chaos.md").read_text(), re.M
     )
     words = command.replace("--minutes 1 ", "--minutes 0.33 ").split()
     ran = chaos(*words, "--each-kind", "--rate", "400", "--history", str(tmp_path / "kept"))

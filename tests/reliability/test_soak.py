@@ -20,7 +20,7 @@ def test_the_command_of_the_page_runs_and_keeps_what_it_found(tmp_path: Path) ->
 
     (command,) = [
         line.removeprefix(".venv/bin/python ")
-        for line in (ROOT / "docs" / "faults.md").read_text().splitlines()
+        for line in (ROOT / "docs" / "chaos.md").read_text().splitlines()
         if line.startswith(".venv/bin/python -m reliability.soak ")
     ]
     words = command.replace("--minutes 10", "--minutes 0.1 --faults-every 3").split()

@@ -150,6 +150,7 @@ def test_without_a_folder_the_write_fails_at_its_end_and_says_how_many_and_why(w
 
 
 def test_a_second_run_leaves_each_message_once_whatever_its_name(write: Write, client: Client) -> None:
+    """F7 (Spark task retry or speculation): With ids from the rows, a partition written twice makes no duplicates."""
     rows = [{"id": f"m-{n}", "expect_date": FAR + n, "body": str(n)} for n in range(50)]
     rows += [{"id": "m-0", "expect_date": FAR, "body": "0"}]
     assert (first := write(rows, run="one")).scheduled == 50 and first.present == 1

@@ -41,6 +41,10 @@ def pulled(q: Queue, version: str, now: int = DUE) -> dict[str, Taken]:
 def test_what_was_held_since_before_it_was_due_is_cancelled_for_certain_wherever_it_stands(
     q: Queue, aside: str
 ) -> None:
+    """I7: A cancel answers `cancelled` for every message that was due after the pause, though its time has passed.
+
+    None of these arrives, also after the resume. A message that was not cancelled arrives.
+    """
     q.given(row("queued", at=DUE), row("aside", at=DUE))
     version = pause(q, 1, "sms.*", "ord*")
     if aside != "h:orders":
@@ -53,6 +57,7 @@ def test_what_was_held_since_before_it_was_due_is_cancelled_for_certain_wherever
 
 
 def test_what_may_have_been_handed_out_before_it_was_held_is_not_cancelled_for_certain(q: Queue) -> None:
+    """I7: Of messages due before the pause a cancel is certain only where it is true."""
     q.given(row("due", at=NOW), row("other", at=DUE, topic="sms"), row("tried", at=NOW - 1))
     q.retry((q.take_one(now=NOW - 1), DUE))
     pulled(q, pause(q, 1, "orders", "orders.*"))

@@ -53,6 +53,8 @@ def known(q: Queue, now: int) -> list[str | None]:
 
 
 def test_a_clock_of_redis_that_jumps_ahead_forgets_nothing(ended: Queue) -> None:
+    """G7: Once the next pull has seen it, callers are answered by the earlier clock, and nothing is forgotten before
+    its window is over."""
     q = ended
     assert q.cancel("nobody", now=NOW + 24 * HOUR) == ["notFound"]  # before any pull has seen the jump
     q.pull(now=NOW + 24 * HOUR, node_now=NOW + 1_000)
@@ -62,6 +64,7 @@ def test_a_clock_of_redis_that_jumps_ahead_forgets_nothing(ended: Queue) -> None
 
 
 def test_while_it_is_ahead_ids_are_forgotten_at_the_end_of_their_window_all_the_same(ended: Queue) -> None:
+    """G7: Nothing is kept longer than its window either."""
     q = ended
     q.pull(now=NOW + 24 * HOUR, node_now=NOW)
     assert known(q, NOW + 24 * HOUR + 59_000) == ["delivered", "cancelled", "cancelled"]
@@ -92,6 +95,8 @@ def test_a_second_between_two_good_clocks_is_noted_nowhere(q: Queue) -> None:
 
 
 def test_a_watermark_of_two_clocks_that_were_years_ahead_comes_down_truthfully(q: Queue) -> None:
+    """G8 (both clocks were years ahead): Messages possibly handed out are cancelled as `inFlight`, later ones
+    certainly, once the watermark is lowered."""
     q.given(row("held", at=NOW + HOUR), row("parked", at=NOW + HOUR + 1), now=NOW)
     held, parked = q.take(now=NOW + YEARS)
     q.park("t:mail", parked)

@@ -25,7 +25,12 @@ MUCH = b"x" * (64 * 1024 * 1024)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("reply", [b"-WRONGPASS wrong\r\n", b"+OK\r\n" * 3], ids=["refused", "stuck"])
 def test_no_socket_stays_open_when_the_server_hangs(authority: Authority, tls: bool, reply: bytes) -> None:
-    """The server answers the first words of a client, the password among them, and then neither reads nor closes."""
+    """B15: An asynchronous client's call fails within its time.
+
+    Nothing waits for the server's goodbye by TLS, nor for it to read the rest.
+
+    The server answers the first words of a client, the password among them, and then neither reads nor closes.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority.issue("hanging").both)
     listener = socket.create_server((LOCALHOST, 0))

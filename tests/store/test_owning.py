@@ -81,6 +81,7 @@ def test_repair_leaves_alone_what_is_whole_and_buries_what_cannot_be_read(q: Que
 
 
 def test_a_record_without_a_ticket_gets_it_back_and_counts_as_exposed(q: Queue) -> None:
+    """F10: The workers' regular look or `delayq doctor --repair` gives such a record its ticket."""
     q.given(row("lost", at=20_000), row("retried", at=20_000))
     messages = {one.id: one for one in q.take(now=20_000)}
     q.retry((messages["retried"], 30_000))

@@ -123,6 +123,7 @@ def test_no_more_is_returned_or_looked_at_than_asked_for_but_always_one_message(
 def test_a_ticket_without_its_record_or_of_an_older_generation_is_dropped_and_counted(
     q: Queue, known: tuple[commands.Known, ...]
 ) -> None:
+    """F10: A ticket without its record is dropped and counted."""
     q.given(*(row(id, at=20_000) for id in "abc"))
     q.admin.hdel(q.keys.pool, "b")
     q.admin.zadd(q.keys.queue, {b"a\x000000000": 15_000})
@@ -138,6 +139,7 @@ def test_a_ticket_without_its_record_or_of_an_older_generation_is_dropped_and_co
 
 
 def test_a_corrupt_record_is_returned_so_that_its_owner_can_bury_it(q: Queue) -> None:
+    """F10: An unreadable record becomes a dead letter with the reason."""
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
     raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])

@@ -187,6 +187,7 @@ def test_topics_become_known_across_the_chunks_of_a_long_look(q: Queue) -> None:
 
 
 def test_messages_stay_if_their_key_is_no_stream_or_a_full_one(q: Queue) -> None:
+    """F10: A message whose key is no stream becomes a dead letter with the reason."""
     q.admin.set("orders", "I am a string")
     q.admin.xadd("full", {"last": "possible"}, id=f"{2**64 - 1}-{2**64 - 1}")
     topics = {"a": "orders", "b": "news", "c": "full", "d": "orders", "e": "news"}

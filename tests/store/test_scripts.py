@@ -192,6 +192,10 @@ def test_a_full_server_takes_nothing_new_until_memory_is_free_again(q: Queue) ->
 
 
 def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
+    """E13 (dead-letter store full): A full Redis still takes dead letters.
+
+    A refused one is kept, not sent, and buried later.
+    """
     names = ("acked", "buried", "cancelled", "parked", "retried", "streamed")
     q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
     q.admin.config_set("maxmemory", "1")

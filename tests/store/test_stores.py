@@ -430,6 +430,7 @@ async def test_asyncio_does_not_wait_for_it_either() -> None:
 def test_a_command_is_repeated_once_after_a_lost_reply_and_then_its_outcome_is_unknown(
     proxy: FaultProxy, make: Any
 ) -> None:
+    """B5: Only scripts that may be repeated are."""
     store = make(proxy.url)
     assert store.run(increment()) == 1
     proxy.drop_reply("incr")
@@ -524,6 +525,10 @@ def test_a_reply_that_trickles_is_given_up(make: Any) -> None:
 
 
 def test_when_all_connections_are_taken_one_waits_for_a_bounded_time(proxy: FaultProxy) -> None:
+    """B8 (connection pool exhausted): Callers without a connection get 503 in time.
+
+    The API stays alive; workers have their own connections.
+    """
     store = Store(proxy.url, timeout=PATIENCE, connections=1)
     store.run(echo("warm"))
     proxy.black_hole()

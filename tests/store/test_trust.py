@@ -47,6 +47,10 @@ def is_empty(server: EmbeddedServer) -> bool:
 
 
 async def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax: EmbeddedServer) -> None:
+    """A7: API and worker refuse to start; clients and the command line refuse to change anything.
+
+    The same holds without an append-only file.
+    """
     async with AsyncClient(lax.url) as other:
         for look in READING.values():  # asks for nothing, and writes nothing
             with Client(lax.url) as client:

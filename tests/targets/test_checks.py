@@ -84,6 +84,11 @@ def message(given: Mapping[str, Any]) -> Message:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_target_can_never_take_is_refused_with_its_field_and_how_to_mend_it(name: str) -> None:
+    """F16: Such as a topic that Kafka refuses, no body or two tags for RocketMQ, a header of RabbitMQ's, `..` in a
+    webhook's path.
+
+    Everybody with the routes can refuse it; no package of the target is needed.
+    """
     route, fields, field, why = REFUSED[name]
     with pytest.raises(InvalidMessage) as caught:
         KnownRoutes(routes(route)).check(message(fields))

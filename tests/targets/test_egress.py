@@ -48,6 +48,12 @@ HOSTS = [
 
 
 def test_a_route_to_what_is_not_public_cannot_be_opened(webhooks: Webhooks) -> None:
+    """H4 (SSRF: private addresses, odd notations, redirect, DNS rebinding): Webhooks reach public addresses only,
+    unless `DELAYQ_EGRESS_ALLOW` names others.
+
+    H4: Such as 127.0.0.1, ::1, 169.254.169.254, fd00::/8, 0.0.0.0, decimal and octal addresses, `@` and IDN.
+    """
+
     def is_refused(url: str) -> bool:
         try:
             webhooks(url, allow=())
@@ -131,6 +137,8 @@ def test_what_cannot_be_allowed_is_refused(webhooks: Webhooks) -> None:
 
 
 def test_a_name_is_checked_anew_for_each_attempt(webhooks: Webhooks, names: Names) -> None:
+    """H4: A name is resolved before each attempt, all its addresses are checked, and the connection goes to a checked
+    one."""
     target = webhooks("http://hooks.example:1/", allow=("127.0.0.1",))
     names["hooks.example"] = ["127.0.0.1"]
     assert (

@@ -274,7 +274,12 @@ def test_what_is_wrong_with_the_brokers_is_told_with_the_time_out_and_not_for_ev
 
 
 def test_lines_of_librdkafka_stay_out_of_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    """It tries to connect three times a second to brokers that are away, and logs each failure."""
+    """E1: Kafka's client tries to connect three times a second and logs each try.
+
+    The worker's log has one line, and none for a route without messages.
+
+    It tries to connect three times a second to brokers that are away, and logs each failure.
+    """
     opened()
     opened.made[0].logger.error("Connect to ipv4#127.0.0.1:9092 failed: Connection refused")
     assert caplog.records == []

@@ -102,6 +102,8 @@ def what_others_pay(url: str, parked: int, how: str) -> tuple[Counter[str], int]
 
 @pytest.mark.parametrize("how", ["away", "hanging"])
 def test_other_topics_cost_the_same_beside_many_parked_messages(valkey: ServerUnderTest, how: str) -> None:
+    """E2: Other topics are as punctual as before beside 5,000 parked messages, and beside 100,000 in `./dev test
+    --all`."""
     alone, few = what_others_pay(valkey.url, 0, how)
     beside, many = what_others_pay(valkey.url, MANY, how)
     assert few < 100

@@ -49,6 +49,7 @@ def test_the_route_says_exchange_and_routing_key(rabbitmq: RabbitMQ, broker: Amq
 def test_a_message_that_no_queue_takes_is_a_failure_and_its_neighbours_are_not(
     rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits
 ) -> None:
+    """E6 (RabbitMQ unroutable): Messages are `mandatory`: a returned one has failed, its neighbours have not."""
     queue = broker.queue()
     batch = [delivery(f"m{number}", topic="nowhere" if number % 3 == 1 else queue) for number in range(30)]
     results = rabbits(rabbitmq.url).send(batch, SEND_SECONDS)
@@ -58,6 +59,8 @@ def test_a_message_that_no_queue_takes_is_a_failure_and_its_neighbours_are_not(
 
 
 def test_a_queue_that_is_full_takes_no_more_and_says_so(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    """E7 (RabbitMQ nack, connection.blocked alarm): A nack is a failure; a blocked connection gets nothing until it
+    is free."""
     full = broker.queue(x_max_length=2, x_overflow="reject-publish")
     fine = broker.queue()
     target = rabbits(rabbitmq.url)

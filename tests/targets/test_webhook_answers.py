@@ -31,6 +31,7 @@ STATUSES = {
 
 @pytest.mark.parametrize("outcome", STATUSES)
 def test_the_status_decides(receiver: Receiver, webhooks: Webhooks, outcome: str) -> None:
+    """E12: 2xx is delivered. 4xx buries, except 408, 409, 425 and 429."""
     hook = webhooks(receiver.url())
     for status in STATUSES[outcome]:
         receiver.say(status, b"" if status in (204, 304) else b"in its own words")
@@ -56,6 +57,7 @@ def test_a_route_changes_which_statuses_are_final_and_which_are_retried(receiver
 
 
 def test_a_redirect_is_not_followed(receiver: Receiver, webhooks: Webhooks) -> None:
+    """E12, H4: 3xx is a failure."""
     places = ("http://169.254.169.254/", "/elsewhere", "https://example.com/")
     for status in (301, 302, 303, 307, 308):
         for place in places:
@@ -82,6 +84,7 @@ WANTED = {
 
 @pytest.mark.parametrize("status", [429, 503, 502, 307])
 def test_a_wanted_pause_is_taken_up_to_a_cap(receiver: Receiver, webhooks: Webhooks, status: int) -> None:
+    """E12: `Retry-After` is followed up to 10 min."""
     hook = webhooks(receiver.url(), clock=ManualClock(NOW))
     for text, after in WANTED.items():
         receiver.say(status, retry_after=text)
@@ -148,6 +151,7 @@ def test_a_body_that_drips_for_ever_ends_with_the_time_out_and_the_status_counts
 
 @pytest.mark.parametrize("how", ["length", "chunked", "until the end"])
 def test_of_a_huge_answer_only_the_beginning_is_read(receiver: Receiver, webhooks: Webhooks, how: str) -> None:
+    """E12: The worker reads at most 64 KB and 2 s of an answer."""
     written = [0]
 
     def write(sock: socket.socket) -> None:

@@ -214,6 +214,7 @@ def answer_once_more(receiver: Receiver, first: bytes, rest: bytes, told: thread
 def test_what_follows_an_answer_is_never_the_answer_to_the_next_message(
     receiver: Receiver, webhooks: Webhooks, surplus: str, together: bool
 ) -> None:
+    """E12: Bytes after an answer end the connection."""
     told = threading.Event()
     if together:
         told.set()

@@ -95,6 +95,8 @@ def test_the_content_type_is_that_of_the_body_unless_the_route_has_one(body: Any
 
 
 def test_each_secret_signs_the_id_the_moment_and_the_body() -> None:
+    """H12 (replayed signed webhook): Id, time and body are signed: a receiver that checks time and id takes nothing
+    twice."""
     one = delivery("order.42.1a2b", b"\0binary\xff")
     headers = {name.decode(): value.decode() for name, value in target(secret=[SECRET, OTHER]).headers(one)}
     assert headers["ce-id"] == headers["idempotency-key"] == "order.42.1a2b"

@@ -122,6 +122,7 @@ OF_KUBERNETES = {
 
 
 def test_what_kubernetes_tells_of_services_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H16: Variables of Kubernetes for Services, and those of compose and the tests, are not settings."""
     for name, value in OF_KUBERNETES.items():
         monkeypatch.setenv(name, value)
     settings = load_settings()

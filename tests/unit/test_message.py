@@ -143,6 +143,11 @@ WRONG_NUMBERS: list[Any] = [
     ],
 )
 def test_wrong_values_of_a_field_are_refused(field: str, name: str, values: list[Any]) -> None:
+    """F13 (due time negative, 0, NaN, inf, 1e400, float, string, bool, past, year 9999, > 2⁵³): 400 for no due time,
+    a negative one, or one beyond the horizon.
+
+    The past means now.
+    """
     for value in values:
         assert complaint(**{field: value}).field == name, value
     if field in ("delay_level", "max_attempts", "expire_after"):

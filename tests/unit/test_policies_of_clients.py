@@ -243,6 +243,10 @@ def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
 
 @pytest.mark.parametrize("when", ["", "list", "own", "policies", "close"])
 def test_what_is_paused_stays_so_in_new_queues_whenever_that_is(client: Client, when: str) -> None:
+    """I4 (a reshard while topics are paused): New queues are paused before use; otherwise no old queue is closed.
+
+    I4: This holds in either order of pause and reshard.
+    """
     client.put_policy(Policy(name="p", match="*", pending=9))
     assert "policies" in [one.step for one in reshard(client.store, 3, SystemClock(), dry_run=True)]
     steps = reshard(client.store, 3, SystemClock())
@@ -278,6 +282,7 @@ def test_while_the_new_queues_have_not_the_policies_no_queue_is_closed(valkey: S
 
 
 def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_knows(client: Client) -> None:
+    """I5: In a cluster the policies get a version beyond the one that a queue has."""
     for match in ("a", "b", "c"):
         client.pause(match)
     client.store.run(commands.plain("DEL", POLICIES, read=int))

@@ -62,6 +62,7 @@ def test_few_messages_that_never_get_through_make_no_neighbour_late_and_are_buri
 def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_attempts(
     world: OneQueue, most: int, keyed: bool
 ) -> None:
+    """E3: This holds also for a message that is alone on its route."""
     hand = world.take_over()
     attempts: list[int] = []
 
@@ -84,6 +85,7 @@ def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_att
 
 
 def test_alone_a_message_of_which_nothing_was_taken_is_kept_and_burns_no_attempts(world: OneQueue) -> None:
+    """E3: A message of which the target took nothing is not poisoned: it is kept."""
     hand = world.take_over()
     world.add("m0", max_attempts=3)
     hand.run(1_500, lambda held: AWAY)

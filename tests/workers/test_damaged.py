@@ -83,6 +83,11 @@ def given(world: OneQueue, topic: str, options: dict[str, Any], at: int = 0) -> 
 def test_whatever_byte_it_is_that_message_alone_becomes_a_dead_letter(
     worlds: Worlds, topic: str, options: dict[str, Any]
 ) -> None:
+    """F17 (any one byte of a stored record differs): That message alone becomes a dead letter, or is delivered as the
+    record reads now.
+
+    F17: The dead letter has its reason. Its neighbours are on time.
+    """
     world = worlds(table=TABLE, bounds=BOUNDS)
     damaged = given(world, topic, options)
     good = {f"m{number:05}" for number in range(1, 2 * len(damaged), 2)} | {"pattern"}

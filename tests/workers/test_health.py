@@ -106,6 +106,7 @@ def test_each_connection_is_one_request_whatever_it_offers(head: bytes, status: 
 
 
 def test_slow_callers_take_no_threads_and_keep_nobody_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H2: A worker's port has at most 64 connections, each for 10 s in all."""
     settings = serve(LOCALHOST)
     before = threading.active_count()
     slow = [socket.create_connection((LOCALHOST, settings.worker_port)) for _ in range(3 * health.CONNECTIONS)]

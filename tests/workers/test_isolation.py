@@ -53,6 +53,12 @@ def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(
 
 
 def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) -> None:
+    """E2 (broker slow (5 s/send)): A route fills only its share of the window.
+
+    The rest is parked, and other topics stay on time.
+
+    E2: The share bounds messages and bytes. The other messages of the route are parked and return as there is room.
+    """
     world = worlds(bounds=Bounds(window=30, look=50, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     world.add_many(f"m{i:02}" for i in range(50))
@@ -135,6 +141,13 @@ def test_what_a_target_rejects_is_buried_at_once_in_its_words_and_others_go_on(w
 
 @pytest.mark.parametrize("outcome", [AWAY, Result.unknown("timed out")], ids=["unavailable", "unknown"])
 def test_behind_an_open_circuit_messages_are_parked_and_burn_no_attempts(world: OneQueue, outcome: Result) -> None:
+    """E1 (broker down 10 min): Three failed sends open the circuit: messages are parked without attempts and return
+    in due order.
+
+    (Over seconds, and ten minutes by a manual clock.)
+
+    E1: Other topics continue. When the target is back, messages return in due order, few at first.
+    """
     hand = world.take_over()
     world.add_many((f"m{i}" for i in range(10)), every=1, max_attempts=3)
     world.advance(10)

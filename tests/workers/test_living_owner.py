@@ -34,6 +34,12 @@ LIVES: dict[str, dict[str, bool]] = {
 
 @pytest.mark.parametrize("seed", range(amount(15, 200)))
 def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: ServerUnderTest, seed: int) -> None:
+    """A23, C19, E16: After Redis went back in time the owner finds its messages in the queue and in parked sets
+    without a new claim, and every message ends.
+
+    Messages delivered since may repeat. Messages that Redis itself put elsewhere may be out of order. Nothing
+    overtakes within an ordering key while replies are lost or Redis stops.
+    """
     live(valkey.url, seed)
 
 

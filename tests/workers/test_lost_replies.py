@@ -73,6 +73,11 @@ def test_what_stands_behind_an_error_is_told_again_with_it(world: OneQueue, monk
 def test_a_pull_that_was_not_heard_is_followed_by_smaller_ones(
     world: OneQueue, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B13: A pull whose reply takes longer than 8 s counts as lost, and the next one asks for half as much, down to
+    one message.
+
+    That message has to pass within 8 s.
+    """
     asked: list[int] = []
     pull = commands.pull
 

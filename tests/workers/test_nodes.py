@@ -101,6 +101,7 @@ def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, goo
 def test_a_worker_whose_line_redis_refuses_sends_nothing_until_others_can_know_of_it(
     valkey: ServerUnderTest, good: MemoryTarget
 ) -> None:
+    """A6: A worker whose line Redis refuses for another reason than memory sends nothing 15 s later, and reports it."""
     valkey.admin.set(NODES, "not a hash")
     settings = settings_for(valkey.url, good)
     with Client(settings=settings) as client, RunningNode(settings, wait=False) as one:

@@ -189,6 +189,7 @@ def test_a_queue_that_goes_is_given_back_when_its_job_has_ended(house: House) ->
 
 
 def test_a_job_that_does_not_end_is_given_up_after_the_drain_time(house: House) -> None:
+    """D4: The next owner delivers the hung messages, which repeat if they had arrived."""
     house.want(0)
     house.made[0].ends_at_once = False
     house.want()
@@ -217,6 +218,12 @@ def test_a_fenced_job_is_told_to_the_coordinator_before_the_release_and_claims_a
 
 
 def test_a_dead_or_stuck_thread_costs_its_queue_a_new_epoch(house: House) -> None:
+    """C12 (node alive in ZK, its pull thread dead): Half a second later another thread pulls.
+
+    A thread stuck for 30 s loses its queues to new epochs.
+
+    C12, D5: The queues are released and claimed under new epochs for another thread, and the old epochs are fenced.
+    """
     house.want(0, 1)
     house.made[0].alive = False
     house.made[1].ends_at_once = False
@@ -283,6 +290,7 @@ class SideBySide:
 
 
 def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an_owner(store: Store) -> None:
+    """C18: A fenced worker leaves the queue to the other one for 15 s."""
     pair = SideBySide(store)
     pair.join()
     pair.step()
@@ -296,6 +304,8 @@ def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an
 
 @pytest.mark.parametrize("away", [False, True])
 def test_letting_go_gives_each_queue_back_as_soon_as_its_job_has_ended(house: House, away: bool) -> None:
+    """D3: The worker is not ready any more (`/readyz`), pulls no more, finishes and acks its sends, and releases each
+    queue as soon as its sends are done."""
     house.want(0, 1, 2)
     house.made[1].ends_at_once = False
     house.spread.away = away

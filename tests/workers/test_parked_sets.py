@@ -39,6 +39,8 @@ def break_target(world: OneQueue, hand: Hand) -> None:
 
 
 def test_a_target_that_hangs_does_not_hold_up_the_same_key_on_its_way_to_another_one(world: OneQueue) -> None:
+    """E17 (a target hangs; another one has the same ordering key): The other target's messages are on time: a key
+    waits only within its topic."""
     for number in range(20):
         world.add(f"a{number:02}", at=number, ordering_key="k")
     world.add("other", topic="o.t", at=30, ordering_key="k")
@@ -74,6 +76,10 @@ def test_messages_whose_unpark_was_done_twice_come_in_order(world: OneQueue) -> 
 
 
 def test_what_was_parked_unheard_before_a_tick_failed_comes_back(world: OneQueue) -> None:
+    """C19 (a reply is lost, then a tick fails): The worker repeats it or pulls again.
+
+    Parked messages return in order once their target accepts them.
+    """
     hand, store = faulty(world)
     break_target(world, hand)
     for number in range(3):

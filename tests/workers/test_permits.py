@@ -447,6 +447,7 @@ def test_a_lowered_rate_counts_at_once(worlds: Worlds, monkeypatch: pytest.Monke
 def test_a_node_that_goes_by_a_former_rate_gets_nothing_and_changes_nothing(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, mistake: bool
 ) -> None:
+    """I10: Requests that name former policies change nothing, and the node reads the new ones."""
     if mistake:
         real = commands.spend
         monkeypatch.setattr(commands, "spend", lambda *given, version="", **more: real(*given, **more))

@@ -36,6 +36,10 @@ def read(store: Store) -> Policies:
 
 
 def test_what_a_dead_caller_has_set_is_brought_to_the_queue_in_front_of_the_next_pull(world: OneQueue) -> None:
+    """I3: The caller has no answer, or 503, whether no queue or some queues had the pause.
+
+    From the moment when workers applied it nothing is handed out.
+    """
     hand = world.take_over()
     hand.policies.current = put(world.store, PAUSE)
     for id in ("a", "b"):
@@ -229,6 +233,7 @@ def test_a_limit_lasts_while_what_came_before_it_and_no_longer_what_came_after_i
 
 
 def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched) -> None:
+    """I5: On one server the queues lose the pause, too."""
     put(node.store, PAUSE, beyond="0000000005.0000000007")
     node.glance()
     node.store.run(commands.plain("DEL", POLICIES, read=int))

@@ -52,6 +52,8 @@ AWAY = Result.unavailable("the broker is away")
 
 
 def test_a_queue_of_which_all_that_is_out_waits_for_a_broken_target_is_not_stuck(world: OneQueue) -> None:
+    """D13: A queue whose messages in flight all wait for a target with an open circuit is not stuck:
+    `delayq_circuit_open` shows it."""
     hand = world.take_over()
     for number in range(30):
         world.add(f"m{number:02}", at=200 * number)

@@ -123,7 +123,11 @@ def test_a_clock_that_is_far_off_is_told_and_only_one_that_is_late_is_behind(
 
 
 def test_only_a_clock_that_was_far_behind_itself_is_behind(skew: Skew, clock: ManualClock) -> None:
-    """One that was far ahead, and has been put right, is not behind by the ms that is left."""
+    """G3: A clock that was ahead and is corrected is not behind, nor is a process that was stopped while Redis
+    answered.
+
+    One that was far ahead, and has been put right, is not behind by the ms that is left.
+    """
     for ahead, far in (
         (-FAR, False),
         (-FAR - 1, True),

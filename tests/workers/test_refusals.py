@@ -80,6 +80,14 @@ def without_xadd(limited: Limited) -> Mend:
 def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
     limited: Limited, fault: Callable[[Limited], Mend], bad: int
 ) -> None:
+    """E15 (a stream here takes nothing: no right, greatest last id): Its messages are parked without attempts, others
+    are on time.
+
+    All return within 30 s, once each.
+
+    E15: The log has `stream_refuses`, `delayq_refusing_streams` counts the stream, `delayq doctor` warns. Within 30 s
+    after the repair all messages return by themselves, in order and exactly once.
+    """
     mend, world = fault(limited), limited.world
     expected = [f"b{number:03}" for number in range(bad)]
     for number, id in enumerate(expected):
@@ -106,6 +114,7 @@ def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
 
 @pytest.mark.parametrize("fault", [denied, exhausted, without_xadd])
 def test_a_big_backlog_is_held_up_by_none_of_them(limited: Limited, fault: Callable[[Limited], Mend]) -> None:
+    """E15: This holds also with hundreds of such messages at the head."""
     world = limited.world
     for number in range(1_000):
         world.add(f"m{number:03}", "s.bad" if number % 100 == 70 else "s.good")
@@ -160,6 +169,8 @@ def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Lim
 
 
 def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
+    """E15, F10: The worker's `/readyz`, `delayq_failing_queues` and `delayq doctor` report a queue whose every pull
+    fails."""
     world = limited.world
     hand = world.take_over()
     limited.admin.set(world.keys.queue, "no sorted set")

@@ -151,6 +151,7 @@ def test_a_line_tells_the_longest_send_of_all_routes_and_of_sends_that_hang(stor
 def test_a_node_that_starts_takes_away_the_lines_of_those_that_were_killed_long_ago(
     store: Store, clock: ManualClock
 ) -> None:
+    """C9: Lines of nodes that do not return are removed from Redis after an hour."""
     for number in range(20):
         killed(store, clock, f"killed-{number}", 2 * SILENT)
     killed(store, clock, "killed-lately", SILENT // 2)

@@ -35,6 +35,11 @@ NAMES = {"puller-0", "wakes", "sender-memory"}
 
 
 def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored(desks: Desks) -> None:
+    """D6: The worker logs `send_hung`.
+
+    After three such sends the circuit opens and the target's messages are parked. Other topics continue; when the
+    target answers again, all messages are delivered.
+    """
     desk = desks(timeout=TIMEOUT)
     desk.hang("h")
     desk.clock.advance(TIMEOUT + GRACE)
@@ -115,7 +120,14 @@ def test_a_stopping_sender_sends_what_it_has_accepted(desks: Desks) -> None:
 def test_an_exception_in_a_tick_loses_nothing(
     world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`name` raises once in the middle of everything, in the loop of its puller; all arrive in the end."""
+    """D5 (exception inside the pull thread): The pull job drops its messages, logs `tick_failed` and pulls again;
+    other queues continue.
+
+    D5: The failure is counted. If the thread has ended, its queues are claimed under new epochs (`pull_job_died`),
+    and messages being sent repeat.
+
+    `name` raises once in the middle of everything, in the loop of its puller; all arrive in the end.
+    """
     hand = world.take_over()
     sender, answered = hand.senders["general"], list[str]()
     real, real_submit, left, armed = getattr(broken, name), sender.submit, [1], list[int]()

@@ -22,7 +22,11 @@ ROOM = 40  # of a sender that is moved by hand
 
 @pytest.mark.parametrize("waited", [200, LOOK_AGAIN + 1])
 def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: OneQueue, waited: int) -> None:
-    """Nor one that has expired, even where it has not waited for so long that it is looked at again."""
+    """F1: A message that a worker held for half a second behind an ordering key or for room is looked up again before
+    it is sent.
+
+    Nor one that has expired, even where it has not waited for so long that it is looked at again.
+    """
     for number, id in enumerate(("first", "old", "gone", "next")):
         world.add(id, at=number, ordering_key="k", expire_after=200 if id == "old" else None)
     world.advance(3)
@@ -40,6 +44,7 @@ def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: 
 def test_one_that_is_not_due_any_more_by_a_clock_that_was_set_back_waits_for_its_due(
     world: OneQueue, waited: int
 ) -> None:
+    """G2: A message in a worker's memory waits for its due time again when a clock is set back."""
     world.add("first", ordering_key="k")
     world.add("second", at=50, ordering_key="k")
     world.advance(50)
@@ -152,6 +157,7 @@ def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(wor
 def test_one_that_has_waited_for_a_thread_is_sent_only_if_it_may_still_go(
     desks: Desks, waited: int, stepped: int, told: dict[str, str | None]
 ) -> None:
+    """F1: A message that waited 10 s for a thread is looked up again before it is sent."""
     desk = desks()
     desk.hang("busy")
     desk.submit("plain")
