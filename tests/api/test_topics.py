@@ -108,7 +108,7 @@ async def test_a_topic_has_the_figures_of_the_census_with_their_age(
     id = await schedule(api, topic="orders.unpaid")
     keys = queue_keys(Layout(16).queue_of(id))
     worker.store.run(commands.claim(keys, EPOCH))
-    page = ROOT / "docs" / "http.md"
+    page = ROOT / "docs" / "topics.md"
     (shown,) = [block.text for block in blocks_of(page) if block.note == "run by tests/api/test_topics.py"]
     for topics, known in (
         ({"orders.unpaid": {"scheduled": Tally(3)}, "sms": {"dead": Tally(1)}}, True),
