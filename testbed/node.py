@@ -22,6 +22,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 #: The folders with the pins, by the program's name.
 FOLDERS: Final = {
     "openapi-typescript": _ROOT / "clients" / "typescript",
+    "http-clients": _ROOT / "tests" / "clients" / "http" / "node",
     "bullmq": _ROOT / "benchmarks" / "peers" / "bullmq",
 }
 _PINS: Final = ("package.json", "package-lock.json")
