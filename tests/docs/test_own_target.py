@@ -1,4 +1,4 @@
-"""The package of docs/targets.md: installed beside delayq, found by its entry point, at work in a worker process."""
+"""The package of docs/targets-own.md: installed beside delayq, found by its entry point, at work in a worker process."""
 
 from __future__ import annotations
 

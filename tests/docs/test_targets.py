@@ -1,4 +1,4 @@
-"""The target of docs/targets.md, at work in a node."""
+"""The target of docs/targets-own.md, at work in a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
-PAGE = ROOT / "docs" / "targets.md"
+PAGE = ROOT / "docs" / "targets-own.md"
 (CODE, ENTRY_POINT, ROUTES, CHECK) = (
     block.text for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_targets.py"
 )

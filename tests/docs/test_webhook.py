@@ -1,4 +1,4 @@
-"""The function that docs/targets.md gives to receivers of webhooks, on requests as they arrive."""
+"""The function that docs/targets-webhooks.md gives to receivers of webhooks, on requests as they arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Receiver, Request
 from tests.support.timeouts import SEND_SECONDS
 
-PAGE = ROOT / "docs" / "targets.md"
+PAGE = ROOT / "docs" / "targets-webhooks.md"
 (CODE,) = (block.text for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_webhook.py")
 SECRET, OLD = ("whsec_" + base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 NAMES: dict[str, Any] = {}
