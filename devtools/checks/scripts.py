@@ -1,4 +1,4 @@
-"""docs/protocol.md, docs/protocol-workers.md and docs/redis.md name every script, state, key and field that Redis has."""
+"""docs/protocol.md, docs/protocol-workers.md, docs/redis.md and docs/redis-keys.md name every script, state, key and field."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = ["complaints"]
 PROTOCOL: Final = DOCS / "protocol.md"
 WORKERS: Final = DOCS / "protocol-workers.md"
 REDIS: Final = DOCS / "redis.md"
+KEYS: Final = DOCS / "redis-keys.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
 NOT_OF_STATE: Final = {"layouts", "version", "era", "advanced"}
 #: Fields that are found unless scripts write them in another way.
@@ -33,10 +34,10 @@ def complaints() -> Iterator[str]:
     """Each script, state, key and field is described, and so are the rights that a user of Redis needs."""
     yield from differences(rights.PAGE, rights.page)
     yield from _protocol()
-    text = read(REDIS)
+    text = read(KEYS)
     for name in _keys():
         if f"| `{name}` |" not in text:
-            yield at(REDIS, 1, f"the key `{name}` has no row: add one")
+            yield at(KEYS, 1, f"the key `{name}` has no row: add one")
     written = set(COUNTER_FIELDS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
     for name in sorted(SURELY - written):
         yield at(
@@ -44,8 +45,8 @@ def complaints() -> Iterator[str]:
         )
     for name in sorted(written - NOT_OF_STATE):
         if f"`{name}`" not in text:
-            yield at(REDIS, 1, f"the field `{name}` of `state` is not described: describe it")
-    yield from _when_it_is_full(text)
+            yield at(KEYS, 1, f"the field `{name}` of `state` is not described: describe it")
+    yield from _when_it_is_full(read(REDIS))
 
 
 def _protocol() -> Iterator[str]:
