@@ -27,7 +27,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "coordinator_trouble": "cannot reach ZooKeeper: {error}",
     "epochs_refused": "{hint}",
     "fenced": "another worker owns the queue now",
-    "follow_time_failed": "unexpected error in the subscription to moves of time; it reconnects",
     "hand_over_failed": "cannot start the thread for the new server of queue {queue}; the old thread keeps the queue",
     "kafka_poll_failed": "cannot read the reports of Kafka",
     "keys_look_failed": "cannot check the file of API keys",

@@ -24,7 +24,6 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.complaints import complaints
 from workers.node.duties.alarms import Alarms
 from workers.telemetry.metrics import Metrics
 
@@ -293,11 +292,11 @@ def test_d13_a_queue_that_hands_out_messages_of_which_none_is_confirmed_raises_a
     with running(valkey, memory(target), stuck_after=300) as one:
         target.answer("hang")
         one.schedule("m.x", 20)
-        eventually(lambda: any("is stuck" in sentence for sentence in complaints(one.node)), "the node complains")
+        eventually(lambda: any("is stuck" in sentence for sentence in one.node.complaints()), "the node complains")
         assert one.metric("delayq_stuck_queues") > 0
         target.behave()
         one.drained()
-        eventually(lambda: not complaints(one.node), "it complains no more")
+        eventually(lambda: not one.node.complaints(), "it complains no more")
         assert one.metric("delayq_stuck_queues") == 0
     said = capfd.readouterr().out
     assert '"stuck_queue"' in said or "stuck_queue " in said

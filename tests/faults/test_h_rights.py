@@ -21,7 +21,6 @@ from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.complaints import complaints
 
 pytestmark = pytest.mark.long
 PASSWORD = "only-for-delayq"
@@ -201,12 +200,12 @@ async def test_h11_a_right_that_is_taken_away_is_named_and_nothing_is_lost_and_n
                 assert await schedule(f"{place}-before") == 201
                 admin.execute_command("ACL", "SETUSER", "delayq", *taken.split())
                 assert f"lacks {named}" in str((await api.get("/readyz")).json())
-                eventually(lambda: any(named in text for text in complaints(running.node)), "the worker names it")  # noqa: B023
+                eventually(lambda: any(named in text for text in running.node.complaints()), "the worker names it")  # noqa: B023
                 assert await schedule(f"{place}-while") == (201 if accepted else 503)
                 admin.execute_command("ACL", "SETUSER", "delayq", *known_to(admin, rights()))
                 assert await schedule(f"{place}-while") in (200, 201)
                 assert (await api.get("/readyz")).status_code == 200
-                eventually(lambda: complaints(running.node) == [], "the worker is ready again")
+                eventually(lambda: running.node.complaints() == [], "the worker is ready again")
                 wanted = 2 * (place + 1)
                 eventually(lambda: arrived(admin)[TOPICS[0]] >= wanted, "all arrive")  # noqa: B023
     ids = sorted(fields[b"id"].decode() for _, fields in admin.xrange(TOPICS[0]))

@@ -23,7 +23,6 @@ from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.complaints import complaints
 
 
 class Limited:
@@ -116,7 +115,7 @@ def test_a_process_without_a_right_refuses_to_start_and_writes_nothing(
 def test_a_worker_that_may_not_listen_starts_and_says_so(limited: Limited) -> None:
     limited.allow("-subscribe")
     with RunningNode(limited.settings) as running:
-        eventually(lambda: "lacks +subscribe" in str(complaints(running.node)), "it is not ready")
+        eventually(lambda: "lacks +subscribe" in str(running.node.complaints()), "it is not ready")
 
 
 def test_a_replica_set_that_cannot_be_waited_for_is_a_missing_right(limited: Limited) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -24,8 +24,9 @@ from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock
 from tests.support.service import ROOT
 from tests.unit.test_overview import LAST, NOW, counts, facts_of, line_of
-from workers.node.complaints import own_complaints
-from workers.node.duties.lately import LatelyCounts
+from workers.node.duties.recent import RecentCounters
+from workers.node.duties.redis_clock import Skew
+from workers.node.node import Node
 
 EPOCH: Final = "0000000001.0000000001"
 RULES: Final[list[dict[str, Any]]] = msgspec.yaml.decode((ROOT / "observability" / "alerts.yaml").read_bytes())[
@@ -64,17 +65,23 @@ def seen(*lines: NodeLine, stats: QueueStats | None = None, server: dict[str, An
 def complains(**of_the_node: Any) -> Facts:
     """A worker whose line has what it says of itself."""
     well: dict[str, Any] = {
-        "ready": True, "watch": None, "jobs": {}, "skew": SimpleNamespace(far=False, ms=0),
+        "ready": True, "watch": None, "jobs": {}, "skew": SimpleNamespace(complaint=None),
         "redis_clock": SimpleNamespace(answers=True), "line": SimpleNamespace(refused=""),
     }  # fmt: skip
     told = SimpleNamespace(**well | of_the_node)
-    return seen(node(complaints=tuple(own_complaints(told))))
+    return seen(node(complaints=tuple(Node.own_complaints(cast(Node, told)))))
 
 
 def alarmed(look: Callable[[list[QueueStats]], Found], *stats: list[QueueStats]) -> Facts:
     """A worker that remembers other queues than there are."""
     found = [look(one) for one in stats][-1]
     return complains(watch=SimpleNamespace(own=list(found.lost.values())))
+
+
+def wrong_clock() -> Skew:
+    skew = Skew(ManualClock())
+    skew.far, skew.ms = True, -2_500
+    return skew
 
 
 def job(**trouble: Any) -> SimpleNamespace:
@@ -98,7 +105,7 @@ MORE: Final[list[tuple[str, Callable[[], Facts]]]] = [
     ("DelayqAlarm", lambda: seen(server={"role": "slave"})),
     ("DelayqAlarm", lambda: alarmed(Accounts().look, [stats_of(born="a")], [stats_of(born="b")])),
     ("DelayqStuckQueue", lambda: complains(jobs={3: job(alive=False)})),
-    ("DelayqClockSkew", lambda: complains(skew=SimpleNamespace(far=True, ms=-2_500))),
+    ("DelayqClockSkew", lambda: complains(skew=wrong_clock())),
     ("DelayqRedisDown", lambda: complains(redis_clock=SimpleNamespace(answers=False))),
     ("DelayqZooKeeperLost", lambda: complains(ready=False)),
 ]
@@ -205,7 +212,7 @@ def test_a_percentile_above_all_buckets_is_no_number_of_them() -> None:
 
 def test_a_node_counts_the_last_quarter_of_an_hour() -> None:
     clock, total = ManualClock(), [0]
-    lately = LatelyCounts(lambda: Lately(failures=total[0]), clock)
+    lately = RecentCounters(lambda: Lately(failures=total[0]), clock)
     total[0] = 3
     assert lately.sum().failures == 3
     for _ in range(LATELY // 60_000):

@@ -17,7 +17,7 @@ from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.policies import NO_POLICIES, Pause, Policies
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
-from workers.node.duties.recent import RecentCounts
+from workers.node.duties.recent import RecentLateness
 
 NOW = 1_800_000_000_000
 LAST = NOW // RECENT_STEP - 1
@@ -80,10 +80,10 @@ def test_slots_of_all_nodes_are_added_where_they_belong_and_unknown_is_not_zero(
 )
 def test_a_node_tells_the_slots_that_are_over_whatever_its_clock_does(steps: Sequence[int]) -> None:
     histogram = Histogram(LATENESS)
-    recent = RecentCounts(histogram)
+    recent = RecentLateness(histogram)
     now = NOW
     recent.tick(now)
-    assert recent.told() is None
+    assert recent.slots() is None
     for step in steps:
         histogram.add(0.0005, 3)
         now += step
@@ -93,7 +93,7 @@ def test_a_node_tells_the_slots_that_are_over_whatever_its_clock_does(steps: Seq
         3 * RECENT_STEP: Recent(LAST + 4, ((3,), (3,), (), ())),
         -5 * RECENT_STEP: None,
     }
-    assert recent.told() == expected[steps[1]]
+    assert recent.slots() == expected[steps[1]]
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import StoreRefused, StoreUnavailable
-from delayq.testing import ManualClock, MemoryTarget
-from tests.support.nodes import settings_for
-from workers.node.duties.every import Every
-from workers.node.node import Node
+from delayq.testing import ManualClock
+from workers.node.duties.timers import Timer, run_timers
 
 
 def test_a_duty_is_done_at_once_then_once_in_its_time_and_sooner_if_there_is_a_reason(clock: ManualClock) -> None:
     done: list[int] = []
     news: list[str] = []
     began = clock.monotonic()
-    duty = Every(clock, 1_000, lambda: done.append(clock.monotonic() - began), sooner=lambda: bool(news))
-    late = Every(clock, 1_000, lambda: done.append(-1), first=5_000)
+    duty = Timer(clock, 1_000, lambda: done.append(clock.monotonic() - began), sooner=lambda: bool(news))
+    late = Timer(clock, 1_000, lambda: done.append(-1), first=5_000)
     for wait in (0, 999, 1, 300, 999, 1):
         clock.advance(wait)
         duty.run()
@@ -41,7 +39,7 @@ def test_a_duty_that_fails_waits_for_its_next_time(clock: ManualClock) -> None:
         calls.append(None)
         raise StoreRefused("no")
 
-    duty = Every(clock, 1_000, fail)
+    duty = Timer(clock, 1_000, fail)
     with pytest.raises(StoreRefused):
         duty.run()
     duty.run()
@@ -63,7 +61,5 @@ def test_a_duty_that_fails_keeps_none_from_its_time_unless_redis_is_away(
     def fail() -> None:
         raise error
 
-    node = Node(settings_for("redis://127.0.0.1:1/0", MemoryTarget()), clock=clock)
-    node._round([Every(clock, 0, fail), Every(clock, 0, lambda: done.append("the line"))])
-    node.store.close()
+    run_timers([Timer(clock, 0, fail), Timer(clock, 0, lambda: done.append("the line"))])
     assert (done == ["the line"]) == others

@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from typing import Any
 from unittest.mock import Mock
 
 import httpx2
@@ -14,11 +16,12 @@ from prometheus_client import CollectorRegistry
 
 from delayq.config import Settings
 from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.testing import ManualClock
 from tests.support.ipv6 import has_ipv6
 from tests.support.raw_http import answers
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
-from workers.node.complaints import complaints
+from workers.node.duties.redis_clock import Skew
 from workers.node.node import Node
 from workers.telemetry import health
 
@@ -32,21 +35,24 @@ def serve() -> Iterator[Serve]:
 
     def start(host: str) -> Settings:
         settings = Settings(api_host=host, worker_port=free_port())
-        node = Mock(
-            spec=Node,
-            ready=True,
-            jobs={},
-            watch=None,
-            skew=Mock(far=False),
-            redis_clock=Mock(answers=True),
-            line=Mock(refused=""),
-        )
-        ports.append(health.serve(host, settings.worker_port, node, CollectorRegistry()))
+        ports.append(health.serve(host, settings.worker_port, node_with(), CollectorRegistry()))
         return settings
 
     yield start
     for port in ports:
         port.close()
+
+
+def node_with(**trouble: Any) -> Any:
+    """A node that is well but for the trouble."""
+    well: dict[str, Any] = {
+        "ready": True, "jobs": {}, "watch": None, "skew": Skew(ManualClock()), "redis_clock": Mock(answers=True),
+        "line": Mock(refused=""),
+    }  # fmt: skip
+    node = Mock(spec=Node, **well | trouble)
+    node.own_complaints = partial(Node.own_complaints, node)
+    node.complaints = partial(Node.complaints, node)
+    return node
 
 
 def get(address: str, path: str) -> httpx2.Response:
@@ -147,18 +153,10 @@ def test_a_connection_ends_by_its_time_however_it_drips(
 
 def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether() -> None:
     job = Mock(stuck=False, pulls_fail="WRONGTYPE of some key")
-    node = Mock(
-        spec=Node,
-        ready=True,
-        jobs={3: job},
-        watch=None,
-        skew=Mock(far=False),
-        redis_clock=Mock(answers=True),
-        line=Mock(refused=""),
-    )
-    assert complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
+    node = node_with(jobs={3: job})
+    assert node.complaints() == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
     node.redis_clock.answers = False
-    assert complaints(node) == ["Redis does not answer"]
+    assert node.complaints() == ["Redis does not answer"]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +175,6 @@ def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether(
     ],
 )
 def test_a_clock_that_was_corrected_is_not_called_wrong_any_more(ms: int, said: str) -> None:
-    skew = Mock(far=True, ms=ms)
-    node = Mock(
-        spec=Node, ready=True, jobs={}, watch=None, skew=skew, redis_clock=Mock(answers=True), line=Mock(refused="")
-    )
-    assert complaints(node) == [f"the clock of this worker {said}"]
+    skew = Skew(ManualClock())
+    skew.far, skew.ms = True, ms
+    assert node_with(skew=skew).complaints() == [f"the clock of this worker {said}"]

@@ -21,7 +21,6 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.node.complaints import own_complaints
 from workers.node.node import Node
 from workers.queue import pull
 
@@ -107,11 +106,11 @@ def test_a_worker_whose_line_redis_refuses_sends_nothing_until_others_can_know_o
     with Client(settings=settings) as client, RunningNode(settings, wait=False) as one:
         client.schedule(Message(topic="m.t", id="a", delay_time=1))
         eventually(lambda: one.node.line.refused, "it has asked")
-        assert any("refuses the line of this worker" in text for text in own_complaints(one.node))
+        assert any("refuses the line of this worker" in text for text in one.node.own_complaints())
         assert (dict(one.node.jobs), good.attempted) == ({}, []), "it leaves the queues to others"
         valkey.admin.delete(NODES)
         good.wait_for_ids(["a"])
-        eventually(lambda: own_complaints(one.node) == [], "all is well")
+        eventually(lambda: one.node.own_complaints() == [], "all is well")
 
 
 def test_a_worker_that_stops_while_a_send_hangs_leaves_its_line_so_that_a_pause_waits_for_it(

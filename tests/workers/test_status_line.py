@@ -37,7 +37,7 @@ from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.desk import held
 from workers.node import node
-from workers.node.duties.recent import RecentCounts
+from workers.node.duties.recent import RecentLateness
 from workers.node.duties.redis_clock import Skew
 from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLISH_EVERY, SILENT, StatusLine
 from workers.node.ownership import Ownership
@@ -241,7 +241,7 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
     histogram = Histogram(LATENESS)
-    one = line(store, clock, "one", complaints=lambda: ["queue 3 is stuck"] * 30, recent=RecentCounts(histogram))
+    one = line(store, clock, "one", complaints=lambda: ["queue 3 is stuck"] * 30, recent=RecentLateness(histogram))
     one.count()
     histogram.add(0.0005, 7)
     last = clock.now() // RECENT_STEP

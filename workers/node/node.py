@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -13,7 +13,7 @@ from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.clock import AdvancedClock, Clock, SystemClock
 from delayq.config import Settings, variable
-from delayq.errors import ConfigError, StoreError, StoreUnavailable
+from delayq.errors import ConfigError, StoreError
 from delayq.nodes import Lately
 from delayq.routes import Routes
 from delayq.store import checks, commands
@@ -25,17 +25,15 @@ from delayq.targets import open_target
 from delayq.targets.webhook.egress import Egress
 from delayq.telemetry.histogram import Histogram
 from workers.limits.asking import NodeLimits
-from workers.node.complaints import own_complaints
 from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
-from workers.node.duties.every import Every
-from workers.node.duties.follow_time import TimeFollower
+from workers.node.duties.follow_time import TIME_EVERY, TimeFollower
 from workers.node.duties.janitor import POOLS_EVERY, TRIM_EVERY, Janitor
-from workers.node.duties.lately import LatelyCounts
 from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch, numbers_of
 from workers.node.duties.policies import LIMITS_EVERY, PolicyWatch
-from workers.node.duties.recent import RecentCounts
+from workers.node.duties.recent import RecentCounters, RecentLateness
 from workers.node.duties.redis_clock import RedisClock, Skew
 from workers.node.duties.status_line import COUNT_EVERY, PUBLISH_EVERY, TIDY_EVERY, StatusLine
+from workers.node.duties.timers import Timer, run_timers
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
@@ -56,8 +54,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Node"]
 
+T = TypeVar("T")
+
 ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
+RETRY = 200  # ms between two attempts to reach Redis or the coordinator at the start
 GLANCE_EVERY = 1_000  # so that policies count within 2 s, also if the client that set them has died
 REFUSALS = 2  # of the coordinator in a row: a server that is just ending looks like one refusal
 log = structlog.get_logger()
@@ -141,10 +142,10 @@ class Node:
             self._clock,
             routes=self.routes,
             senders=self._senders,
-            complaints=partial(own_complaints, self),
+            complaints=self.own_complaints,
             policies=self.policies,
-            recent=RecentCounts(lateness) if lateness is not None else None,
-            lately=LatelyCounts(partial(self._counted, failures), self._clock),
+            recent=RecentLateness(lateness) if lateness is not None else None,
+            lately=RecentCounters(partial(self._counted, failures), self._clock),
             connected=lambda: self.coordinator is None or self.coordinator.connected,
         )
         self._bounds = Bounds(
@@ -170,6 +171,31 @@ class Node:
     def jobs(self) -> Mapping[int, PullJob]:
         """The pull jobs by queue, for health and metrics."""
         return self.ownership.jobs if self.ownership is not None else {}
+
+    def complaints(self) -> list[str]:
+        """What keeps this node from delivering well, and what is wrong with Redis; empty if all is well."""
+        alarms = self.watch.alarms.values() if self.watch is not None else ()
+        return list(dict.fromkeys([*self.own_complaints(), *alarms]))
+
+    def own_complaints(self) -> list[str]:
+        """The complaints that only this node knows. Anybody who asks Redis sees the others."""
+        found = []
+        if not self.ready:
+            found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
+        if not self.redis_clock.answers:
+            found.append("Redis does not answer")
+        elif self.line.refused:
+            found.append(f"Redis refuses the line of this worker, so it sends nothing: {self.line.refused}")
+        if self.skew.complaint is not None:
+            found.append(self.skew.complaint)
+        for queue, job in sorted(self.jobs.items()):
+            if not job.alive and not job.finished:
+                found.append(f"queue {queue}: the thread that pulls it has ended")
+            if job.stuck:
+                found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
+            if job.pulls_fail is not None and self.redis_clock.answers:
+                found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
+        return found + (self.watch.own if self.watch is not None else [])
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -207,9 +233,10 @@ class Node:
         ownership = self.ownership = Ownership(
             coordinator, self._make_job, self._pullers.add, self._clock, drain=self.settings.drain_timeout
         )
-        listener = WakeListener(self.store, numbers_of(meta.layouts), self._wake)
         if isinstance(self._clock, AdvancedClock):
             self._follower = TimeFollower(self.store, self._clock, self.settings.node, self._look_now, ownership)
+        moved = self._follower.note if self._follower is not None else None
+        listener = WakeListener(self.store, numbers_of(meta.layouts), self._wake, moved)
         duties = self._duties(meta, coordinator, ownership, listener)
         for sender in self._senders.values():
             sender.start()
@@ -217,18 +244,16 @@ class Node:
             if self._pulse is not None:
                 self._pulse.start()
             listener.start()
-            if self._follower is not None:
-                self._follower.start()
             if self._join(coordinator):
                 while not self._stopping:
-                    self._round(duties)
+                    run_timers(duties)
                     self._wait(SHORT_ROUND if ownership.ending or self._lags or self._follows else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
 
     def _duties(
         self, meta: Meta, coordinator: Coordinator, ownership: Ownership, listener: WakeListener
-    ) -> Sequence[Every]:
+    ) -> Sequence[Timer]:
         """What the node does again and again, in this order."""
         settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
@@ -247,29 +272,31 @@ class Node:
                 layouts.take(seen.layouts)
                 self.policy_watch.observe(seen.policies)
 
-        publish = Every(
+        publish = Timer(
             clock, PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership)
         )
         duties = [
-            Every(clock, 0, self._give_up_hung),
-            Every(clock, 0, self._limits.start_again),
-            Every(clock, GLANCE_EVERY, glance),
-            Every(clock, LIMITS_EVERY, self.policy_watch.look, sooner=self.policy_watch.has_news),
+            Timer(clock, 0, self._give_up_hung),
+            Timer(clock, 0, self._limits.start_again),
+            Timer(clock, GLANCE_EVERY, glance),
+            Timer(clock, LIMITS_EVERY, self.policy_watch.look, sooner=self.policy_watch.has_news),
             publish,  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
-            Every(clock, 0, partial(self._own, coordinator, ownership)),
+            Timer(clock, 0, partial(self._own, coordinator, ownership)),
             publish,  # what came and went just now; before the duties that wait for servers which may hang
-            Every(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
-            Every(clock, SERVER_EVERY, alarms.look_at_server),
-            Every(clock, QUEUES_EVERY, alarms.look_at_queues),
-            Every(clock, POOLS_EVERY, janitor.look, first=POOLS_EVERY),
-            Every(clock, 0, janitor.go_on),
-            Every(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
-            Every(clock, COUNT_EVERY, line.count),
-            Every(clock, TIDY_EVERY, line.tidy),
+            Timer(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
+            Timer(clock, SERVER_EVERY, alarms.look_at_server),
+            Timer(clock, QUEUES_EVERY, alarms.look_at_queues),
+            Timer(clock, POOLS_EVERY, janitor.look, first=POOLS_EVERY),
+            Timer(clock, 0, janitor.go_on),
+            Timer(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
+            Timer(clock, COUNT_EVERY, line.count),
+            Timer(clock, TIDY_EVERY, line.tidy),
         ]
         if self._follower is None:
             return duties
-        return [Every(clock, 0, self._follower.follow), *duties, Every(clock, 0, self._follower.confirm)]
+        follower = self._follower
+        last = [Timer(clock, TIME_EVERY, follower.look), Timer(clock, 0, follower.confirm)]
+        return [Timer(clock, 0, follower.follow), *duties, *last]
 
     def _counted(self, failures: Callable[[], int]) -> Lately:
         """The counters since the node began."""
@@ -296,58 +323,45 @@ class Node:
                 self._clock.wait(self._condition, timeout_ms)
             self._look = False
 
+    def _agree(self) -> Meta | None:
+        """Wait for Redis, agree on the layout, and refuse a Redis that would lose messages; None if stopped before."""
+        wanted = self.settings.queues
+
+        def agree() -> Meta:
+            server = checks.told(self.store.run_many(checks.questions(self.settings.fsync, WORKER)))
+            checks.refuse(server, self.settings.accept)
+            return self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
+
+        meta = self._repeat(agree, lambda error: log.warning("waiting_for_redis", error=error))
+        if meta is not None:
+            check_layouts(meta, wanted)
+            self.store.follow_time(development=meta.advanced is not None)
+        return meta
+
     def _join(self, coordinator: Coordinator) -> bool:
         """Join as soon as the coordinator answers; False if stopped before. Raises CoordinatorRefused."""
-        said = ""
-        refusals = 0
+
+        def join() -> bool:
+            coordinator.start()
+            return True
+
+        return self._repeat(join, lambda error: log.warning("waiting_for_coordinator", error=error)) or False
+
+    def _repeat(self, attempt: Callable[[], T], waits: Callable[[str], None]) -> T | None:
+        """Repeat an attempt until it succeeds; None if the node was stopped before. `waits` logs each new error."""
+        logged, refusals = "", 0
         while not self._stopping:
             try:
-                coordinator.start()
+                return attempt()
             except (StoreError, CoordinatorError) as error:
                 refusals = refusals + 1 if isinstance(error, CoordinatorRefused) else 0
                 if refusals == REFUSALS:
                     raise
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("waiting_for_coordinator", error=said)
-                self._wait(ROUND)
-            else:
-                return True
-        return False
-
-    def _agree(self) -> Meta | None:
-        """Wait for Redis, agree on the layout, and refuse a Redis that would lose messages; None if stopped before."""
-        wanted = self.settings.queues
-        said = ""
-        while not self._stopping:
-            try:
-                server = checks.told(self.store.run_many(checks.questions(self.settings.fsync, WORKER)))
-                checks.refuse(server, self.settings.accept)
-                meta = self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
-            except StoreError as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("waiting_for_redis", error=said)
-                self._wait(200)
-                continue
-            check_layouts(meta, wanted)
-            self.store.follow_time(development=meta.advanced is not None)
-            return meta
+                if str(error) != logged:
+                    logged = str(error)
+                    waits(logged)
+            self._wait(RETRY)
         return None
-
-    def _round(self, duties: Sequence[Every]) -> None:
-        """Do each duty for which it is time. Survives every exception."""
-        for duty in duties:
-            try:
-                duty.run()
-            except CoordinatorError as error:
-                log.warning("coordinator_trouble", error=str(error))
-            except StoreError as error:
-                log.warning("redis_trouble", error=str(error))
-                if isinstance(error, StoreUnavailable):
-                    return  # each of the other duties might wait for the same server
-            except Exception:
-                log.exception("round_failed")
 
     def _own(self, coordinator: Coordinator, ownership: Ownership) -> None:
         """Start and stop pull jobs as the coordinator says; raises CoordinatorError and StoreError.
@@ -415,7 +429,7 @@ class Node:
         # 1. Pull no more: every job stops at once.
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
         # 3. Give each queue back as soon as its job has ended, so that its successor can start.
-        publish = Every(self._clock, PUBLISH_EVERY, partial(self._publish, ownership))
+        publish = Timer(self._clock, PUBLISH_EVERY, partial(self._publish, ownership))
 
         def meanwhile() -> None:
             self._give_up_hung()
@@ -430,8 +444,6 @@ class Node:
         #    wait until no message can arrive any more.
         coordinator.stop()
         listener.stop()
-        if self._follower is not None:
-            self._follower.stop()
         if not any(sender.busy or sender.given_up for sender in self._senders.values()):
             try:
                 self.line.take_away()
@@ -442,8 +454,6 @@ class Node:
             self._pulse.join(2_000)
         self._limits.stop(2_000)
         listener.join(2_000)
-        if self._follower is not None:
-            self._follower.join(2_000)
         self._pullers.join(2_000)
         self.store.close()
 

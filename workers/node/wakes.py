@@ -13,7 +13,7 @@ import structlog
 from delayq.errors import StoreError
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
-from delayq.store.keys import queue_keys
+from delayq.store.keys import ADVANCED, queue_keys
 
 __all__ = ["WakeListener"]
 
@@ -23,10 +23,20 @@ log = structlog.get_logger()
 
 
 class WakeListener:
-    """One thread with one subscription for all queues. It calls `wake(queue, due)` for each wake, and with None after a gap."""
+    """One thread with one subscription for all queues. It calls `wake(queue, due)` for each wake, and with None after a gap.
 
-    def __init__(self, store: Store, queues: Iterable[int], wake: Callable[[int, int | None], None]) -> None:
+    On a development server it also calls `moved(advanced)` for each move of time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Iterable[int],
+        wake: Callable[[int, int | None], None],
+        moved: Callable[[int], None] | None = None,
+    ) -> None:
         self._wakes = Wakes(store.connect)
+        self._moved = moved
         self._channels: dict[str, int] = {}
         self.listen(queues)
         self._wake = wake
@@ -45,31 +55,34 @@ class WakeListener:
 
     def run(self) -> None:
         """Receive until stopped. Survives every exception."""
-        told = ""
+        known = ""
         while not self._stopped.is_set():
             try:
                 channels = self._channels
-                self._wakes.connect(list(channels))
+                self._wakes.connect([*channels, *([ADVANCED] if self._moved is not None else ())])
                 for queue in channels.values():
                     self._wake(queue, None)  # wakes that were published meanwhile are lost
                 while channels is self._channels and not self._stopped.is_set():
                     if (message := self._wakes.receive(RECEIVE)) is not None:
-                        told = ""
+                        known = ""
                         self._pass(*message)
             except StoreError as error:
-                if str(error) != told:  # logged once: a refused subscription is tried five times a second
-                    told = str(error)
-                    log.warning("wakes_lost", error=told)
+                if str(error) != known:  # logged once: a refused subscription is repeated five times a second
+                    known = str(error)
+                    log.warning("wakes_lost", error=known)
                 self._stopped.wait(PAUSE)
             except Exception:
                 log.exception("wakes_failed")
                 self._stopped.wait(PAUSE)
         self._wakes.close()
 
-    def _pass(self, channel: str, due: bytes) -> None:
+    def _pass(self, channel: str, text: bytes) -> None:
+        number = int(text) if text.isdigit() else None
         queue = self._channels.get(channel)
         if queue is not None:
-            self._wake(queue, int(due) if due.isdigit() else None)
+            self._wake(queue, number)
+        elif self._moved is not None and channel == ADVANCED and number is not None:
+            self._moved(number)
 
     def stop(self) -> None:
         """End the thread within a second; again is harmless."""

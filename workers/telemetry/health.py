@@ -18,7 +18,6 @@ from typing import Any, Final
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from delayq.listening import listen
-from workers.node.complaints import complaints
 from workers.node.node import Node
 
 __all__ = ["HealthPort", "serve"]
@@ -119,7 +118,7 @@ class HealthPort:
         return answer if method == b"GET" else answer[: answer.index(b"\r\n\r\n") + 4]
 
     def _ready(self) -> bytes:
-        if missing := complaints(self._node):
+        if missing := self._node.complaints():
             return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "missing": missing})
         return _json(HTTPStatus.OK, {"status": "ready"})
 

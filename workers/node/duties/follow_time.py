@@ -1,32 +1,26 @@
 """On a development server, a worker follows the moved time: it delivers what has fallen due and reports when that is done.
 
-Other servers have no such thread and no such duties.
+Workers of other servers have none of these duties.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
-
-import structlog
 
 from delayq.clock import AdvancedClock, Clock, SystemClock
 from delayq.config import Settings
 from delayq.errors import StoreError
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.connect.threads import Wakes
-from delayq.store.keys import ADVANCED
 
 if TYPE_CHECKING:
     from workers.node.ownership import Ownership
 
-__all__ = ["TimeFollower", "clock_for"]
+__all__ = ["TIME_EVERY", "TimeFollower", "clock_for"]
 
-RECEIVE: Final = 1.0  # s
-PAUSE: Final = 0.2  # s
-log = structlog.get_logger()
+#: ms between two looks at the time, as the message of a move may be lost.
+TIME_EVERY: Final = 1_000
 
 
 def clock_for(settings: Settings) -> Clock:
@@ -46,7 +40,7 @@ def clock_for(settings: Settings) -> Clock:
 
 
 class TimeFollower:
-    """One thread listens. The node's thread moves the clock in its first duty, `follow`, and reports in its last, `confirm`."""
+    """Belongs to the node's thread, except for `note`. A round begins with `follow` and ends with `look` and `confirm`."""
 
     def __init__(
         self, store: Store, clock: AdvancedClock, node: str, look_now: Callable[[], None], ownership: Ownership
@@ -56,42 +50,20 @@ class TimeFollower:
         self._node = node
         self._look_now = look_now
         self._ownership = ownership
-        self._wakes = Wakes(store.connect)
         self._wanted = clock.advanced
         self._moved_at = clock.precise()
         self._confirmed: int | None = None  # how far the node has reported that it has followed
         self._rounds = 0  # that have ended since the clock moved
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self.run, name="follow-time", daemon=True)
-            self._thread.start()
-
-    def run(self) -> None:
-        """Listen until stopped. Survives every exception."""
-        while not self._stopped.is_set():
-            try:
-                self._wakes.connect([ADVANCED])
-                while not self._stopped.is_set():
-                    message = self._wakes.receive(RECEIVE)
-                    if message is not None and message[1].isdigit():
-                        self._want(int(message[1]))
-                    else:  # just subscribed, or a second without news, in which a message may have been lost
-                        self._want(self._store.run(commands.advanced()) or 0)
-            except StoreError:
-                self._stopped.wait(PAUSE)
-            except Exception:
-                log.exception("follow_time_failed")
-                self._stopped.wait(PAUSE)
-        self._wakes.close()
-
-    def _want(self, advanced: int) -> None:
+    def note(self, advanced: int) -> None:
+        """Note how far the server's time is ahead (ms), and have the node follow; from any thread."""
         if advanced > self._wanted:
             self._wanted = advanced
             self._look_now()
+
+    def look(self) -> None:
+        """Read how far the server's time is ahead; raises StoreError."""
+        self.note(self._store.run(commands.advanced()) or 0)
 
     def follow(self) -> None:
         """Move the clock of this process."""
@@ -123,12 +95,3 @@ class TimeFollower:
         if self._ownership.is_settled(self._moved_at):
             self._store.run(commands.followed(self._node, self._clock.advanced))
             self._confirmed = self._clock.advanced
-
-    def stop(self) -> None:
-        """End the thread within a second; again is harmless."""
-        self._stopped.set()
-
-    def join(self, timeout_ms: int) -> None:
-        """Wait for the thread."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)

@@ -1,37 +1,70 @@
-"""How many messages were delivered in the last ten minutes, and how late, for the node's line."""
+"""The recent counts in a node's record: counters of the last 15 minutes, and how late messages of the last ten minutes were.
+
+Both compare totals that others count with earlier values, so they add no cost to a message. They belong to the node's thread.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Final
 
-from delayq.nodes import RECENT_SLOTS, RECENT_STEP, Recent
+import msgspec
+
+from delayq.clock import Clock
+from delayq.nodes import LATELY, RECENT_SLOTS, RECENT_STEP, Lately, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["RecentCounts"]
+__all__ = ["RecentCounters", "RecentLateness"]
+
+#: ms between two values of the counters that are kept.
+STEP: Final = 60_000
 
 
-class RecentCounts:
-    """Reads a histogram that others fill, so counting costs nothing. Belongs to the node's thread."""
+class RecentCounters:
+    """The counters of the last 15 minutes. `counted` returns their values since the node began, which never decrease."""
+
+    def __init__(self, counted: Callable[[], Lately], clock: Clock) -> None:
+        self._counted = counted
+        self._clock = clock
+        self._earlier = deque([(clock.monotonic(), Lately())])  # monotonic ms and the values then
+
+    def tick(self) -> None:
+        """Keep the values of the counters, once a minute."""
+        now, earlier = self._clock.monotonic(), self._earlier
+        if now - earlier[-1][0] >= STEP:
+            earlier.append((now, self._counted()))
+        while len(earlier) > 1 and now - earlier[1][0] >= LATELY:
+            earlier.popleft()
+
+    def sum(self) -> Lately:
+        """The counts of the last 15 minutes, or since the node began."""
+        old, new = msgspec.structs.astuple(self._earlier[0][1]), msgspec.structs.astuple(self._counted())
+        return Lately(*(after - before for before, after in zip(old, new, strict=True)))
+
+
+class RecentLateness:
+    """The number of delivered messages in slots of ten seconds, by how late they were."""
 
     def __init__(self, lateness: Histogram) -> None:
         self._lateness = lateness
-        self._seen = list(lateness.counts)
+        self._earlier = list(lateness.counts)  # the values when the current slot began
         self._slots: deque[tuple[int, ...]] = deque(maxlen=RECENT_SLOTS)
-        self._slot: int | None = None  # the one that is being filled
+        self._slot: int | None = None  # the current one
 
     def tick(self, now: int) -> None:
         """Close the slots that are over at `now`, by the clock of Redis."""
         slot = now // RECENT_STEP
         if self._slot is not None and slot > self._slot:
             counts = list(self._lateness.counts)
-            self._slots.append(_without_end([new - old for new, old in zip(counts, self._seen, strict=True)]))
+            self._slots.append(_without_end([new - old for new, old in zip(counts, self._earlier, strict=True)]))
             self._slots.extend([()] * min(slot - self._slot - 1, RECENT_SLOTS))
-            self._seen = counts
-        elif self._slot is not None and slot < self._slot:  # the clock went back: the slots have no place any more
+            self._earlier = counts
+        elif self._slot is not None and slot < self._slot:  # the clock went back, so the slots have no place any more
             self._slots.clear()
         self._slot = slot
 
-    def told(self) -> Recent | None:
+    def slots(self) -> Recent | None:
         """The slots that are over; None before the first one is."""
         return Recent(self._slot - 1, tuple(self._slots)) if self._slot is not None and self._slots else None
 

@@ -29,14 +29,24 @@ class Skew:
 
     def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
-        self._follows = isinstance(
-            clock, AdvancedClock
-        )  # a server whose time jumps: then this node's clock is told by how much
+        self._follows = isinstance(clock, AdvancedClock)  # the node moves this clock as the server's time moves
         self.far = False
         #: Whether this node would deliver late: its clock was far behind that of Redis, and has not been near it since.
         self.behind = False
         self._clock = clock
         self._near_since: int | None = None
+
+    @property
+    def complaint(self) -> str | None:
+        """What is wrong with the node's clock, and how to correct it."""
+        if not self.far:
+            return None
+        off = abs(self.ms)
+        if off < FAR:  # it was corrected
+            since = f"this ends {STEADY // 1_000} s after it came below {NEAR} ms"
+            return f"the clock of this worker was {FAR} ms or more from that of Redis, and is {off} ms from it now: {since}"
+        where = f"{off} ms {'behind' if self.ms > 0 else 'ahead of'} that of Redis"
+        return f"the clock of this worker is {where}, and {FAR} is too much: synchronise both clocks (NTP)"
 
     def compare(self, theirs: int, asked_at: int) -> None:
         """Compare the clocks. Redis answered `theirs` (Unix ms) to a command that was sent at `asked_at` (monotonic ms)."""

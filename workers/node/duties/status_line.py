@@ -18,8 +18,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here
-from workers.node.duties.lately import LatelyCounts
-from workers.node.duties.recent import RecentCounts
+from workers.node.duties.recent import RecentCounters, RecentLateness
 from workers.node.duties.redis_clock import Skew
 from workers.node.ownership import Ownership
 from workers.queue.queue_context import CurrentPolicies
@@ -68,8 +67,8 @@ class StatusLine:
         senders: Mapping[str, Sender],
         policies: CurrentPolicies,
         complaints: Callable[[], Sequence[str]] = tuple,
-        recent: RecentCounts | None = None,
-        lately: LatelyCounts | None = None,
+        recent: RecentLateness | None = None,
+        lately: RecentCounters | None = None,
         connected: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
@@ -139,7 +138,7 @@ class StatusLine:
                 "complaints": [
                     text[:LONGEST_REASON] for text in (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
                 ],
-                "recent": self._recent.told() if self._recent is not None else None,
+                "recent": self._recent.slots() if self._recent is not None else None,
                 "lately": self._lately.sum() if self._lately is not None else None,
                 "skew": self._skew.ms,
                 "connected": self._connected(),
