@@ -20,9 +20,11 @@ DOCS: Final = ROOT / "docs"
 _HEAD: Final = """\
 # Benchmarks
 
-`./dev bench all` renders this page from [results.json](benchmarks/results.json); do not edit it. Compare ratios: absolute
-figures depend on the machine. A limit is measured in the same run, in turn with delayq's own figure, and a ratio is the
-median of the ratios of these pairs. The column *runs* has the smallest and the largest run (or pair) and their number; some
+This page shows how fast delayq is and how much CPU and memory it takes, each figure beside a limit or a goal.
+
+`./dev bench all` renders it from [results.json](benchmarks/results.json); do not edit it. Compare ratios: absolute figures
+depend on the machine. A limit is measured in the same run, in turn with delayq's own figure. A ratio is the median of the
+ratios of these pairs. The column *runs* has the smallest and the largest run (or pair) and their number. Several figures
 are repeated until the error of the median is at most 2 %. Everything runs on one machine against one Valkey with AOF
 (everysec) and fresh data. It does not rewrite its AOF during a run, except for lateness and idle workers. The sections
 failover and scale describe their servers.

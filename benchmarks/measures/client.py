@@ -1,8 +1,8 @@
-"""What the Python client and the command line cost before their first call to Redis: the CPU of imports.
+"""The CPU of imports: the cost of the Python client and the command line before their first call to Redis.
 
-Each figure is the user and system CPU of a process of its own. `import delayq` alone imports next to nothing, because a name is
-imported when it is used. So `from delayq import Client, Message` is measured, too. The limit is `import redis` in the same
-round. `delayq schedule` schedules one message on a fresh server.
+Each figure is the user and system CPU of a process of its own. `import delayq` alone imports next to nothing, because a name
+is imported when it is used. So `from delayq import Client, Message` is measured, too. The limit is `import redis` in the
+same round. `delayq schedule` schedules one message on a fresh server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The console: how soon a page is usable, and what open tabs cost everybody else.
+"""The console: the time until a page is usable, and the cost of open tabs for other callers.
 
-A Chromium without a cache opens pages on loopback, with 100,000 pending messages and a running worker. A visible tab asks for
-the overview every 2 s; the requests of 50 tabs are sent without their browsers, and compared with the same time without tabs.
+A Chromium without a cache opens pages on loopback, with 100,000 pending messages and a running worker. A visible tab
+requests the overview every 2 s. The requests of 50 tabs are sent without their browsers, and compared with the same time
+without tabs.
 """
 
 from __future__ import annotations

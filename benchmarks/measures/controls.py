@@ -6,10 +6,10 @@ here.
 Audit: bulk cancels, 500 in a script, with an audit entry and without. Rates are by the clock; the CPU is the server's for
 each message.
 
-Scheduling: `Client.schedule_many` with windows and policies, and without. Both sides schedule the same messages, whose due
-times are already spread over a day: another ten minutes do not change the server's work, so the rates differ by the client's
-work alone. The details have the CPU of both. A million rows with the same due time, spread over ten minutes like a
-backfill's, show how even a window is; Redis counts them second by second.
+Scheduling: `Client.schedule_many` with windows and policies, and without. Both sides schedule the same messages, already
+spread over a day. Another ten minutes do not change the server's work, so the rates differ by the client's work alone. The
+details have the CPU of both. A million rows with the same due time, spread over ten minutes like a backfill's, show how even
+a window is. Redis counts them second by second.
 """
 
 from __future__ import annotations

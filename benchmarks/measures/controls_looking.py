@@ -1,6 +1,6 @@
 """The parts of `controls` that look at messages, while many are pending: `reading` and `search`.
 
-Reading: the p99 of the overview and of the status over HTTP. By default a million messages are pending; `--pending 10000000`
+Reading: the p99 of the overview and of the status over HTTP. The default is a million pending messages; `--pending 10000000`
 makes it ten million. Search: searches beside calls that schedule, forecasts, and the cost of a worker's census.
 `controls_looking URL SECONDS` searches for a topic that no message has, and prints how many messages it read a second.
 """

@@ -1,18 +1,18 @@
 """The parts of `controls` in which messages wait: `holding` (pauses), `topics` (thousands of topics) and `limits`.
 
 Holding: messages of one topic become due together while it is paused; other topics get 200 a second. The rate at which they
-are parked is compared with a drain of as many into the same null target, in turn. By default 200,000 messages; `--pending
-1000000` makes it a million. Resumed backlogs are compared with others that drain at the same time, slot by slot; so are
-backlogs that drain while other topics have a pause and a policy.
+are parked is compared with a drain of as many into the same null target, in turn. The default is 200,000 messages;
+`--pending 1000000` makes it a million. Resumed backlogs are compared with others that drain at the same time, slot by slot.
+Backlogs that drain while other topics have a pause and a policy are compared in the same way.
 
 Topics: each of 5,000 topics (`--pending 100000` makes it 100,000) has one message, and one pause holds all of them. The
 figures are how long the resume takes to answer, how long the messages take to come back, and how late others are meanwhile.
 Then 20,000 topics with one message each drain with a rate for each topic that never binds, and without, slot by slot.
 
-Limits: backlogs drain into Redis Streams and into a null target with a limit far above their rate and without, slot by slot;
-and into the null target with such a `maxInFlight`. Then three workers share a limit and one of them is killed; the entries of
-the streams show when each message was sent. Three workers share a small limit, and the figure is the smallest share of a
-worker. Finally a worker sends a few messages at a time to a target that takes a while for each.
+Limits: backlogs drain into Redis Streams and into a null target, with a limit far above their rate and without, slot by
+slot. They also drain into the null target with such a `maxInFlight`. Then three workers share a limit and one of them is
+killed; the entries of the streams show when each message was sent. Three workers share a small limit, and the figure is the
+smallest share of a worker. Finally a worker sends a few messages at a time to a target that takes a while for each.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def holding(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         compared(
             "resumed, from 1 s on, beside draining", RATE, _later, back["held"], back["limit"], its=rate, goal=0.9
         ),
-        rates("resumed, as a whole, beside draining", back["held"], back["limit"]),
+        rates("resumed, in all, beside draining", back["held"], back["limit"]),
         rates(f"{RESUMED_INTO_STREAMS.name}, beside draining", streams["held"], streams["limit"]),
         rates(name, unused["set"], unused["limit"], goal=0.98),
         costs(name, unused["set"], unused["limit"]),

@@ -4,9 +4,9 @@ Messages with delays of 500 to 3,000 ms are scheduled at a steady rate and follo
 general path, where a fault can deliver a message twice. Three workers share the queues through a ZooKeeper of three servers,
 at 1,000 messages a second. A single worker, at 200 a second, is used where Redis dies. A queue delivers again when the first
 message arrives that was due after the fault; the last of the queues counts. Messages that a killed worker had in flight may
-be repeated; its session lasts 4 s. Behind sentinels (three of them, two replicas, down after 1 s) and in a Redis Cluster
-(three primaries with a replica each, node timeout 2 s) the primary with the topic's stream is killed, and messages are
-accepted with `min_replicas=1`.
+be repeated; its session lasts 4 s. With replicas, the primary with the topic's stream is killed, and messages are accepted
+with `min_replicas=1`. The Sentinel setup has three sentinels and two replicas, down after 1 s. The Redis Cluster has three
+primaries with a replica each, and a node timeout of 2 s.
 """
 
 from __future__ import annotations

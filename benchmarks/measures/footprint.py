@@ -1,11 +1,11 @@
-"""What delayq takes up: the memory of a pending message and of a remembered id, and the CPU of an idle worker.
+"""The footprint of delayq: the memory of a pending message and of a remembered id, and the CPU of an idle worker.
 
 Memory of a pending message is `used_memory` with 500,000 messages minus that without, minus their records. It is measured
-without and with one business key (the record has the key's text, too), on Valkey, and on Redis if it is installed. A remembered
-id is one of 100,000 cancelled messages, without and with a business key of 23 bytes.
+without and with one business key (the record has the key's text, too), on Valkey, and on Redis if it is installed. A
+remembered id is one of 100,000 cancelled messages, without and with a business key of 23 bytes.
 
-An idle worker has 16 empty queues. Its requests to Redis are counted with MONITOR, which distinguishes the commands of a client
-from those of a script; a pipeline of three commands is three requests.
+An idle worker has 16 empty queues. Its requests to Redis are counted with MONITOR, which distinguishes the commands of a
+client from those of a script. A pipeline of three commands is three requests.
 """
 
 from __future__ import annotations

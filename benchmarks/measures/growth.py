@@ -1,9 +1,10 @@
 """Growth: how the CPU for a message grows from 10,000 to 3,000,000 pending messages.
 
-With few pending messages, 10,000 at a time are scheduled, or become due and are drained, again and again. With many, a random
-subset of half of them becomes due and is drained in due order, and as many are scheduled beside the others. The comparison is
-plain HSET and ZADD with as many pending messages, and draining the same messages with plain HGET, XADD, ZREM and HDEL: these
-grow because no cache holds that much memory. The CPU is that of the server; to drain, that of the server and the worker.
+With few pending messages, 10,000 at a time are scheduled, or become due and are drained, again and again. With many, a
+random subset of half of them becomes due and is drained in due order, and as many are scheduled beside the others. The
+comparison schedules with plain HSET and ZADD beside as many pending messages. It drains with plain HGET, XADD, ZREM and
+HDEL. The cost of these commands grows because no cache holds that much memory. The CPU is that of the server; to drain, that
+of the server and the worker.
 """
 
 from __future__ import annotations

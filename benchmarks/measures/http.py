@@ -1,13 +1,13 @@
 """Scheduling over HTTP: one API process and kept connections, each waiting for its answer.
 
 Batches of 100 messages are compared with the limit of scheduling. Single messages are compared with an empty endpoint of
-FastAPI and Pydantic with the same payload under the same server and settings: on 64 connections, and on one connection, one
-request after the other. At 1,000/s they come in an open loop on 16 connections, and the CPU time counts.
+FastAPI and Pydantic with the same payload, server and settings. They use 64 connections, or one connection with one request
+after the other. At 1,000/s they arrive in an open loop on 16 connections, and the CPU time counts.
 
 API keys: two APIs on one Redis take single messages in turn, on 64 connections. One requires keys (the key has scopes and a
 rate, no quota), the other does not; the ratio of each pair counts. Slow clients: a client schedules one message after the
-other, alone and beside 1,000 sockets that send a byte a second or nothing, and never a whole request. The figure is how many
-ms its p99 rises.
+other, alone and beside 1,000 slow sockets. These send a byte a second or nothing, and never a complete request. The figure
+is the rise of the client's p99 in ms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RATE_CONNECTIONS: Final = 16
 RATE_US: Final = 300
 ALONE_US: Final = 450
 GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
-#: Slow sockets, and the clients that open them: some are between two connections because the API has closed theirs.
+#: Slow sockets, and the clients that open them. Several clients are between two connections because the API has closed theirs.
 SOCKETS: Final = 1_000
 CLIENTS: Final = 1_150
 #: s between two requests of the client whose answers are timed.

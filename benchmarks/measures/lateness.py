@@ -2,12 +2,12 @@
 
 Messages with delays of 500 to 3,000 ms are scheduled at a steady rate in an open loop. The producer, the worker and a
 consumer that blocks on the topic's stream are processes of their own. Lateness is the time from a message's due time to its
-arrival at the consumer; the details have the lateness of its stream entry, too. It is measured in turn with a million pending
-messages, which are due in two days, and with none. The highest rate is the last step of a ladder with a p99 within 10 ms;
-each step is 1.25 times the one before, and counts if one of two tries reaches it.
+arrival at the consumer; the details have the lateness of its stream entry, too. It is measured in turn with a million
+pending messages, which are due in two days, and with none. The highest rate is the last step of a ladder with a p99 within
+10 ms. Each step is 1.25 times the step before, and counts if one of two tries reaches it.
 
-Burst: 200,000 messages of one topic become due in the same ms, while other topics get 200 messages a second with delays of
-100 to 500 ms and without an ordering key. The burst's rate is compared with the drain of a backlog with spread due times. The
+Burst: 200,000 messages of one topic become due in the same ms. Other topics get 200 messages a second, with delays of 100 to
+500 ms and without an ordering key. The burst's rate is compared with the drain of a backlog with spread due times. The
 lateness of the others counts while the burst drains.
 """
 
@@ -143,7 +143,7 @@ def _bursts(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     pairs = in_pairs("lateness, burst", scale.runs, lambda: plain_rate(scale), ours)
     late = [burst.others for burst in bursts]
     figures = [
-        paired("burst drained, beside spread dues", "messages/s", pairs, goal=0.9),
+        paired("burst drained, beside spread due times", "messages/s", pairs, goal=0.9),
         single("worker's memory, growth", "MiB", [burst.peak - burst.before for burst in bursts], goal=64),
         single("others meanwhile, p50", "ms", [one.consumer["p50"] for one in late]),
         single("others meanwhile, p99", "ms", [one.consumer["p99"] for one in late], goal=30),

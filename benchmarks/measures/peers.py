@@ -1,19 +1,27 @@
 """delayq compared with other delay queues: asynq, BullMQ and beanstalkd, each as far as this machine has its toolchain.
 
-A limit is the peer's figure, measured in turn with delayq on the same cores. A ratio above 1 is good for rates, one below 1
-for lateness, CPU and memory. Each peer is driven by its own client in its own language, configured as its documentation says:
-asynq (Go) shares one client, has 64 workers, and polls for due messages every 100 ms (by default 5 s); BullMQ (Node.js) has
-64 workers and removes completed jobs; beanstalkd, with its Go client, has a connection for each caller and 16 that reserve.
+A limit is the peer's figure, measured in turn with delayq on the same cores. A rate is better with a ratio above 1.
+Lateness, CPU and memory are better with a ratio below 1. Each peer has its own client in its own language, configured by its
+documentation:
+
+- asynq (Go) shares one client, has 64 workers, and polls for due messages every 100 ms (by default 5 s).
+- BullMQ (Node.js) has 64 workers and removes completed jobs.
+- beanstalkd, with its Go client, has a connection for each caller and 16 connections that reserve.
+
 Peers on Redis have the same server as delayq, with AOF (everysec); beanstalkd has its log with an fsync a second.
 
-One by one: each message with a call that waits for its answer. 64 at once: 64 callers in one process. Bulk: 500 with one
-call. Drain: a backlog becomes due at one moment, and is consumed and acknowledged; for delayq by a consumer group. At
-1,000/s: an open loop with delays of 1 to 3 whole seconds. Lateness is measured at the consumer, CPU without the producer,
-memory as the growth of the server's resident memory for each pending message.
+- One by one: each message with a call that waits for its answer.
+- 64 at once: 64 callers in one process.
+- Bulk: 500 messages with one call.
+- Drain: a backlog becomes due at one moment, and is consumed and acknowledged; for delayq by a consumer group.
+- At 1,000/s: an open loop with delays of 1, 2 or 3 s.
 
-Differences: asynq and beanstalkd have whole seconds (asynq cuts the fraction off and delivers up to one second early), so
-neither keeps an order by ms. beanstalkd is one process in C with messages in its own memory; it cannot find or cancel a
-message by key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled; delayq's is Python.
+Lateness is measured at the consumer, and CPU without the producer. Memory is
+the growth of the server's resident memory for each pending message.
+
+Differences: asynq and beanstalkd have whole seconds, so they keep no order by ms. A time of asynq loses its fraction, so a message is delivered up
+to one second early. The server of beanstalkd is one process in C with messages in its own memory. It cannot find or cancel a message by
+key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled; delayq's is Python.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""More workers, and more primaries of a Redis Cluster: how fast a backlog is drained, and what Redis spends on a message.
+"""More workers, and more primaries of a Redis Cluster: the rate of a drain, and the CPU of Redis for a message.
 
-The backlog takes the general path into a null target, where the workers do most of the work, so more of them show. Into Redis
-Streams of the same Redis one script does everything, and a second worker finds nothing to do. Everything shares the cores of
-one machine, so messages/s grow only until these are busy. What Redis spends on a message does not depend on that: more
-workers must not increase it, and with several primaries the busiest one is the bound. The primaries have no replicas; two
-workers serve them. 200,000 messages are drained each time.
+The backlog takes the general path into a null target, where the workers do most of the work, so more of them show. Into
+Redis Streams of the same Redis one script does everything, and a second worker finds nothing to do. Everything shares the
+cores of one machine, so messages/s grow only until these are busy. The CPU of Redis for a message does not depend on that.
+More workers must not increase it, and with several primaries the busiest primary is the bound. The primaries have no
+replicas; two workers serve them. 200,000 messages are drained each time.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ The limit is `redis-cli --pipe` with HSET and ZADD for the same messages, and an
 The cost of one call of the script that schedules one message: CPU of the server in packets of 100 calls. It is compared with
 the smallest possible script, HSET and ZADD, with the same KEYS and ARGV.
 
-One by one, each call waits for its answer: CPU of the client alone, compared with redis-py's own `evalsha` of a script with the
-HSET and the ZADD of such a message.
+One by one, each call waits for its answer. The figure is the CPU of the client alone. It is compared with redis-py's own
+`evalsha` of a script with the HSET and the ZADD of such a message.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 schedule.
 
 Spark has one core (local[1]) and has written before. The client is one process that schedules a message for each row. Both
-read the same file while they are measured. Memory is the maximum resident memory of Spark's Python worker, with ten times the
-rows. Then Redis loses all rows, and `delayq reconcile --fix` brings them back. With a rate of 5,000/s, the lateness of other
-traffic of 1,000/s is measured like `lateness`, without and with a backfill.
+read the same file while they are measured. Memory is the maximum resident memory of Spark's Python worker, with ten times
+the rows. Then Redis loses all rows, and `delayq reconcile --fix` brings them back. With a rate of 5,000/s, the lateness of
+other traffic of 1,000/s is measured like `lateness`, without and with a backfill.
 """
 
 from __future__ import annotations

@@ -1,24 +1,33 @@
 """Steady traffic, messages that come alone: the cost of a message at 100, 1,000 and 5,000 a second.
 
 Delivery: messages that were scheduled before become due at random moments, and nobody reads them. The cost is compared with
-two versions of a bare client, which sends one packet over a plain socket for everything that is due in a ms. *Bare client*:
-HGET, XADD, ZREM and HDEL for each message as plain commands. *Minimal script*: for each queue with due messages an EVALSHA
-that finds, appends and removes them (TIME, ZRANGE, HMGET, XADD, ZREM, HDEL, and nothing else). All are measured in turn. A
-cost is the CPU time of both sides: of the worker or the bare client, and of the server. The general path into a null target
-has no comparison. All traffic: producer, worker and consumer are processes of their own, as in `lateness`, with delays of 200
-to 1,000 ms. With *slack* the route allows messages to go out that many ms late.
+two versions of a bare client. It sends one packet over a plain socket for all messages that are due in the same ms:
 
-A queue does what both comparisons leave out. The bare client knows all messages in advance, so it reads none and searches for
-none. It would deliver a message that was cancelled or moved, a second client would send everything twice, and a crash between
-two commands leaves half of the work. The script is atomic and finds due messages, but the client knows in which ms to call
-it, and for which queue. Neither has an owner that may be deposed, a watermark that makes a cancel certain, a second clock,
-unknown or full topics, attempts, an index of keys, counters, or wake-ups for the next message and for an earlier one. Neither
-repeats a call whose reply was lost. So the goal of 2.5 times the bare client compares with the cost of plain commands; the
-minimal script is the least that an atomic move costs.
+- *Bare client*: HGET, XADD, ZREM and HDEL for each message as plain commands.
+- *Minimal script*: an EVALSHA for each queue with due messages finds, appends and removes them. It uses TIME, ZRANGE, HMGET,
+  XADD, ZREM and HDEL alone.
 
-In brackets: CPU µs a message of each process, how often a thread of the worker (or the client) went to sleep, the number of
-EVALSHA calls and their time in the server, and the number of all commands, including those of scripts. The lateness of
-deliveries comes from the ids of the entries, that of all traffic from the consumer.
+All are measured in turn. A cost is the
+CPU time of both sides: of the worker or the bare client, and of the server. The general path into a null target has no
+comparison. All traffic: producer, worker and consumer are processes of their own, as in `lateness`, with delays of 200 to
+1,000 ms. With *slack* the route allows messages to go out that many ms late.
+
+A queue does more than both comparisons. The bare client knows all messages in advance, so it reads none and searches for
+none. It would deliver a message that was cancelled or moved, and a second client would send everything twice. A crash
+between two commands leaves half of the work. The script is atomic and finds due messages, but the client knows in which ms
+to call it, and for which queue. Both have no owner that may be deposed, no watermark that makes a cancel certain, and no
+second clock. They have no unknown or full topics, no attempts, no index of keys, no counters, and no wake-ups. They do not
+repeat a call whose reply was lost. So the goal of 2.5 times the bare client compares with the cost of plain commands. The
+minimal script is the smallest cost of an atomic move.
+
+The brackets contain for each message:
+
+- the CPU of each process in µs
+- the sleeps of the threads of the worker, or of the client
+- the EVALSHA calls and their time in the server
+- all commands, including those of scripts
+
+The lateness of deliveries comes from the ids of the entries, and the lateness of all traffic from the consumer.
 """
 
 from __future__ import annotations
@@ -170,10 +179,10 @@ def reckoning(rounds: Sequence[dict[str, dict[int, Cost]]], rate: int) -> str:
     }
     (bare, minimal, ours) = ([sum(one), *one] for one in sides.values())
     return (
-        f"At {rate:,}/s a message costs the bare client and Redis {bare[1]:.0f} + {bare[2]:.0f} = {bare[0]:.0f} µs, the minimal "
-        f"script {minimal[1]:.0f} + {minimal[2]:.0f} = {minimal[0]:.0f} µs, and worker and Redis {ours[1]:.0f} + "
-        f"{ours[2]:.0f} = {ours[0]:.0f} µs. Of the {ours[0] - bare[0]:.0f} µs more than the bare client, the script takes "
-        f"{minimal[0] - bare[0]:.0f}, and everything else {ours[1] - minimal[1]:.0f} in the worker and "
+        f"At {rate:,}/s a message costs the bare client and Redis {bare[1]:.0f} + {bare[2]:.0f} = {bare[0]:.0f} µs. The minimal "
+        f"script costs {minimal[1]:.0f} + {minimal[2]:.0f} = {minimal[0]:.0f} µs, and worker and Redis {ours[1]:.0f} + "
+        f"{ours[2]:.0f} = {ours[0]:.0f} µs. The difference to the bare client is {ours[0] - bare[0]:.0f} µs. The script takes "
+        f"{minimal[0] - bare[0]:.0f} of them, and everything else {ours[1] - minimal[1]:.0f} in the worker and "
         f"{ours[2] - minimal[2]:.0f} in Redis."
     )
 

@@ -1,14 +1,18 @@
 """Brokers as targets: throughput compared with the broker's own client, lateness, and the effect of a hung broker on others.
 
-Throughput: a backlog becomes due and one worker sends it through the general path until Redis is empty. The limit is what the
-broker's own Python client sends alone, in a process of its own. Both send the same messages: a body of 200 bytes, one of
-eight topics, a tag, a business key, and id, due time, attempt and media type as headers or properties, which are put into the
-broker's form within the measured time. Both make the same promise and check the broker's reply to each message: Kafka,
-idempotent and acks=all; RabbitMQ, persistent, mandatory and confirmed; RocketMQ, a reply for each. The client alone has its
-messages in memory and no queue; the ratio shows the cost of everything else that delayq does, with the broker and Redis on
-the same cores. Pairs are measured in turn, after the broker has reached its full speed (Java compiles frequent code).
-Lateness: measured like `lateness`, at the broker's consumer. Hung: one broker is paused while its messages are due; the
-figure is the lateness of another target's topic before and meanwhile.
+Throughput: a backlog becomes due and one worker sends it through the general path until Redis is empty. The limit is the
+rate of the broker's own Python client alone, in a process of its own. Both send the same messages: a body of 200 bytes, one
+of eight topics, a tag and a business key. Id, due time, attempt and media type are headers or properties. The conversion
+into the broker's form is part of the measured time. Both make the same promise and check the broker's reply to each message:
+
+- Kafka: idempotent and acks=all
+- RabbitMQ: persistent, mandatory and confirmed
+- RocketMQ: a reply for each
+
+The client alone has its messages in memory and no queue. The ratio shows the cost of everything else that delayq does, with
+the broker and Redis on the same cores. Pairs are measured in turn, after the broker has reached its full speed (Java
+compiles frequent code). Lateness: measured like `lateness`, at the broker's consumer. Hung: one broker is paused while its
+messages are due; the figure is the lateness of another target's topic before and meanwhile.
 """
 
 from __future__ import annotations
