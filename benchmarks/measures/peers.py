@@ -19,9 +19,10 @@ Peers on Redis have the same server as delayq, with AOF (everysec); beanstalkd h
 Lateness is measured at the consumer, and CPU without the producer. Memory is
 the growth of the server's resident memory for each pending message.
 
-Differences: asynq and beanstalkd have whole seconds, so they keep no order by ms. A time of asynq loses its fraction, so a message is delivered up
-to one second early. The server of beanstalkd is one process in C with messages in its own memory. It cannot find or cancel a message by
-key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled; delayq's is Python.
+Differences: asynq and beanstalkd have whole seconds, so they keep no order by ms. A time of asynq loses its fraction, so a
+message is delivered up to one second early. The server of beanstalkd is one process in C with messages in its own memory.
+It cannot find or cancel a message by key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled;
+delayq's is Python.
 """
 
 from __future__ import annotations
