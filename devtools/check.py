@@ -144,7 +144,7 @@ def _repair() -> None:
 
     write(configuration.PAGE, configuration.page)
     write(rights.PAGE, rights.page)
-    write(architecture.PAGE, architecture.with_floors)
+    write(architecture.PAGE, architecture.with_layers)
     write(faults.PAGE, faults.with_layers)
     write(console.PAGE, console.with_preloads)
     write_openapi()

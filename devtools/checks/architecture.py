@@ -12,7 +12,7 @@ from devtools.checks.generated import differences
 from devtools.checks.logged import SOURCES
 from devtools.pages import DOCS, ROOT, at, read, rows_after
 
-__all__ = ["PAGE", "complaints", "with_floors"]
+__all__ = ["PAGE", "complaints", "with_layers"]
 
 PAGE: Final = DOCS / "architecture.md"
 MOST_LINES: Final = 45  # of the plan, which is to fit on one screen
@@ -20,18 +20,18 @@ MOST_COLUMNS: Final = 120
 
 
 def complaints() -> Iterator[str]:
-    """Every folder of the product is named, every path exists, and the plan and the floors are complete."""
+    """Every folder of the product is named, every path exists, and the plan and the layers are complete."""
     text = read(PAGE)
-    rooms = rows_after(PAGE, "## The rooms")
-    named = {name for row in rooms for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", " ".join(row.cells))}
+    folders = rows_after(PAGE, "## The folders")
+    named = {name for row in folders for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", " ".join(row.cells))}
     sources = [*SOURCES, *(ROOT / "delayq").rglob("*.lua")]
     for folder in sorted({path.parent.relative_to(ROOT).as_posix() for path in sources} - named):
-        yield at(PAGE, rooms[0].line, f"the rooms lack `{folder}`: describe it")
+        yield at(PAGE, folders[0].line, f"the folders lack `{folder}`: describe it")
     for number, line in enumerate(text.splitlines(), start=1):
         for name in re.findall(r"`([\w.]+(?:/[\w.]+)+)`", line):
             if not (ROOT / name).exists() and not (ROOT / "delayq/store/lua" / name).exists():
                 yield at(PAGE, number, f"there is no {name}: name what there is now")
-    yield from differences(PAGE, with_floors)
+    yield from differences(PAGE, with_layers)
     yield from _plan(text)
     for page in ("README.md", "CONTRIBUTING.md"):
         if "(docs/architecture.md)" not in read(ROOT / page):
@@ -63,21 +63,21 @@ def _plan(text: str) -> Iterator[str]:
             )
 
 
-def with_floors(text: str) -> str:
-    """The page with the floors of the import contracts."""
-    head = "## The floors\n"
+def with_layers(text: str) -> str:
+    """The page with the layers of the import contracts."""
+    head = "## The layers of packages\n"
     before, found, after = text.partition(head)
     table = re.search(r"^\| --- \| --- \|\n((?:\|.*\n)+)", after, re.MULTILINE)
     if not found or table is None:
         raise ValueError(f"docs/architecture.md:1: it needs a table below the line {head.strip()!r}")
-    return before + head + after[: table.start(1)] + "".join(_floors()) + after[table.end(1) :]
+    return before + head + after[: table.start(1)] + "".join(_layers()) + after[table.end(1) :]
 
 
-def _floors() -> Iterator[str]:
+def _layers() -> Iterator[str]:
     project: dict[str, Any] = tomllib.loads(read(Path(ROOT, "pyproject.toml")))
     for contract in project["tool"]["importlinter"]["contracts"]:
         if contract["type"] == "layers":
-            (where,) = contract.get("containers", ["the whole"])
-            floors = [floor.replace(" | ", ", ") for floor in contract["layers"] if floor != "__main__"]
+            (where,) = contract.get("containers", ["all packages"])
+            layers = [layer.replace(" | ", ", ") for layer in contract["layers"] if layer != "__main__"]
             name = where if " " in where else f"`{where.replace('.', '/')}`"
-            yield f"| {name} | {' › '.join(floors)} |\n"
+            yield f"| {name} | `{' › '.join(layers)}` |\n"
