@@ -17,7 +17,7 @@ from delayq.nodes import LINE_AGE, NodeLine, read_nodes
 from delayq.patterns import check_pattern, compiled
 from delayq.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store import commands
-from delayq.store.commands import REST, Census
+from delayq.store.commands import HELD_AT_ONCE, REST, Census
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
@@ -27,8 +27,6 @@ __all__ = ["Arriving", "TopicState", "arriving", "held_of", "nodes_arriving", "r
 GIVEN_UP: Final = LINE_AGE + 1_000
 #: The longest send (ms) of an older worker that does not publish its own.
 LONGEST_SEND: Final = 30_000
-#: The most topics that a packet looks at to count held messages. Redis takes about 2 µs for each.
-HELD_AT_ONCE: Final = 2_000
 #: The name under which nodes report topics that they do not name.
 OTHERS: Final = "*"
 

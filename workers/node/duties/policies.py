@@ -16,7 +16,7 @@ from delayq.patterns import compiled, overlap
 from delayq.policies import Limit, Policies, may_be_lost, number_of
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Change, QueueStats
+from delayq.store.commands import HELD_AT_ONCE, Change
 from delayq.store.connect.store import Store
 from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.queue_context import CurrentPolicies
@@ -115,13 +115,12 @@ class PolicyWatch:
         """
         if not current.limits:
             return []
-        looks = [commands.stats(queue_keys(queue)) for queue in self.queues]
-        found = self._store.run_all(looks)
-        over = [limit for limit in current.limits.values() if not _lasts(limit, found)]
+        over = self._without_messages(current.limits.values())
+        found = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues) if over else []
         parked = {
             (one.queue, name): {limit for limit in over if self._leads(name, limit)}
             for one in found
-            for name in (one.parked_sets if over else ())
+            for name in one.parked_sets
         }
         asked = [place for place, limits in parked.items() if limits]
         dues = self._store.run_all(commands.lowest_due(queue_keys(queue).parked(name)) for queue, name in asked)
@@ -131,11 +130,31 @@ class PolicyWatch:
             for limit in parked[place]
             if due is not None and due <= limit.since
         }
-        over = [limit for limit in over if limit not in waiting]
-        if over:
-            again = self._store.run_all(looks)  # once more: a message that left a parked set meanwhile is in its queue
-            over = [limit for limit in over if not _lasts(limit, again)]
+        # Look once more: a message that left a parked set meanwhile is in its queue.
+        over = self._without_messages(limit for limit in over if limit not in waiting)
         return [Change(limit.field, "", limit.stored) for limit in over]
+
+    def _without_messages(self, limits: Iterable[Limit]) -> list[Limit]:
+        """The limits of which no queue holds a message, and for which no queue has a message that was due when they were set.
+
+        Usually the first page of held topics shows that a limit lasts. So a limit of 100,000 topics costs as much as of one.
+        """
+        over = list(limits)
+        if over:
+            heads = self._store.run_all(commands.stats(queue_keys(queue), most_held=0) for queue in self.queues)
+            earliest = min((one.head_due for one in heads if one.head_due is not None), default=None)
+            over = [limit for limit in over if earliest is None or earliest > limit.since]
+        cursors = dict.fromkeys(self.queues, "0")
+        while over and cursors:
+            asked = [
+                commands.held_topics(queue_keys(queue), cursor, "*", HELD_AT_ONCE // len(self.queues))
+                for queue, cursor in cursors.items()
+            ]
+            pages = dict(zip(cursors, self._store.run_all(asked), strict=True))
+            topics = [topic for page in pages.values() for topic in page.counts]
+            over = [limit for limit in over if not any(map(compiled(limit.match).match, topics))]
+            cursors = {queue: page.cursor for queue, page in pages.items() if page.cursor != "0"}
+        return over
 
     def _leads(self, name: str, limit: Limit) -> bool:
         """Whether messages in this parked set may be of a topic that the limit covers."""
@@ -143,12 +162,3 @@ class PolicyWatch:
             return compiled(limit.match).match(topic) is not None
         waits_for = ParkedSet.route(name)
         return any(route.name == waits_for and overlap(route.match, limit.match) for route in self._routes.table)
-
-
-def _lasts(limit: Limit, found: Iterable[QueueStats]) -> bool:
-    """Whether a queue holds messages of it, or a message that was due when it was set."""
-    covers = compiled(limit.match).match
-    return any(
-        (one.head_due is not None and one.head_due <= limit.since) or any(covers(topic) for topic in one.held_topics)
-        for one in found
-    )

@@ -1,7 +1,9 @@
 -- The figures of a queue, each of them O(log n) or less, but for the names of its parked sets. There may be as many of these as
--- topics are paused and ordering keys have failed, so most callers ask for those of routes and for some of topics.
+-- topics are paused and ordering keys have failed. So most callers want those of routes and some of topics: Redis finds these
+-- without a table of all names in Lua, which takes five times as long.
 -- KEYS: state queue pool final dead
--- ARGV: now, how many names of parked sets of topics are wanted, then without those of ordering keys ('' = all names)
+-- ARGV: now, how many names of parked sets of topics are wanted, then without those of ordering keys ('' = all names), then the
+--       fields of state that are wanted besides
 -- Returns: {now, in the queue, of these due, due of the head or '', in the pool, remembered, dead, fields of state ...}
 -- @flags no-writes
 -- @include clock
@@ -12,16 +14,35 @@ local answer = {
   digits(now), redis.call('ZCARD', queue), redis.call('ZCOUNT', queue, '-inf', digits(now)), head[2] or '',
   redis.call('HLEN', pool), redis.call('ZCARD', final), redis.call('ZCARD', dead),
 }
-local left, fields = tonumber(ARGV[2]), redis.call('HGETALL', state)
-for i = 1, #fields, 2 do
-  local wanted, kind = true, left and string.sub(fields[i], 1, 9)
-  if kind == 'parked:h:' then
-    wanted, left = left > 0, left - 1
-  elseif kind == 'parked:k:' then
-    wanted = false
-  end
-  if wanted then
-    answer[#answer + 1], answer[#answer + 2] = fields[i], fields[i + 1]
+local function add(field, value)
+  local n = #answer
+  answer[n + 1], answer[n + 2] = field, value
+end
+
+local function add_names(match, most)
+  local cursor = '0'
+  while cursor and most > 0 do
+    local page = redis.call('HSCAN', state, cursor, 'MATCH', match, 'COUNT', 1000)
+    for i = 1, math.min(#page[2], 2 * most), 2 do
+      add(page[2][i], page[2][i + 1])
+    end
+    most = most - #page[2] / 2
+    cursor = page[1] ~= '0' and page[1]
   end
 end
+
+if ARGV[2] == '' then
+  local fields = redis.call('HGETALL', state)
+  for i = 1, #fields, 2 do
+    add(fields[i], fields[i + 1])
+  end
+  return answer
+end
+for i, value in ipairs(redis.call('HMGET', state, unpack(ARGV, 3))) do
+  if value then
+    add(ARGV[i + 2], value)
+  end
+end
+add_names('parked:t:*', math.huge)
+add_names('parked:h:*', tonumber(ARGV[2]))
 return answer
