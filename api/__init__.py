@@ -1,1 +1,1 @@
-"""The HTTP service: schedule, cancel, look, and mend, over JSON."""
+"""The HTTP service: schedule, cancel, read and manage messages with JSON."""

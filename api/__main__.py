@@ -1,4 +1,4 @@
-"""`python -m api`: serve until SIGINT or SIGTERM, then finish what is under way and end."""
+"""`python -m api`: serve until SIGINT or SIGTERM, then finish the current requests and exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Signals:
-    """Both signals mean 'stop', from the first moment on, also where SIGINT was inherited as ignored."""
+    """Stop on both signals from the first moment on, even if SIGINT was inherited as ignored."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -28,7 +28,7 @@ class _Signals:
 
 
 def main() -> int:
-    """Serve; the exit status."""
+    """Serve, and return the exit status."""
     signals = _Signals()  # before the imports below, which take most of a second
     import uvloop
 
@@ -42,7 +42,7 @@ def main() -> int:
         configure(settings.log_level)
         return uvloop.run(_serve(settings, signals))
     except (ConfigError, ValueError) as error:
-        say_last(f"delayq api: {error}")  # there may be no log yet
+        say_last(f"delayq api: {error}")  # the log may not exist yet
         return 2
 
 
@@ -66,11 +66,11 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         log.error("refusing_to_start", reason=str(error))
         return 2
     except StoreError:
-        pass  # told below; it starts all the same, and works as soon as Redis does
+        pass  # reported below; the API starts anyway, and works as soon as Redis does
     for reason in await app.service.readiness.missing():
         log.warning("not_ready", reason=reason)
     gc.collect()
-    gc.freeze()  # the modules stay: looking through them now and then would make requests wait
+    gc.freeze()  # the modules stay forever, and searching them for garbage would delay requests
     signals.server = server = make_server(app, settings)
     if signals.stopping:
         return 0

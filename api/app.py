@@ -1,4 +1,4 @@
-"""The application: the operations on their paths, FastAPI around them."""
+"""The application: the operations on their paths, inside FastAPI."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["Application", "create_app"]
 
 
-#: What is asked for again and again and makes no spans.
+#: Paths that are polled often and make no spans.
 PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class Application(FastAPI):
-    """FastAPI with a route for each path, and a short way past its middleware to the paths without parameters.
+    """FastAPI with a route for each path, and a shortcut past its middleware for the paths without parameters.
 
-    Scheduling is among them; docs/decisions/0032-what-of-fastapi-is-used.md has what the short way saves.
+    Scheduling uses the shortcut. docs/decisions/0032-what-of-fastapi-is-used.md has the time that it saves.
     """
 
     def __init__(self, service: Service) -> None:
@@ -74,16 +74,16 @@ class Application(FastAPI):
         for path, handle in (pages | (console_handlers() if has_console else {})).items():
             resources[path] = Resource(route_of(path), service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
-        # An id may end like a verb: that is a verb only where the method is the verb's.
+        # An id may end like a verb. The ending is a verb only if the method is the verb's.
         verbs = {path: one.methods for path, one in resources.items() if "}:" in path}
         for path in sorted(resources, key=lambda path: path not in verbs):
             self.router.routes.append(Route(path, resources[path], methods=verbs.get(path), include_in_schema=False))
-        if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
+        if service.tracer_provider is None:  # otherwise FastAPI handles every request, to make its span
             self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._proxies and scope["type"] == "http":
-            scope["client"] = self._proxies.caller(scope)  # for the lock-out, the audit and the log alike
+            scope["client"] = self._proxies.caller(scope)  # for the lock-out, the audit and the log
         if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
             await resource(scope, receive, send)
         else:
@@ -108,12 +108,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _no_route(request: StarletteRequest, error: Exception) -> Response:
-    """What FastAPI itself refuses, or what breaks in it."""
+    """Handle the refusals of FastAPI itself, and its errors."""
     problem = problems.problem_of(error)
     if isinstance(error, HTTPException):
         other = "invalid" if error.status_code < 500 else "internal"
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, other)
-        known = "There is nothing under this path; /docs shows what there is."
+        known = "Unknown path. /docs lists all paths."
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
     answer = answer_problem(problem)
     request.app.service.metrics.request("other", "other", answer.status_code, 0.0)
@@ -122,6 +122,6 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
 
 
 def create_app(settings: Settings, tracer_provider: TracerProvider | None = None) -> Application:
-    """The application; raises ConfigError for settings that make no sense."""
+    """Return the application. Raises ConfigError for invalid settings."""
     refuse_open_door(settings)
     return Application(Service(settings, tracer_provider))

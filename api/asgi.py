@@ -24,14 +24,14 @@ __all__ = ["JSON", "Answer", "Handler", "Request", "Resource", "answer_problem",
 
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 _PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
-#: On every answer.
+#: Headers of every answer.
 _SECURITY: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 )
 
-#: How long the rest of a body may take that did not come with its head, in seconds.
+#: The seconds that the rest of a body may take after its head.
 BODY_SECONDS: Final = 30.0
 
 _log = structlog.get_logger("api")
@@ -39,31 +39,31 @@ _now = time.perf_counter  # latencies are below the ms of delayq.clock
 
 
 class Request(starlette.requests.Request):
-    """A request of somebody who may make it: a `caller`."""
+    """A request with its `caller`, which may make it."""
 
     def __init__(self, scope: Scope, receive: Receive, caller: Caller = ANYBODY) -> None:
         super().__init__(scope, receive)
         self.caller = caller
 
     def query(self, *names: str) -> dict[str, str]:
-        """The query, which may give each of `names` once and nothing else."""
+        """Return the query, which may have each of `names` once and nothing else."""
         try:
             text = self.scope["query_string"].decode("ascii")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError:
-            raise Problem("invalid", "The query is not percent-encoded UTF-8.") from None
+            raise Problem("invalid", "The query is not percent-encoded UTF-8. Encode it.") from None
         given = dict(pairs)
         for name, _ in pairs:
             if name not in names:
-                known = f"; this path takes {' and '.join(names)}" if names else "; this path takes none"
-                raise Problem("invalid", f"{name}: there is no such parameter{known}.", field=name)
+                known = "; this path accepts none" if names else "; this path accepts {' and '.join(names)}"
+                raise Problem("invalid", f"{name}: unknown parameter{known}.", field=name)
         if len(given) < len(pairs):
             name = next(name for name in given if [one for one, _ in pairs].count(name) > 1)
-            raise Problem("invalid", f"{name}: give it once.", field=name)
+            raise Problem("invalid", f"{name}: give the parameter once.", field=name)
         return given
 
     async def json_text(self, limit: int) -> bytes:
-        """The body, of a request that says it is JSON; refused as soon as it is more than `limit` bytes."""
+        """Return the body of a JSON request. Refuse it as soon as it has more than `limit` bytes."""
         is_json = False
         for name, value in self.scope["headers"]:
             if name == b"content-type":
@@ -72,13 +72,17 @@ class Request(starlette.requests.Request):
                 if not value.isdigit() or len(value) > 18 or int(value) > limit:
                     raise _too_large(limit)
             elif name == b"content-encoding" and value.lower() != b"identity":
-                raise Problem("unsupported", "Send the body as it is, without Content-Encoding.")
-        if not is_json:  # also what keeps other sites' pages in a browser from posting here
-            raise Problem("unsupported", "Send JSON, with the header Content-Type: application/json.")
+                raise Problem("unsupported", "Content-Encoding is not supported. Send the body uncompressed.")
+        if not is_json:  # the same check keeps pages of other sites in a browser from posting here
+            raise Problem(
+                "unsupported", "The body must be JSON. Send it with the header Content-Type: application/json."
+            )
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body") or message["type"] != "http.request":
-            body = await self._rest(message, limit)  # a timer costs as much as all the rest, so only here there is one
+            body = await self._rest(
+                message, limit
+            )  # a timer costs as much as the rest, so only incomplete bodies have one
         if len(body) > limit:
             raise _too_large(limit)
         if len(body) >= LARGE:
@@ -106,7 +110,9 @@ class Request(starlette.requests.Request):
                     message = await self.receive()
         except TimeoutError:
             close = ((b"connection", b"close"),)
-            raise Problem("timeout", f"Send the whole body within {BODY_SECONDS:.0f} s.", headers=close) from None
+            raise Problem(
+                "timeout", f"The body did not arrive in time. Send it within {BODY_SECONDS:.0f} s.", headers=close
+            ) from None
 
 
 def _is_json(content_type: bytes) -> bool:
@@ -115,13 +121,13 @@ def _is_json(content_type: bytes) -> bool:
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem("too-large", f"A request has at most {limit} bytes; send less, or several batches.")
+    return Problem("too-large", f"The request has more than {limit} bytes. Send less, or several batches.")
 
 
 class Answer(Response):
-    """A response whose headers are bytes already, with those that every answer has.
+    """A response with encoded headers, and the headers of every answer.
 
-    `caching` says who may keep it. A body that is None is none at all, as 204 and 304 have it.
+    `caching` is the Cache-Control header. A body of None means no body, as for 204 and 304.
     """
 
     def __init__(self, status: int, body: bytes | None, headers: Headers = JSON, caching: bytes = b"no-store") -> None:
@@ -134,7 +140,7 @@ class Answer(Response):
 
 
 def answer_problem(problem: Problem) -> Answer:
-    """The problem as an answer."""
+    """Return the problem as an answer."""
     return Answer(problem.out.status, encode(problem.out), _PROBLEM + problem.headers)
 
 
@@ -149,10 +155,10 @@ class Resource:
         self._metrics = metrics
         self._door = door
         self._handlers: dict[str, Handler] = {}
-        self._open: set[str] = set()  # methods that take no key
+        self._open: set[str] = set()  # methods that need no key
 
     def add(self, method: str, handler: Handler, *, open: bool = False) -> None:
-        """Serve a method, `open` to anybody; GET serves HEAD, too."""
+        """Serve a method; `open` needs no key. GET also serves HEAD."""
         for one in (method, "HEAD") if method == "GET" else (method,):
             self._handlers[one] = handler
             if open:
@@ -160,7 +166,7 @@ class Resource:
 
     @property
     def methods(self) -> list[str]:
-        """Those that it serves."""
+        """Return the methods that the path serves."""
         return list(self._handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,12 +176,12 @@ class Resource:
         try:
             if handler is None:
                 allow = ", ".join(sorted(self._handlers)).encode()
-                detail = f"This path takes {allow.decode()}."
+                detail = f"Method not allowed. This path accepts {allow.decode()}."
                 raise Problem("method-not-allowed", detail, headers=((b"allow", allow),))
             caller = self._door.guest(scope) if method in self._open else self._door.enter(scope, self.path)
             answer = await handler(Request(scope, receive, caller))
         except starlette.requests.ClientDisconnect:
-            return  # it had not sent its whole request, and there is nobody to answer
+            return  # the caller went away before the end of its request, so nobody reads an answer
         except Exception as error:
             problem = problem_of(error)
             if problem.out.status == 500:

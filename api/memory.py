@@ -1,6 +1,7 @@
-"""Room in memory for a request, before anything is done for it.
+"""Reserve memory for a request before anything is done for it.
 
-Libraries in C may crash the process where no memory is left. Therefore a request that needs much is refused earlier.
+Libraries in C may crash the process when no memory is left. Therefore a request that needs much memory is refused
+earlier.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from typing import Final
 
 __all__ = ["LARGE", "RESERVE", "need_room"]
 
-#: From so many bytes on a body is worth the question. It costs a few microseconds.
+#: Bodies of at least this many bytes are checked. The check takes a few microseconds.
 LARGE: Final = 16_384
-#: Bytes that bodies must leave to the requests in progress, while they arrive.
+#: Bytes that bodies must leave free for the requests in progress.
 RESERVE: Final = 4_000_000
-#: The most bytes that one byte of a body needs: for messages, records, commands and the answer.
+#: The maximum number of bytes that one byte of a body needs: for messages, records, commands and the answer.
 _FACTOR: Final = 16
 
 
 def need_room(body: int) -> None:
-    """Raise MemoryError unless there is room for all that a body of so many bytes needs, and the reserve.
+    """Raise MemoryError unless there is memory for the processing of a body of this size, and the reserve.
 
-    The room is taken and given back at once: from the system, which is cheap, or else of the memory that was freed before.
+    The memory is allocated and freed at once: from the system, which is cheap, or from memory that was freed before.
     """
     room = _FACTOR * body + RESERVE
     try:

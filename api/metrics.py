@@ -1,4 +1,4 @@
-"""What /metrics tells: plain numbers while requests run, put into Prometheus' form when it asks."""
+"""The metrics of the API: plain numbers during requests, converted when Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLUSH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Metrics:
-    """The numbers of one API process. Labels are routes, methods, statuses and results: none comes from outside."""
+    """The metrics of one API process. Labels are routes, methods, statuses and results; none comes from outside."""
 
     def __init__(self) -> None:
         self.scheduled: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self._requests[route, method, status] += 1
         try:
             histogram = self._seconds[route]
@@ -43,34 +43,34 @@ class Metrics:
         histogram.add(seconds)
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """Return the text that Prometheus reads."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for."""
+        """Yield the metrics for the registry."""
         requests = CounterMetricFamily("delayq_api_requests", "requests answered", labels=("route", "method", "status"))
         for (route, method, status), count in self._requests.items():
             requests.add_metric((route, method, str(status)), count)
         yield requests
         seconds = HistogramMetricFamily(
-            "delayq_api_request_seconds", "from the first look at a request to its answer", labels=("route",)
+            "delayq_api_request_seconds", "Time from reading a request to its answer.", labels=("route",)
         )
         for route, histogram in self._seconds.items():
             seconds.add_metric((route,), histogram.buckets(), histogram.total)
         yield seconds
         for name, text, counts in (
-            ("delayq_api_scheduled", "messages asked to be scheduled, by what became of them", self.scheduled),
-            ("delayq_api_cancelled", "messages asked to be cancelled, by what became of them", self.cancelled),
+            ("delayq_api_scheduled", "Messages that were requested to be scheduled, by result.", self.scheduled),
+            ("delayq_api_cancelled", "Messages that were requested to be cancelled, by result.", self.cancelled),
         ):
             family = CounterMetricFamily(name, text, labels=("result",))
             for result, count in counts.items():
                 family.add_metric((result,), count)
             yield family
-        entries = "calls by hand, or of keys that are to be written down, that changed something"
+        entries = "Manual changes, and changes of keys with audit."
         yield CounterMetricFamily("delayq_audit_entries", entries, self.audited)
-        flushes = HistogramMetricFamily("delayq_api_flush_messages", "messages that shared one trip to Redis")
+        flushes = HistogramMetricFamily("delayq_api_flush_messages", "Messages that shared one trip to Redis.")
         flushes.add_metric((), self.flushes.buckets(), self.flushes.total)
         yield flushes
-        yield GaugeMetricFamily("delayq_api_waiting", "messages that wait for a trip to Redis", self.waiting())
-        stale = "1 while the file of keys cannot be taken as it is, and the keys before it are in force"
+        yield GaugeMetricFamily("delayq_api_waiting", "Messages that wait for a trip to Redis.", self.waiting())
+        stale = "1 while the file of keys is invalid and the earlier keys are in force."
         yield GaugeMetricFamily("delayq_api_keys_stale", stale, int(self.keys_stale()))

@@ -1,4 +1,4 @@
-"""uvicorn with further limits and rules: the size of a head, the time of each part, and one answer per request."""
+"""uvicorn with more limits and rules: the size of a head, the time of each part, and one answer per request."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ __all__ = ["Server", "make_server"]
 
 HEAD_BYTES: Final = 32 * 1024
 HEAD_SECONDS: Final = 10.0
-#: A little longer than who reads a body waits for it: then there is an answer first.
+#: A little longer than the reader of a body waits, so that an answer is sent first.
 BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
-#: How long a caller may take to read an answer.
+#: The time that a caller may take to read an answer.
 ANSWER_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
 #: File descriptors that connections leave to Redis, the log and the file of keys.
 SPARE_FILES: Final = 64
-#: The methods of all paths together.
+#: The methods of all paths.
 ALLOW: Final = ((b"allow", b"DELETE, GET, HEAD, PATCH, POST, PUT"),)
 
 log = structlog.get_logger()
 
 
 class Cycle(RequestResponseCycle):
-    """One request and its answer. It ends with one whole answer, or the connection closes.
+    """One request and its answer. It ends with one complete answer, or the connection closes.
 
-    `refusal` says why the rest of the request cannot be read. Then the request is answered so, unless its handler
-    does not need the rest. A refusal never overtakes the answer to an earlier request.
+    `refusal` is the reason why the rest of the request cannot be read. Then it is the answer, unless the handler does
+    not need the rest. A refusal never overtakes the answer to an earlier request.
     """
 
     refusal: Problem | None = None
@@ -60,7 +60,7 @@ class Cycle(RequestResponseCycle):
                 self.transport.abort()  # the caller learns that the outcome is unknown, and may repeat
 
     async def receive(self) -> Any:
-        """The next part of the body; raises Problem where it cannot be read."""
+        """Return the next part of the body. Raises Problem if it cannot be read."""
         if self.refusal is None:
             message = await super().receive()
         if self.refusal is not None:
@@ -70,22 +70,23 @@ class Cycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:
         """Send the next part of the answer."""
         if self.waiting_for_100_continue and self.more_body:
-            # Nobody asked for the body, so the caller may leave it out: the next bytes may be a body or a request.
+            # Nothing has requested the body, so the caller may omit it: the next bytes may be a body or a request.
             self.keep_alive = False
         await super().send(message)
 
     async def send_500_response(self) -> None:
-        """Nothing: the log has the error, and `run_asgi` closes the connection."""
+        """Ignore the error: the log has it, and `run_asgi` closes the connection."""
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. A head that is too large gets 431. A head or body that is incomplete in time closes the connection.
+    """One connection. A head that is too large gets 431. A head or body that is incomplete in time closes the
+    connection.
 
     Both times count from the first byte, however slowly the others arrive. They also end the body of a request that was
     refused before, for which no handler waits.
 
-    A callback of the parser raises Problem for a fault of the caller. Every other exception in a callback is a fault of
-    this process: the connection closes without an answer.
+    A callback of the parser raises Problem for a mistake of the caller. Every other exception in a callback is a defect
+    of this process: the connection closes without an answer.
     """
 
     cycle: Cycle
@@ -94,10 +95,10 @@ class Protocol(HttpToolsProtocol):
     _in_body = False
     _in_message = False  # a head has begun, and its body has not ended
     _offers_upgrade = False
-    _ended = False  # no further byte of this connection is parsed
-    _head_bytes = 0  # of the head that is coming, without the chunk in which it began
+    _ended = False  # the remaining bytes of this connection are not parsed
+    _head_bytes = 0  # bytes of the current head, without the chunk in which it began
     _chunk = 0
-    _framing_bytes = 0  # since the last byte of the body: sizes of chunks, their extensions, trailers
+    _framing_bytes = 0  # bytes since the last byte of the body: sizes of chunks, their extensions, trailers
     _deadline: asyncio.TimerHandle | None = None
     _answer_deadline: asyncio.TimerHandle | None = None
 
@@ -105,7 +106,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         waiting = self.config.waiting
         if len(self.connections) > self.config.most_connections and waiting:
-            next(iter(waiting)).transport.abort()  # the oldest: one who does nothing keeps out nobody
+            next(iter(waiting)).transport.abort()  # close the oldest, so that an idle caller excludes nobody
         waiting[self] = None
         self._wait_for_head()
 
@@ -132,10 +133,10 @@ class Protocol(HttpToolsProtocol):
             else:
                 self._ended = True
                 self.transport.abort()
-                log.exception("request_not_read")  # last: without memory it fails, too
+                log.exception("request_not_read")  # at last, because without memory this raises too
             return
         except httptools.HttpParserError as error:
-            self._refuse(Problem("invalid", f"This is no HTTP/1.1: {error}."))
+            self._refuse(Problem("invalid", f"This is not HTTP/1.1: {error}."))
             return
         if self._in_head:
             if was_in_head:
@@ -146,16 +147,16 @@ class Protocol(HttpToolsProtocol):
                 self._wait_for_head()
         elif self._in_body:
             if self._framing_bytes > HEAD_BYTES:
-                detail = f"Chunk extensions and trailers have at most {HEAD_BYTES} bytes."
+                detail = f"Chunk extensions and trailers may have at most {HEAD_BYTES} bytes."
                 self._refuse(Problem("invalid", detail))
             elif self._deadline is None:
                 self._deadline = self.loop.call_later(BODY_SECONDS, self.transport.abort)
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes; an offer to change the protocol is ignored (RFC 9110, section 7.8).
+        """Parse bytes. An offer to change the protocol is ignored (RFC 9110, section 7.8).
 
-        The parser takes such a head for the end of HTTP and skips the body. Therefore a new parser reads the head again,
-        without the offer, and then the body.
+        The parser takes such a head for the end of HTTP and skips the body. Therefore a new parser reads the head
+        again, without the offer, and then the body.
         """
         while True:
             try:
@@ -166,7 +167,7 @@ class Protocol(HttpToolsProtocol):
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(
                     lenient_data_after_close=True
-                )  # as uvicorn's: no error, and no request
+                )  # as in uvicorn: neither an error nor a request
                 self.parser.feed_data(head)
             else:
                 return
@@ -183,7 +184,7 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # what comes behind a body (a trailer) says nothing about the request
+        if self._in_head:  # fields after a body (a trailer) describe no request
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -191,28 +192,28 @@ class Protocol(HttpToolsProtocol):
         self.config.waiting.pop(self, None)
         if self._deadline is not None:
             self._stop_waiting()
-        # Adding the headers up costs something, so only where they may be too many.
+        # Adding up the headers costs time, so it is done only if they may be too many.
         if self._head_bytes + self._chunk > HEAD_BYTES and self._size_of_head() > HEAD_BYTES:
             raise _head_too_large()
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise Problem("invalid", "This is no HTTP/1.1.")
+            raise Problem("invalid", "This is not HTTP/1.1.")
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise Problem("method-not-allowed", "This is no proxy: it does not take CONNECT.", headers=ALLOW)
+                raise Problem("method-not-allowed", "This is not a proxy: it does not support CONNECT.", headers=ALLOW)
             self._offers_upgrade = True
             return
         scope = self.scope
         scope["method"] = self.parser.get_method().decode("ascii")
         if version != "1.1":
             scope["http_version"] = version
-            self.expect_100_continue = False  # HTTP/1.0 knows no interim answer, and takes it for the answer itself
+            self.expect_100_continue = False  # HTTP/1.0 has no interim answer, and would take it for the answer itself
         try:
             url = httptools.parse_url(self.url)
-            raw_path = url.path or b"/"  # "http://host" names none
+            raw_path = url.path or b"/"  # "http://host" has no path
             path = raw_path.decode("ascii")
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
-            raise Problem("invalid", "The target of this request is no path.") from None
+            raise Problem("invalid", "The target of this request is not a path.") from None
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"] = raw_path
         scope["query_string"] = url.query or b""
@@ -221,7 +222,7 @@ class Protocol(HttpToolsProtocol):
         self._framing_bytes = 0
 
     def _begin(self, *, keep_alive: bool, app: Any) -> None:
-        """Begin to answer the request of `scope`, behind those that came before it."""
+        """Begin to answer the request of `scope`, after the requests before it."""
         earlier: Cycle | None = self.cycle
         self.cycle = Cycle(
             scope=self.scope,
@@ -250,12 +251,12 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if self._offers_upgrade:
-            return  # the same head comes again, and then the body
+            return  # the same head follows again, and then the body
         self._in_body = self._in_message = False
         if self._deadline is not None:
             self._stop_waiting()
         super().on_message_complete()
-        if not self.parser.should_keep_alive():  # a trailer may say so, too: the parser reads no further request
+        if not self.parser.should_keep_alive():  # a trailer may declare it too: the parser reads no further request
             self.cycle.keep_alive = False
         if not self.cycle.response_complete:
             return
@@ -286,7 +287,7 @@ class Protocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()  # to close it would wait for a caller that does not read
+            self.transport.abort()  # closing it would wait for a caller that does not read
         else:
             super().timeout_keep_alive_handler()
 
@@ -294,7 +295,7 @@ class Protocol(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer what cannot be read, behind the answers to earlier requests, then close the connection."""
+        """Answer unreadable bytes after the answers to earlier requests, then close the connection."""
         self._ended = True
         self._stop_waiting()
         if not self._in_body:
@@ -329,27 +330,27 @@ class Protocol(HttpToolsProtocol):
 
 
 def _head_too_large() -> Problem:
-    detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
+    detail = f"The head of the request has more than {HEAD_BYTES} bytes. Send shorter headers or a shorter path."
     return Problem("head-too-large", detail)
 
 
 class Config(uvicorn.Config):
-    """uvicorn's, and what all connections of a server share."""
+    """The state of uvicorn, and the state that all connections of a server share."""
 
     def __init__(self, app: Any, most_connections: int, **options: Any) -> None:
         super().__init__(
             app, http=Protocol, ws="none", access_log=False, proxy_headers=False, log_config=None, **options
         )
         self.most_connections = most_connections
-        #: The connections without a whole head, the one that has waited longest first.
+        #: The connections without a complete head, the longest waiting first.
         self.waiting: dict[Protocol, None] = {}
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, stopped by `stop`; who runs it minds the signals."""
+    """uvicorn's server, stopped by `stop`. Its caller handles the signals."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until `stop`; raises ConfigError if the address cannot be listened on."""
+        """Serve until `stop`. Raises ConfigError if the address cannot be listened on."""
         sockets = sockets or listen(self.config.host, self.config.port, "DELAYQ_API_PORT")
         try:
             await super().serve(sockets)
@@ -358,7 +359,7 @@ class Server(uvicorn.Server):
                 one.close()
 
     def stop(self) -> None:
-        """Finish the requests that are under way, then return from `serve`; a second call does not wait for them."""
+        """Finish the current requests, then return from `serve`. A second call does not wait for them."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -368,19 +369,19 @@ class Server(uvicorn.Server):
         log.info("api_started", address=shown(self.config.host, self.config.port))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests, and finish those that are under way."""
+        """Accept no more requests, and finish the current ones."""
         log.info("api_stopping")
         await super().shutdown(sockets)
         log.info("api_stopped")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals as they are: they are caught before there is a server."""
+        """Leave the signals unchanged: they are handled before there is a server."""
         yield
 
 
 def make_server(app: Any, settings: Settings) -> Server:
-    """The server of an application."""
+    """Return the server of an application."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     config = Config(
         app,

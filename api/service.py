@@ -30,16 +30,16 @@ __all__ = ["Handle", "Once", "Operation", "Operations", "Readiness", "Service", 
 
 #: Searches at the same time.
 SEARCHES: Final = 2
-#: ms between two looks at whether all messages are accounted for, however often anybody asks.
+#: The shortest interval between two checks of the accounts, in ms, however many callers there are.
 COUNT_EVERY: Final = 2_000
-#: ms for which an answer that costs is given to all who ask. The overview is some 23 requests to Redis.
+#: The time in ms for which an expensive answer is shared by all callers. The overview takes about 23 requests to Redis.
 SHARED: Final = 1_250
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class Readiness:
-    """Whether messages can be taken and kept: what a Redis must have before delayq may promise anything."""
+    """The readiness check: the conditions that Redis must meet before delayq may promise anything."""
 
     def __init__(self, client: AsyncClient, settings: Settings, clock: Clock) -> None:
         self._client = client
@@ -50,11 +50,11 @@ class Readiness:
         self._lost: list[str] = []
 
     async def missing(self) -> list[str]:
-        """What this Redis lacks, in words; nothing when all is well."""
+        """Return what this Redis is missing, in sentences; nothing if it is ready."""
         store, settings = self._client.store, self._settings
         lacking: list[str] = []
         try:
-            # First: if the user lacks a right, the calls behind it may be refused.
+            # First: if the user is missing a right, the calls after it may be refused.
             asked = checks.questions(settings.fsync, min_replicas=settings.min_replicas)
             server = checks.told(await store.run_many(asked))
             lacking = checks.complaints(server, settings.min_replicas, settings.fsync, settings.accept)
@@ -66,13 +66,13 @@ class Readiness:
             return lacking or [str(error)]
         except (ConfigError, LayoutMismatch, StoreError) as error:
             return [str(error)]
-        if meta is None:  # nobody has used it yet, or all was deleted, which the audit tells
+        if meta is None:  # a new store, or one whose data were deleted, which the audit records
             return lacking
         another = not set(known) & set(meta.layouts) and meta.layouts[-1].first <= known[-1].first
         if another or meta.version != LAYOUT_VERSION:
             lacking.append(
-                f"the Redis now has {meta.queues} queues (layout version {meta.version}), this process began with "
-                f"{known[-1].queues} (version {LAYOUT_VERSION}): restart it"
+                f"Redis now has {meta.queues} queues (layout version {meta.version}), but this process began with "
+                f"{known[-1].queues} (version {LAYOUT_VERSION}); restart the process"
             )
         else:
             context.layouts.take(meta.layouts)
@@ -87,7 +87,7 @@ class Readiness:
 
 
 class Shared(Generic[T]):
-    """What many ask for: found out once for all who ask within `SHARED`."""
+    """A value that is computed once for all callers within `SHARED` ms."""
 
     def __init__(self, find: Callable[[], Coroutine[Any, Any, T]], clock: Clock) -> None:
         self._find = find
@@ -96,7 +96,7 @@ class Shared(Generic[T]):
         self._began = 0
 
     async def get(self) -> T:
-        """As it was `SHARED` ago at most, or as it will be found by who is at it."""
+        """Return the value, at most `SHARED` ms old, or the one that is being computed."""
         now = self._clock.monotonic()
         if self._found is None or (self._found.done() and now - self._began >= SHARED):
             self._found, self._began = asyncio.create_task(self._find()), now
@@ -104,21 +104,21 @@ class Shared(Generic[T]):
 
 
 class Once(Generic[T, U]):
-    """What is made of something, once as long as that is the same: for all who ask within a second."""
+    """A value that is derived once as long as its source is the same, for all callers within a second."""
 
     def __init__(self, make: Callable[[T], U]) -> None:
         self._make = make
         self._made: tuple[T, U] | None = None
 
     def of(self, one: T) -> U:
-        """What is made of it, now or before."""
+        """Return the derived value, new or cached."""
         if self._made is None or self._made[0] is not one:
             self._made = one, self._make(one)
         return self._made[1]
 
 
 class Service:
-    """One API process: its client of the store, and its numbers."""
+    """One API process: its client of the store, and its metrics."""
 
     def __init__(self, settings: Settings, tracer_provider: TracerProvider | None = None) -> None:
         self.settings = settings
@@ -129,14 +129,14 @@ class Service:
         self.client.group.taken = self.metrics.flushes.add
         self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
-        #: Who looks through messages: each of them keeps Redis at work for a third of the time.
+        #: Limits searches: each of them uses a third of Redis' time.
         self.searching = asyncio.Semaphore(SEARCHES)
         self.readiness = Readiness(self.client, settings, self.clock)
         self.facts = Shared(self._facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
         self.policies = Shared(self.client.policies, self.clock)
         self._findings = Once(findings)
-        #: As they are answered: many pages of the console may be open.
+        #: As they are answered, because many pages of the console may be open.
         self.status = Once[list[Finding], bytes](lambda found: encode(status_out(found)))
         self.overview = Once[Facts, bytes](lambda facts: encode(overview_out(overview(facts))))
         self._away_since: int | None = None
@@ -145,15 +145,15 @@ class Service:
         self.quotas = Quotas(self._carrying, self.clock)
 
     async def _facts(self) -> Facts:
-        """What Redis tells, and what only this process knows."""
+        """Return the findings of Redis and of this process."""
         return msgspec.structs.replace(await self.client.facts(), stale_keys=self.door.stale)
 
     async def _carrying(self, key: str) -> int:
-        """How many messages carry a business key."""
+        """Count the messages with a business key."""
         return await self.client.read(lambda context: count(context, key))
 
     async def findings(self) -> list[Finding]:
-        """What is wrong, the worst first, also when Redis tells nothing."""
+        """Return the problems, worst first, even if Redis does not answer."""
         try:
             facts = await self.facts.get()
         except StoreError as error:
@@ -163,7 +163,7 @@ class Service:
         return self._findings.of(facts)
 
     async def close(self) -> None:
-        """Let what is on its way arrive, then close the connections."""
+        """Wait for the current calls, then close the connections."""
         await self.client.close()
 
 
@@ -172,11 +172,11 @@ Handle = Callable[[Service, Request], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Operation:
-    """A handler, and what the documentation says of it.
+    """A handler and its documentation.
 
     `id` is a method of a generated client, and `tag` its class.
     `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
-    `problems` the statuses of the bad ones, `query` and `headers` the parameters with their schemas. `open`: it takes no key.
+    `problems` the statuses of the bad ones, `query` and `headers` the parameters with their schemas. `open`: it needs no key.
     """
 
     method: str
@@ -201,7 +201,7 @@ class Operations(list[Operation]):
         self._tag = tag
 
     def add(self, method: str, path: str, id: str, **documentation: Any) -> Callable[[Handle], Handle]:
-        """Decorates a handler."""
+        """Decorate a handler."""
 
         def decorate(handle: Handle) -> Handle:
             self.append(Operation(method, path, id, self._tag, handle, **documentation))

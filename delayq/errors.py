@@ -45,7 +45,7 @@ class DelayqError(Exception):
     │   └── MissingExtra    a package that an option needs is not installed
     ├── LayoutMismatch      this process and the Redis disagree about the layout
     └── StoreError          Redis answered with an error
-        ├── StoreUnavailable   Redis is away, or its reply was lost
+        ├── StoreUnavailable   Redis is unreachable, or its reply was lost
         │   ├── NotDone        nothing was done
         │   └── NotDurable     not known to be where it was asked to be kept
         ├── StoreFull          Redis has no memory left
@@ -202,14 +202,14 @@ class StoreError(DelayqError):
 
 
 class StoreUnavailable(StoreError):
-    """Redis is away, or its reply was lost: the outcome is unknown, and repeating the same call is safe.
+    """Redis is unreachable, or its reply was lost: the outcome is unknown, and repeating the same call is safe.
 
     A change that was not made by now is not made later, either: Redis refuses it then.
     """
 
 
 class NotDone(StoreUnavailable):
-    """Redis is away, or refused the call: nothing was done, and repeating the same call is safe."""
+    """Redis is unreachable, or refused the call: nothing was done, and repeating the same call is safe."""
 
 
 class NotDurable(StoreUnavailable):

@@ -1,6 +1,7 @@
-"""Who may come in: keys, from a file that is read again when it changes, and those who try too often.
+"""Authentication: API keys from a file that is read again when it changes, and the lock-out of callers with wrong keys.
 
-Page tokens for callers that do not see everything are sealed, since they name a message that may be another's.
+Page tokens of callers with limited rights are encrypted, because they contain the id of a message that may not be
+theirs.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ from delayq.remembered import Remembered
 
 __all__ = ["Door", "names_loopback", "refuse_open_door"]
 
-#: How often the file is looked at, in seconds.
+#: The file is checked at this interval, in seconds.
 LOOK_EVERY: Final = 1.0
-#: Headers remembered as right, by their digests: a key may be written with more or less space.
+#: Number of remembered headers with valid keys, by digest. A key may be written with more or less space.
 VERIFIED: Final = 10_000
-#: Names remembered by which a request may call this service.
+#: Number of remembered host names by which requests may address this service.
 NAMES: Final = 1_000
 _PORT: Final = re.compile(r":\d*$", re.ASCII)
-_NOBODY: Final = "sha256:" + "0" * 64  # what an id that no key has is compared with
+_NOBODY: Final = "sha256:" + "0" * 64  # compared with ids that no key has
 
 _NONCE: Final = 16
 _MARK: Final = 16
-#: The text of a token is filled up to a multiple of so many bytes: ids of others stand in it.
+#: The text of a token is padded to a multiple of this many bytes, because its length would reveal foreign ids.
 _PADDED: Final = 512
 
 _log = structlog.get_logger("api")
 
 
 def refuse_open_door(settings: Settings) -> None:
-    """Raise ConfigError for an API that anybody could reach and nobody needs a key for, unless that is wanted."""
+    """Raise ConfigError for an API that others can reach and that needs no key, unless a setting allows it."""
     if settings.api_keys or settings.api_open or _is_loopback(settings.api_host):
         return
     raise ConfigError(
-        f"DELAYQ_API_HOST: {settings.api_host or 'all addresses'} can be reached by others, and there are no keys: "
-        "set DELAYQ_API_KEYS (delayq api-keys new makes one), or DELAYQ_API_OPEN=yes-without-keys"
+        f"DELAYQ_API_HOST: others can reach {settings.api_host or 'all addresses'}, and no keys are set; set "
+        "DELAYQ_API_KEYS (delayq api-keys new creates a key), or DELAYQ_API_OPEN=yes-without-keys"
     )
 
 
@@ -66,12 +67,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def names_loopback(host: bytes) -> bool:
-    """Whether a request's Host is this machine by one of its own names."""
+    """Return whether a request's Host is one of this machine's own names."""
     return _is_loopback(_PORT.sub("", host.decode("latin-1")).lower().removeprefix("[").removesuffix("]"))
 
 
 class Door:
-    """Who a request is from; without a file of keys, anybody."""
+    """Authenticates requests. Without a file of keys, every caller is accepted."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
@@ -79,14 +80,14 @@ class Door:
         self._secret = b""
         self._path = Path(settings.api_keys).expanduser() if settings.api_keys else None
         self._console = settings.console
-        #: The names by which requests have called it, where it has to be one of loopback; None where any will do.
+        #: The host names of accepted requests, if they must be names of loopback; None if every name is accepted.
         self._names: Remembered[bytes, bool] | None = None
         if self._path is None and not settings.api_open and _is_loopback(settings.api_host):
             self._names = Remembered(NAMES)
         self.attempts = Attempts()
         self._callers: dict[str, Caller] = {}
-        # The keys, and by the digests of headers those that were found right under them: a caller chooses how long a header
-        # is. And the sessions. All of them are of the same file.
+        # The keys, the digests of headers with valid keys (a caller chooses the length of a header), and the sessions.
+        # All of them belong to the same file.
         nobody = Sessions((), "", read_only=True)
         self._verified: tuple[dict[str, Caller], Remembered[bytes, Caller], Sessions] = (
             {},
@@ -94,7 +95,7 @@ class Door:
             nobody,
         )
         self._seen: Any = None
-        #: Why the file as it stands now is not in force; '' when it is.
+        #: The reason why the current file is not in force; '' if it is.
         self.stale = ""
         if self._path is not None:
             self._seen = self._stamp()
@@ -102,11 +103,11 @@ class Door:
 
     @property
     def open(self) -> bool:
-        """Whether it takes no keys."""
+        """Return whether requests need no key."""
         return self._path is None
 
     def _stamp(self) -> object:
-        """Something that changes when the file does."""
+        """Return a value that changes whenever the file does."""
         assert self._path is not None
         try:
             status = self._path.stat()
@@ -125,7 +126,7 @@ class Door:
                 old = self._callers[key.id].bucket if key.id in self._callers else None
                 bucket = old if old is not None and old.like(rate, burst) else Bucket(rate, burst, now)
             callers[key.id] = Caller(key, tuple(prefixes - {key.ids}), bucket)
-        # Known to no holder of a key: it takes the hashes of the others, and where Redis is.
+        # No holder of a key knows this secret: it needs the hashes of all keys, and the address of Redis.
         parts = [self._redis_url, *sorted(key.hash for key in keys)]
         self._secret = hashlib.sha256("\n".join(parts).encode()).digest()
         may = callers.values() if self._console != "no" else ()
@@ -134,11 +135,11 @@ class Door:
             callers,
             Remembered(VERIFIED),
             sessions,
-        )  # a header that was right under other keys says nothing
-        self._callers = callers  # at once: the event loop may be in the middle of a request
+        )  # a header that was valid under other keys proves nothing
+        self._callers = callers  # assigned at once, because the event loop may be in the middle of a request
 
     def look(self) -> None:
-        """Read the file again if it has changed; one that is broken leaves all as it is, is told of, and tried again."""
+        """Read the file again if it has changed. An invalid file changes nothing, is reported, and is tried again."""
         if self._path is None:
             return
         stamp = self._stamp()
@@ -147,7 +148,7 @@ class Door:
         try:
             keys = load_keys(self._path)
         except ConfigError as error:
-            self._seen = None  # what kept it from being read may go without a change of the file
+            self._seen = None  # an error of reading may disappear without a change of the file
             if self.stale != str(error):
                 self.stale = str(error)
                 _log.error("keys_not_taken", reason=self.stale, keys=len(self._callers))
@@ -158,7 +159,7 @@ class Door:
         _log.info("keys_taken", keys=len(keys))
 
     async def watch(self) -> None:
-        """Look at the file now and then, for ever."""
+        """Check the file at an interval, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
@@ -167,29 +168,34 @@ class Door:
                 _log.exception("keys_look_failed")
 
     def seal(self, text: str) -> str:
-        """A page token in which no holder of a key can read the text, nor tell how long an id in it is."""
+        """Encrypt a page token, so that no caller can read it or infer the length of an id in it."""
         nonce = os.urandom(_NONCE)
         raw = text.encode()
         hidden = _mask(raw + b"\0" * (-len(raw) % _PADDED), self._secret, nonce)
         return base64.urlsafe_b64encode(nonce + _mark(hidden, self._secret, nonce) + hidden).decode().rstrip("=")
 
     def unseal(self, token: str) -> str:
-        """The text of a page token; raises InvalidMessage for one that was not made under these keys."""
+        """Return the text of a page token. Raises InvalidMessage for a token that was not made with these keys."""
         try:
             raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except ValueError:
             raw = b""
-        if base64.urlsafe_b64encode(raw).decode().rstrip("=") != token:  # its last character may say more than there is
+        if (
+            base64.urlsafe_b64encode(raw).decode().rstrip("=") != token
+        ):  # the last character of base 64 may contain unused bits
             raw = b""
         nonce, mark, hidden = raw[:_NONCE], raw[_NONCE : _NONCE + _MARK], raw[_NONCE + _MARK :]
         if not hidden or not hmac.compare_digest(mark, _mark(hidden, self._secret, nonce)):
-            raise InvalidMessage("pageToken", "is not a token that this API gave out to this key; start without one")
+            raise InvalidMessage(
+                "pageToken", "is not a token that this key received from this API; start without a token"
+            )
         return _mask(hidden, self._secret, nonce).rstrip(b"\0").decode()
 
     def guest(self, scope: Any) -> Caller:
-        """Nobody who has to be known; raises Problem for who calls this machine by a stranger's name.
+        """Return the caller of an API without keys. Raises Problem for a Host that is not of this machine.
 
-        Where there are no keys, a page of elsewhere could come in by a name of its own that leads here (DNS rebinding).
+        Without keys, a page of another site could reach the API by a name that resolves to this machine (DNS
+        rebinding).
         """
         if self._names is not None:
             for name, value in scope["headers"]:
@@ -201,28 +207,30 @@ class Door:
     def _take_name(host: bytes, names: Remembered[bytes, bool]) -> None:
         if not names_loopback(host):
             detail = (
-                "This API takes no keys, so it has to be called localhost or 127.0.0.1: set DELAYQ_API_KEYS, or "
-                "DELAYQ_API_OPEN=yes-without-keys if whoever reaches it may do everything."
+                "This API needs no keys, so address it as localhost or 127.0.0.1. Otherwise set DELAYQ_API_KEYS, "
+                "or DELAYQ_API_OPEN=yes-without-keys to allow every caller everything."
             )
             raise Problem("misdirected", detail)
         names.keep(host, True)
 
     def enter(self, scope: Any, path: str) -> Caller:
-        """Who a request is from; raises Problem for nobody, for one who asks too often, and for what a page may not do."""
+        """Return the caller of a request. Raises Problem for an unknown caller, too many requests, and calls that a
+        page may not make.
+        """
         caller = self.guest(scope) if self._path is None else self._known(scope, path)
         if self._console == "readOnly" and scope["method"] not in ("GET", "HEAD") and from_a_page(scope["headers"]):
-            raise Problem("forbidden", "The console is read-only here (DELAYQ_CONSOLE): it changes nothing.")
+            raise Problem("forbidden", "The console is read-only (DELAYQ_CONSOLE). It cannot change anything.")
         return caller
 
     def _known(self, scope: Any, path: str) -> Caller:
         found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(found) > 1:
-            raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
+            raise Problem("unauthorized", "The request has several Authorization headers. Send one.", headers=WRONG)
         given = found[0] if found else b""
         callers, verified, sessions = self._verified
         digest = hashlib.sha256(given).digest()
         caller = verified.get(digest)
-        # What is no Bearer is no key: a proxy that asks for a password of its own passes that on.
+        # Other schemes than Bearer are no key: a proxy with a password of its own forwards its header.
         if caller is None and given[:6].lower() != b"bearer":
             return self._paid(sessions.holder(scope["headers"], self._clock.now()))
         if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
@@ -230,22 +238,26 @@ class Door:
         return self._paid(caller)
 
     def _paid(self, caller: Caller) -> Caller:
-        """The caller, if it does not ask too often."""
+        """Return the caller if it is within its rate."""
         bucket = caller.bucket
         if bucket is not None:
             if wait := bucket.wait(self._clock.monotonic()):
-                raise Problem("rate", f"This key may ask {bucket.rate:g} times a second.", retry_after=wait)
+                raise Problem(
+                    "rate",
+                    f"Too many requests. This key may make {bucket.rate:g} requests per second.",
+                    retry_after=wait,
+                )
             bucket.take(1)
         return caller
 
     def begin_session(self, key: str, scope: Any, path: str) -> Cookie:
-        """The cookie of a new session; raises Problem for a key as in a header."""
+        """Return the cookie of a new session. Raises Problem as for a key in a header."""
         callers, _, sessions = self._verified
         caller = self._paid(self._verify(b"Bearer " + key.encode(), callers, scope, path))
         return sessions.begin(caller, self._clock.now())
 
     def sessions_begun(self, scope: Any) -> list[Cookie]:
-        """The cookies in a request that are of sessions with these keys; not those of other installations."""
+        """Return the session cookies of a request that belong to these keys, not those of other installations."""
         return self._verified[2].begun(scope["headers"])
 
     def _verify(self, given: bytes, callers: Mapping[str, Caller], scope: Any, path: str) -> Caller:
@@ -256,7 +268,9 @@ class Door:
         right = hmac.compare_digest(hash_of(text), _NOBODY if caller is None else caller.hash)
         who = (_address(scope), id if caller is not None else "")
         if wait := self.attempts.locked(who, now):
-            raise Problem("locked", "Too many attempts with a wrong key came from there.", retry_after=wait)
+            raise Problem(
+                "locked", "Too many attempts with a wrong key from this address. Retry later.", retry_after=wait
+            )
         if caller is None or not right:
             raise self._refusal(who, path, now)
         return caller
@@ -265,11 +279,13 @@ class Door:
         locks = self.attempts.failed(who, now)
         address, id = who
         _log.warning("access_refused", address=address, key=id or "unknown", path=path, locked=locks)
-        return Problem("unauthorized", "Nobody has this key, or not any more.", headers=WRONG)
+        return Problem("unauthorized", "Unknown or revoked API key.", headers=WRONG)
 
 
 def _address(scope: Any) -> str:
-    """Where a request comes from: of IPv6 the network, of which one caller has many addresses."""
+    """Return the origin of a request for the lock-out. For IPv6 it is the network, because one caller has many
+    addresses.
+    """
     client = scope.get("client")
     host: str = client[0] if client else ""
     if ":" not in host:
@@ -281,7 +297,7 @@ def _address(scope: Any) -> str:
 
 
 def _mask(text: bytes, secret: bytes, nonce: bytes) -> bytes:
-    """Hide the text, or show what was hidden."""
+    """Encrypt or decrypt the text."""
     stream = hashlib.shake_256(b"mask" + secret + nonce).digest(len(text))
     return bytes(one ^ other for one, other in zip(text, stream, strict=True))
 

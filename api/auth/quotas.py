@@ -1,8 +1,8 @@
-"""How many messages of a name may be waiting.
+"""Quotas: how many messages of a key's name may wait.
 
-Every message of a name with a quota carries a reserved key of that name, which the scripts index like any other: so
-Redis itself knows how many there are at any moment, whoever delivered or cancelled some. Each process asks at most
-once a second, and counts what it schedules meanwhile.
+Every message of a name with a quota has a reserved key of that name, which the scripts index like any other key. Redis
+therefore knows their number at any moment, whoever delivered or cancelled some. Each process counts at most once per
+second, and adds the messages that it schedules meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Count:
 
 
 class Quotas:
-    """What is left of the quotas; `count` asks Redis how many messages carry a business key."""
+    """The remaining quotas. `count` counts the messages with a business key in Redis."""
 
     def __init__(self, count: Callable[[str], Awaitable[int]], clock: Clock) -> None:
         self._count = count
@@ -39,14 +39,14 @@ class Quotas:
         self._counts: dict[str, _Count] = {}  # by name: as many as the file of keys has
 
     async def take(self, caller: Caller, wanted: int) -> int:
-        """How many of `wanted` messages there is room for; they count as scheduled. Raises StoreError."""
+        """Return how many of `wanted` messages fit into the quota, and count them as scheduled. Raises StoreError."""
         key, quota = caller.key, caller.quota
         if key is None or quota is None:
             return wanted
         now = self._clock.monotonic()
         count = self._counts.setdefault(key.name, _Count())
         if count.at is None or now - count.at >= COUNT_EVERY:
-            async with count.asking:  # whoever comes meanwhile waits for this answer
+            async with count.asking:  # other requests wait for this answer
                 if count.at is None or now - count.at >= COUNT_EVERY:
                     count.used = await self._count(from_key(key.name))
                     count.at = self._clock.monotonic()
@@ -56,8 +56,6 @@ class Quotas:
 
     @staticmethod
     def full(caller: Caller) -> Problem:
-        """What a message gets for which there is no room."""
-        detail = (
-            f"At most {caller.quota:,} messages of this key may be waiting or be dead letters; cancel some, or wait."
-        )
+        """Return the problem of a message that exceeds the quota."""
+        detail = f"The quota of this key is {caller.quota:,} waiting messages and dead letters. Cancel some, or wait."
         return Problem("quota", detail, retry_after=RETRY_AFTER)

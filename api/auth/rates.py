@@ -1,4 +1,4 @@
-"""How much of something there may be in a while: requests of a key, and attempts that fail."""
+"""Rates: the requests of a key, and failed attempts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Attempts", "Bucket"]
 
 
 class Bucket:
-    """A token bucket: `rate` tokens a second, at most `burst` of them at once.
+    """A token bucket: `rate` tokens per second, at most `burst` at once.
 
-    Whoever finds a token may take more than there are: the next one waits until the debt is paid. So a batch larger
-    than the bucket is late, not impossible.
+    A caller that finds a token may take more than the bucket has. The next caller waits until the debt is paid. A batch
+    that is larger than the bucket is therefore late, not impossible.
     """
 
     __slots__ = ("_at", "_tokens", "burst", "rate")
@@ -28,18 +28,18 @@ class Bucket:
         self._at = now
 
     def wait(self, now: int) -> int:
-        """Whole seconds until there is a token; 0 if there is one."""
+        """Return the number of seconds, rounded up, until there is a token; 0 if there is one."""
         if now > self._at:
             self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate / 1_000)
             self._at = now
         return 0 if self._tokens >= 1 else max(1, math.ceil((1 - self._tokens) / self.rate))
 
     def take(self, count: int) -> None:
-        """Take tokens, also more than there are."""
+        """Take tokens, even more than there are."""
         self._tokens -= count
 
     def like(self, rate: float, burst: float) -> bool:
-        """Whether it has this rate and this burst."""
+        """Return whether the bucket has this rate and this burst."""
         return self.rate == rate and self.burst == burst
 
 
@@ -51,13 +51,14 @@ class _Failures:
 
 
 class Attempts:
-    """Attempts with a wrong key, by address and id of the key: too many in a while, and that pair is locked out.
+    """Failed attempts by address and id of the key. Too many in a period lock out that pair.
 
-    A right key with the same id is locked out, too, at that address; the same key elsewhere, and other keys there, are
-    not: nobody can lock out all who come through one proxy. What is remembered is bounded; the oldest is forgotten.
+    The right key with the same id is locked out at that address too. The same key elsewhere, and other keys at that
+    address, still work, so nobody can lock out all callers behind one proxy. The number of remembered pairs is bounded;
+    the oldest is forgotten.
     """
 
-    #: So many failures within so many ms lock out for LOCKED ms, give or take a half.
+    #: FAILURES failures within WITHIN ms lock out for about LOCKED ms (between half and one and a half times).
     MOST: Final = 10
     WITHIN: Final = 60_000
     LOCKED: Final = 30_000
@@ -66,21 +67,21 @@ class Attempts:
     def __init__(self, draw: Callable[[], float] = random.random) -> None:
         self._draw = draw
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
-        #: When the last lock ends, monotonic ms; until then a right key has to be looked at, too.
+        #: The end of the last lock, in monotonic ms. Until then, even right keys must be checked.
         self.locks_until = 0
 
     def __len__(self) -> int:
         return len(self._failures)
 
     def locked(self, who: tuple[str, str], now: int) -> int:
-        """For how many whole seconds more; 0 if not."""
+        """Return for how many more seconds, rounded up, the pair is locked out; 0 if it is not."""
         if not self._failures:
             return 0
         one = self._failures.get(who)
         return 0 if one is None or now >= one.until else math.ceil((one.until - now) / 1_000)
 
     def failed(self, who: tuple[str, str], now: int) -> bool:
-        """Remember a failure; whether it locks out from now on."""
+        """Record a failure, and return whether it locks the pair out."""
         one = self._failures.get(who)
         if one is None or now - one.since >= self.WITHIN:
             one = self._failures[who] = _Failures(now)

@@ -1,8 +1,9 @@
 """Sessions of the console: a cookie in place of a key, which no script of a page can read.
 
-It says until when, and has a mark that only processes with the same file of keys and the same Redis can make. Each key has
-a secret of its own for that: a key that is changed or revoked ends its sessions, and no others. The cookie's name comes of
-that secret, too: browsers keep one cookie of a name for all ports of a host, behind which other installations may be.
+A cookie has an expiry time and a mark that only processes with the same file of keys and the same Redis can make. Each
+key has its own secret for that, so a change or revocation of a key ends its sessions and no others. The cookie's name
+depends on that secret too, because browsers share cookies between all ports of a host, where other installations may
+run.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from api.wire.problems import CHALLENGE, WRONG, Problem
 
 __all__ = ["COOKIE", "LASTS", "Cookie", "Sessions", "from_a_page", "from_own_page", "header"]
 
-#: How the names of all cookies of sessions begin.
+#: The common prefix of the names of session cookies.
 COOKIE: Final = b"dq_console_"
-#: How long a session lasts, ms.
+#: The duration of a session, in ms.
 LASTS: Final = 12 * 3_600_000
 _READ: Final = "read"
 
 
 class Cookie(NamedTuple):
-    """What the browser keeps, or with an empty value what it is to forget."""
+    """Return a Set-Cookie header. An empty value deletes the cookie."""
 
     name: bytes
     value: bytes
 
 
 class _Holder(NamedTuple):
-    """Of a key that may have sessions: who comes by them, and what marks their cookies."""
+    """A key that may have sessions: their caller, and the mark of their cookies."""
 
     caller: Caller
     secret: bytes
 
 
 class Sessions:
-    """The sessions of these callers' keys; `read_only`: they may only look."""
+    """The sessions of these callers' keys. With `read_only`, they cannot change anything."""
 
     def __init__(self, callers: Iterable[Caller], redis_url: str, *, read_only: bool) -> None:
         self._read_only = read_only
@@ -54,7 +55,7 @@ class Sessions:
                 self._holders[_name(secret)] = _Holder(self._within(caller), secret)
 
     def _within(self, caller: Caller) -> Caller:
-        """The caller, when it comes by a session."""
+        """Return the caller if the request has a valid session."""
         key = caller.key
         assert key is not None
         if self._read_only:
@@ -63,7 +64,7 @@ class Sessions:
         return caller.within_session(key)
 
     def begin(self, caller: Caller, now: int) -> Cookie:
-        """A new session of a caller that has shown its key; raises Problem for one whose key may have none."""
+        """Return a new session of a caller that has sent its key. Raises Problem for a key that may have none."""
         if (reason := _why_not(caller)) is not None:
             raise Problem("forbidden", reason)
         secret = _secret(self._redis_url, caller.hash)
@@ -71,57 +72,59 @@ class Sessions:
         return Cookie(_name(secret), b"%s.%s" % (until, _mark(until, secret)))
 
     def begun(self, headers: Iterable[tuple[bytes, bytes]]) -> list[Cookie]:
-        """The cookies in a request's headers that are of these callers, whatever they say; the longest path first."""
+        """Return the cookies of these callers in a request's headers, valid or not, longest path first."""
         return [cookie for cookie in _cookies(headers) if cookie.name in self._holders]
 
     def holder(self, headers: Sequence[tuple[bytes, bytes]], now: int) -> Caller:
-        """Who comes by the session in a request's headers; raises Problem if there is none that is in force."""
+        """Return the caller of the session in a request's headers. Raises Problem if there is no valid session."""
         if not any(True for _ in _cookies(headers)):
-            raise Problem("unauthorized", "Send a key: Authorization: Bearer dq_….", headers=CHALLENGE)
+            raise Problem(
+                "unauthorized", "The request has no key. Send the header Authorization: Bearer dq_….", headers=CHALLENGE
+            )
         if not from_own_page(headers):
-            detail = "A session counts for requests of the console's own page alone (Sec-Fetch-Site: same-origin)."
+            detail = "A session is accepted only for requests of the console's own page (Sec-Fetch-Site: same-origin)."
             raise Problem("unauthorized", detail, headers=WRONG)
         for name, value in self.begun(headers)[:1]:
             caller, secret = self._holders[name]
             until, _, mark = value.partition(b".")
             if hmac.compare_digest(mark, _mark(until, secret)):
                 if int(until) <= now:
-                    detail = "This session has ended by its time: log in again."
+                    detail = "This session has expired. Log in again."
                     raise Problem("unauthorized", detail, headers=WRONG)
                 return caller
-        # A cookie of a key that was revoked looks like one of another installation.
-        detail = "There is no session here, or it has ended: its key was changed or revoked. Log in again."
+        # A cookie of a revoked key looks like a cookie of another installation.
+        detail = "There is no valid session: its key was changed or revoked. Log in again."
         raise Problem("unauthorized", detail, headers=WRONG)
 
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
-    """The first header of this name, or nothing."""
+    """Return the first header of this name, or nothing."""
     return next((value for one, value in headers if one == name), b"")
 
 
 def from_own_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a browser says that a page of this very origin asks; no page can say so by itself."""
+    """Return whether the browser declares a request of a page of the same origin. No page can forge that header."""
     return header(headers, b"sec-fetch-site") == b"same-origin"
 
 
 def from_a_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a page asks for a change, for all that is known: what people do by hand, and no program.
+    """Return whether a page may have made this change, that is, a person and not a program.
 
-    Over plain HTTP browsers say nothing of sites but to loopback, yet they name the page's origin with all but GET and HEAD.
-    Programs leave both out, or could write either: this takes rights away, and gives none.
+    Over plain HTTP, browsers send Sec-Fetch headers only to loopback, but they send the page's origin with every method
+    except GET and HEAD. Programs omit both headers. A forged header only removes rights and grants none.
     """
     site = header(headers, b"sec-fetch-site")
     return site == b"same-origin" or (not site and any(name == b"origin" for name, _ in headers))
 
 
 def _why_not(caller: Caller) -> str | None:
-    """Why a key may have no session."""
+    """Return the reason why a key may have no session."""
     key = caller.key
     assert key is not None
     if not key.console:
-        return "This key is not for the console: the file of keys says so (console: false)."
+        return "This key is not for the console (console: false in the file of keys)."
     if not any(_READ in scopes for scopes in key.scopes.values()):
-        return "This key may look at nothing, and so does the console: it takes one with 'read' on some topics."
+        return "This key cannot read any topic. The console needs a key with 'read' on some topics."
     return None
 
 

@@ -1,4 +1,4 @@
-"""The operations of the API, a file for each group of them, in the order in which /docs shows them."""
+"""The operations of the API, one file for each group, in the order of /docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who changed what by hand."""
+"""The operations on the audit."""
 
 from __future__ import annotations
 
@@ -25,22 +25,28 @@ OPERATIONS = Operations("audit")
     problems=(400, 503),
     query={
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
-        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "pageToken": {"schema": {"type": "string"}, "description": "The nextPageToken of the previous page."},
         "id": {"schema": {"type": "string", "maxLength": 128}, "description": "of a message"},
-        "key": {"schema": {"type": "string"}, "description": "a business key of a message"},
-        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
-        "actor": {"schema": {"type": "string"}, "description": "a name, or the id of a key"},
+        "key": {"schema": {"type": "string"}, "description": "A business key of a message."},
+        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "A pattern with * and ?."},
+        "actor": {"schema": {"type": "string"}, "description": "The name of the actor, or the id of a key."},
         "action": {"schema": {"type": "string", "enum": list(ACTIONS)}},
-        "from": {"schema": {"type": "string"}, "description": "made from then on: RFC 3339 with its zone, or Unix ms"},
-        "to": {"schema": {"type": "string"}, "description": "made before: RFC 3339 with its zone, or Unix ms"},
+        "from": {
+            "schema": {"type": "string"},
+            "description": "Earliest time of the change: RFC 3339 with its zone, or Unix ms.",
+        },
+        "to": {
+            "schema": {"type": "string"},
+            "description": "Latest time of the change, exclusive: RFC 3339 with its zone, or Unix ms.",
+        },
     },
 )
 async def audit(service: Service, request: Request) -> Answer:
-    """Look at who changed what by hand
+    """List manual changes
 
-    The newest first. A key sees what concerns messages of topics that it may read; one that may read all sees the rest,
-    too. A page looks at 5,000 entries or so: it may have fewer than `limit`; the last page has no token. A page has none and a
-    token only if a second was not enough to find one.
+    Newest first. A key sees the changes of messages of topics that it may read; a key that may read all topics sees all
+    changes. A page reads about 5,000 entries, so it may have fewer than `limit`; the last page has no token. A page is
+    empty and has a token only if one second was not enough to find an entry.
     """
     given = request.query("limit", "pageToken", "id", "key", "topic", "actor", "action", "from", "to")
     limit, token = limit_of(given.get("limit")), given.get("pageToken")

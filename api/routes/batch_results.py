@@ -1,4 +1,4 @@
-"""Answers to calls that name many ids or keys: each is checked and answered by itself."""
+"""Answers to calls with many ids or keys: each of them is checked and answered separately."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-#: What such calls give and may come to, for the documentation.
+#: The requests and results of such calls, for the documentation.
 TO_MANY: Final[dict[str, Any]] = {"gives": {200: ResultsOut}, "problems": (400, 408, 413, 415, 503, 507)}
-#: Makes a result of what became of one, by its id.
+#: Makes the result of an outcome, by its id.
 Result = Callable[[Any, str], ResultOut]
 
 
 def check_each(
     field: str, values: Sequence[str], most: int, check: Callable[[str], str]
 ) -> tuple[list[str], dict[str, ResultOut]]:
-    """Those that are well formed, and the result of each that is not; raises InvalidMessage when they are too many."""
+    """Return the well-formed values, and the result of each malformed one. Raises InvalidMessage for too many values."""
     if len(values) > most:
-        raise InvalidMessage(field, f"at most {most} in one request; {len(values)} were given")
+        raise InvalidMessage(field, f"at most {most} are accepted in one request; {len(values)} were given")
     valid: list[str] = []
     refused: dict[str, ResultOut] = {}
     for index, value in enumerate(values):
@@ -52,7 +52,7 @@ def check_each(
 async def ask_each(
     ask: Callable[[Sequence[str]], Awaitable[Sequence[T]]], values: Sequence[str]
 ) -> Iterator[T | StoreError]:
-    """What becomes of each value; when Redis is not even found, that."""
+    """Return the outcome of each value; if Redis cannot be reached, that error."""
     try:
         return iter(await ask(values) if values else ())
     except StoreError as error:
@@ -60,7 +60,7 @@ async def ask_each(
 
 
 def result_of(outcome: str | Problem | StoreError, id: str, statuses: Mapping[str, int]) -> ResultOut:
-    """What became of an id: a word, by which its status is told, or what went wrong."""
+    """The outcome of an id: a word that decides the status, or the error."""
     if isinstance(outcome, str):
         return ResultOut(status=statuses.get(outcome, 409), id=id, result=outcome)
     problem = problems.problem_of(outcome).out
@@ -70,15 +70,15 @@ def result_of(outcome: str | Problem | StoreError, id: str, statuses: Mapping[st
 async def answer_ids(
     ids: Sequence[str], most: int, ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]], result: Result
 ) -> Answer:
-    """A result for each id, in order."""
+    """Return a result for each id, in order."""
     valid, refused = check_each("ids", ids, most, check_id)
     outcomes = await ask_each(ask, valid)
     return answer_results([refused.get(id) or result(next(outcomes), id) for id in ids])
 
 
 def answer_results(results: list[ResultOut]) -> Answer:
-    """200 with the results; 503 or 507 with them when every one failed for the store, and nothing was done."""
+    """Return 200 with the results; 503 or 507 if every one failed because of the store, and nothing was done."""
     if results and all(one.status in (503, 507) and not one.messages for one in results):
         kind = "unavailable" if any(one.status == 503 for one in results) else "full"
-        raise Problem(kind, "Nothing could be done; repeating the same request is safe.", results=results)
+        raise Problem(kind, "Nothing could be done. Repeat the same request, which is safe.", results=results)
     return Answer(200, encode(ResultsOut(results)))

@@ -1,4 +1,4 @@
-"""Who changes something by hand, and why: what the audit is told of a request, and the log."""
+"""The actor and the reason of a manual change, for the audit and the log."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from delayq.client.audit import By, new_act
 
 __all__ = ["by_application", "by_hand", "tell"]
 
-#: Whom the audit names where the API takes no keys.
+#: The actor in the audit if the API needs no keys.
 ANYBODY = "anybody"
-#: Ids in one event of the log.
+#: The maximum number of ids in one log event.
 MOST = 500
-#: How long ago an act of several requests may have begun, in ms.
+#: The maximum age of an act of several requests, in ms.
 LONGEST_ACT = 3_600_000
 _ACT = re.compile(r"\d{13}-[0-9a-f]{8}")
 log = structlog.get_logger("api")
 
 
 def by_hand(request: Request, reason: str | None = None) -> By:
-    """Of what people do. The reason is that of the body, or of the header Delayq-Reason; raises Problem, InvalidMessage."""
+    """Return the actor and the reason, from the body or the header Delayq-Reason. Raises Problem and InvalidMessage."""
     key = request.caller.key
     client = request.scope.get("client")
     by = By(
@@ -42,15 +42,17 @@ def by_hand(request: Request, reason: str | None = None) -> By:
 
 
 def by_application(request: Request, reason: str | None = None) -> By | None:
-    """Of what applications do all day: nobody, unless the key says that it is to be written down. Pages are for people."""
+    """Return the actor of an application's call: none, unless its key is audited. Pages are always people."""
     key = request.caller.key
     written = (key is not None and key.audit) or from_a_page(request.scope["headers"])
     return by_hand(request, reason) if written else None
 
 
 def _act(request: Request) -> str:
-    """The act that a request is a part of, by the header Delayq-Act: what a page does in several requests. It is one that began
-    lately; otherwise the request is an act of its own.
+    """Return the act that a request is part of, from the header Delayq-Act. A page may make several requests for one
+    act.
+
+    An act must have begun recently. Otherwise the request is an act of its own.
     """
     found = [value for name, value in request.scope["headers"] if name == b"delayq-act"]
     act = found[0].decode("latin-1") if found else ""
@@ -65,11 +67,11 @@ def _header(request: Request) -> str:
     try:
         return found[0].decode() if found else ""
     except UnicodeDecodeError:
-        raise Problem("invalid", "Delayq-Reason: is not UTF-8.", field="Delayq-Reason") from None
+        raise Problem("invalid", "Delayq-Reason: is not UTF-8. Encode it as UTF-8.", field="Delayq-Reason") from None
 
 
 def tell(service: Service, by: By | None, action: str, what: Iterable[str] = ()) -> None:
-    """Log what was changed, for those who ship logs: messages that are written down as changed by him, or `what`."""
+    """Log a change: the messages that were changed, or `what`."""
     if by is None or not (changed := [*by.changed, *what]):
         return
     service.metrics.audited += 1

@@ -1,6 +1,6 @@
-"""The console: its page under /console/, what that loads under /console/<hash of all>/, and how people come in.
+"""The console: its page under /console/, the page's files under /console/<hash of all>/, and its sessions.
 
-All paths in it are relative: it works behind a proxy that has put something before them.
+All paths in it are relative, so it works behind a proxy that adds a prefix.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from delayq import InvalidMessage
 
 __all__ = ["SESSION", "console_handlers", "route_of"]
 
-#: They are the page's alone, so no part of the document.
+#: Only the page uses them, so the document omits them.
 SESSION = Operations("console")
 
 FOLDER: Final = Path(__file__).parent.parent / "console"
 _PAGE: Final = "index.html"
-#: How the page in FOLDER refers to what it loads.
+#: The form in which the page in FOLDER refers to its files.
 _IN_THE_TREE: Final = b'"assets/'
 
 
 def route_of(path: str) -> str:
-    """What metrics call a path: the files of the console are one."""
+    """Return the path for the metrics: all files of the console are one."""
     return "/console/{file}" if path.startswith("/console/") else path
 
 
@@ -43,7 +43,7 @@ async def _to_the_page(_request: Request) -> Answer:
 
 
 def console_handlers(folder: Path = FOLDER) -> dict[str, Handler]:
-    """By their paths."""
+    """Return the files by path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in KINDS)
     contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     digest = hashlib.sha256()
@@ -57,7 +57,7 @@ def console_handlers(folder: Path = FOLDER) -> dict[str, Handler]:
 
 
 _session = msgspec.json.Decoder(SessionIn)
-#: Of a request for a session, bytes.
+#: The maximum size of a request for a session, in bytes.
 _LARGEST: Final = 4_096
 _PATH: Final = re.compile(r"/(?:[!-:<-~]{0,198}/)?", re.ASCII)
 
@@ -70,43 +70,43 @@ async def log_in(service: Service, request: Request) -> Answer:
     given = decode(_session, await request.json_text(_LARGEST))
     path = _checked(given.path)
     if service.door.open:
-        raise Problem("invalid", "This API takes no keys: nobody has to log in.")
+        raise Problem("invalid", "This API needs no keys. Nobody has to log in.")
     cookie = service.door.begin_session(given.key, request.scope, "/console/session")
-    # A browser has one session here: that of another key is over.
+    # A browser has one session here: a session of another key ends.
     others = [name for name in _names(service, request) if name != cookie.name]
     return _with_cookies(request, [cookie, *(Cookie(name, b"") for name in others)], path)
 
 
 @SESSION.add("DELETE", "/console/session", "logOut", open=True)
 async def log_out(service: Service, request: Request) -> Answer:
-    """Take the cookie away"""
+    """Delete the cookie"""
     _same_origin(request)
     path = _checked(request.query("path").get("path", "/"))
     return _with_cookies(request, [Cookie(name, b"") for name in _names(service, request)], path)
 
 
 def _names(service: Service, request: Request) -> list[bytes]:
-    """Of the cookies of this installation that a browser has."""
+    """Delete the cookies of this installation in the browser."""
     return sorted({cookie.name for cookie in service.door.sessions_begun(request.scope)})
 
 
 def _same_origin(request: Request) -> None:
-    """Raise Problem for what a browser sends for another page."""
+    """Raise Problem for a browser's request from another page."""
     if header(request.scope["headers"], b"sec-fetch-site") not in (b"", b"same-origin"):
-        raise Problem("forbidden", "Sessions begin and end in the console's own page.")
+        raise Problem("forbidden", "Only the console's own page begins and ends sessions.")
 
 
 def _checked(path: str) -> str:
     if not _PATH.fullmatch(path) or ".." in path:
         raise InvalidMessage(
-            "path", "begins and ends with '/', and is at most 200 of the characters that a URL may have"
+            "path", "must begin and end with '/', and have at most 200 characters, only those of a URL"
         )
     return path
 
 
 def _with_cookies(request: Request, cookies: Iterable[Cookie], path: str) -> Answer:
     headers = request.scope["headers"]
-    # Without TLS a browser keeps a secure cookie of its own machine only, and not every browser does.
+    # Without TLS, a browser keeps a secure cookie of its own machine only, and not every browser does.
     plain = names_loopback(header(headers, b"host")) and not header(headers, b"origin").startswith(b"https:")
     about = b"Path=%s; Max-Age=%d; HttpOnly; SameSite=Strict" + (b"" if plain else b"; Secure")
     kept = [(name, value, LASTS // 1_000 if value else 0) for name, value in cookies]

@@ -1,4 +1,4 @@
-"""Dead letters: look at them, put them back, delete them."""
+"""The operations on dead letters: list, redrive, discard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPERATIONS = Operations("deadLetters")
 
 _ids = msgspec.json.Decoder(IdsIn)
 
-#: A page is gathered in steps and ends early when it has taken so many or read so much: bodies may be large.
+#: A page is gathered in steps. It ends early after this many letters or bytes, because bodies may be large.
 STEP: Final = 25
 MOST_STEPS: Final = 200
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -48,21 +48,33 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
     problems=(400, 503),
     query={
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
-        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "pageToken": {"schema": {"type": "string"}, "description": "The nextPageToken of the previous page."},
         "order": {"schema": {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}},
-        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
-        "reason": {"schema": {"type": "string", "maxLength": 255}, "description": "a part of the reason, in any case"},
-        "group": {"schema": {"type": "string"}, "description": "the reason of one of /v1/dead-letters:groups, whole"},
-        "from": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
-        "to": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
+        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "A pattern with * and ?."},
+        "reason": {
+            "schema": {"type": "string", "maxLength": 255},
+            "description": "A part of the reason, in upper or lower case.",
+        },
+        "group": {
+            "schema": {"type": "string"},
+            "description": "The exact reason of a group from /v1/dead-letters:groups.",
+        },
+        "from": {
+            "schema": {"type": "string"},
+            "description": "Earliest time of death: RFC 3339 with its zone, or Unix ms.",
+        },
+        "to": {
+            "schema": {"type": "string"},
+            "description": "Latest time of death, exclusive: RFC 3339 with its zone, or Unix ms.",
+        },
     },
 )
 async def dead_letters(service: Service, request: Request) -> Answer:
-    """Look at dead letters
+    """List dead letters
 
-    By the time of their death. A page of large messages, of few that are wanted, or for a key that sees few of them,
-    may have fewer than `limit`; the last page has no token. A page has none and a token only if a second was not enough to
-    find one. A token is for the same order and filters.
+    Sorted by the time of death. A page may have fewer than `limit`, if messages are large, matches are rare, or the key
+    sees few of them. The last page has no token. A page is empty and has a token only if one second was not enough to
+    find a letter. A token is valid for the same order and filters.
     """
     given = request.query("limit", "pageToken", "order", "topic", "reason", "group", "from", "to")
     limit = limit_of(given.get("limit"))
@@ -92,7 +104,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
             break  # the next page begins with it
         letters += page.letters
         size, steps, token = size + page.size, steps + 1, page.next_token
-        # To a key of some topics a token tells that it has more letters, not that others have.
+        # For a key of some topics, a token reveals only that the key has more letters, not that others have.
         if token is None or (everything and len(letters) >= limit):
             break
         enough = size >= PAGE_BYTES or steps >= MOST_STEPS
@@ -111,7 +123,7 @@ async def _page(service: Service, limit: int, token: str | None, wanted: Wanted)
 
 def _newest(order: str) -> bool:
     if order not in ("oldest", "newest"):
-        raise InvalidMessage("order", "is 'oldest' (first) or 'newest'")
+        raise InvalidMessage("order", "must be 'oldest' (first) or 'newest'")
     return order == "newest"
 
 
@@ -124,10 +136,10 @@ def _newest(order: str) -> bool:
     query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}}},
 )
 async def dead_groups(service: Service, request: Request) -> Answer:
-    """Look at dead letters by topic and reason
+    """List groups of dead letters
 
-    The largest group first, of the newest 20,000 or so; `complete` says whether these are all. Numbers are left out of
-    reasons. It is looked at once a second at most, however many ask.
+    Groups the newest 20,000 dead letters by topic and reason, largest group first. `complete` is true if there are no
+    older ones. Numbers in reasons are ignored. The groups are computed at most once per second for all callers.
     """
     limit = limit_of(request.query("limit").get("limit"))
     found = await service.dead_groups.get()
@@ -142,9 +154,10 @@ async def dead_groups(service: Service, request: Request) -> Answer:
     "POST", "/v1/dead-letters:redrive", "redriveDeadLetters", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY
 )
 async def redrive(service: Service, request: Request) -> Answer:
-    """Put dead letters back, due now
+    """Redrive dead letters
 
-    A result for each id, in order: `scheduled`, `notDead`, `noRoute`, or `corrupt`.
+    Puts dead letters back into the queue, due now. The answer has a result for each id, in order: `scheduled`,
+    `notDead`, `noRoute`, or `corrupt`.
     """
     return await _mend(service, request, for_caller.redrive, "redrive")
 
@@ -153,9 +166,10 @@ async def redrive(service: Service, request: Request) -> Answer:
     "POST", "/v1/dead-letters:discard", "discardDeadLetters", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY
 )
 async def discard_many(service: Service, request: Request) -> Answer:
-    """Delete dead letters for good by ids
+    """Discard dead letters
 
-    A result for each id, in order: `discarded`, now or before, or `notDead`.
+    Deletes dead letters permanently. The answer has a result for each id, in order: `discarded` (now or before) or
+    `notDead`.
     """
     return await _mend(service, request, for_caller.discard, "discard")
 
@@ -182,7 +196,7 @@ async def _mend(service: Service, request: Request, mend: Mend, action: str) -> 
     problems=(400, 404, 503),
 )
 async def discard(service: Service, request: Request) -> Answer:
-    """Delete a dead letter for good"""
+    """Discard a dead letter"""
     request.query()
     id = check_id(request.path_params["id"])
     by = by_hand(request)

@@ -1,4 +1,4 @@
-"""For tests of programs that use delayq: move the time of a development server."""
+"""The operation for tests of programs that use delayq: move the time of a development server."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _advance = msgspec.json.Decoder(AdvanceIn)
 async def advance(service: Service, request: Request) -> Answer:
     """Move the time of a development server
 
-    Time moves forward by `time`, from one due time to the next. The answer comes once every message that fell due has been
-    delivered. Only the server of `./dev up --dev` allows this. Every other server answers 409 with the type
-    `urn:delayq:problem:not-development`, and nothing is done. If messages are still due after a minute, the answer is 409, too,
-    with the type `urn:delayq:problem:still-due`.
+    Time moves forward by `time`, from one due time to the next. The answer comes after every message that fell due has
+    been delivered. Only the server of `./dev up --dev` accepts this. Every other server does nothing and answers 409
+    with the type `urn:delayq:problem:not-development`. If messages are still due after a minute, the answer is 409 with
+    the type `urn:delayq:problem:still-due`.
     """
     request.query()
     given = decode(_advance, await request.json_text(service.settings.request_limit))

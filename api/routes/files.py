@@ -1,4 +1,4 @@
-"""Files that are served from memory: compressed once, and not sent again to who has them."""
+"""Files that are served from memory: compressed once, and not sent again to callers that have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.wire.problems import Headers
 
 __all__ = ["FOR_EVER", "KINDS", "NO_CACHE", "File", "content_policy"]
 
-#: By how a file's name ends.
+#: By the ending of the file's name.
 KINDS: Final = {
     ".css": b"text/css; charset=utf-8",
     ".html": b"text/html; charset=utf-8",
@@ -20,14 +20,14 @@ KINDS: Final = {
     ".json": b"application/json",
     ".txt": b"text/plain; charset=utf-8",
 }
-#: A browser asks each time whether it still has the right one.
+#: A browser checks each time whether its copy is current.
 NO_CACHE: Final = b"no-cache"
 #: Another content has another path.
 FOR_EVER: Final = b"public, max-age=31536000, immutable"
 
 
 def content_policy(*more: str, scripts: str = "'self'") -> Headers:
-    """What a page may load and do: nothing from elsewhere, and no script but these."""
+    """Return the content policy of a page: nothing from other origins, and no script except these."""
     directives = (
         "default-src 'none'", f"script-src {scripts}", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'",
         "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", *more,
@@ -41,10 +41,10 @@ def _compressed(content: bytes) -> bytes:
 
 
 class File:
-    """A file, as it is sent plain, compressed, or not at all. `tag` is another one for another content."""
+    """A file, sent plain, compressed, or not at all. `tag` changes with the content."""
 
     def __init__(self, name: str, content: bytes, tag: str, caching: bytes, headers: Headers = ()) -> None:
-        # Weak: what is compressed is the same file in other bytes.
+        # Weak, because the compressed file has other bytes.
         self._tag = f'W/"{tag}"'.encode()
         headers += ((b"etag", self._tag), (b"vary", b"accept-encoding"))
         kind = (b"content-type", KINDS[PurePath(name).suffix])
@@ -54,7 +54,7 @@ class File:
         self._unchanged = Answer(304, None, headers, caching)
 
     async def handle(self, request: Request) -> Answer:
-        """The file, or that it is still the same."""
+        """Return the file, or the answer that it is unchanged."""
         given: dict[bytes, bytes] = dict(request.scope["headers"])
         known = [one.strip() for one in given.get(b"if-none-match", b"").split(b",")]
         if self._tag in known or known == [b"*"]:

@@ -40,7 +40,8 @@ __all__ = [
     "search",
 ]
 
-#: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
+#: The topic of a message that the caller may change ('' if it has ended), the reason why it may not, or None if the
+#: caller may not see it.
 Verdict = str | Problem | StoreError | None
 Outcome = Cancelled | Problem | StoreError
 Delivered = Rescheduled | Problem | StoreError
@@ -63,7 +64,7 @@ def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) ->
 
 
 async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
-    """The topic of a message that the caller may read or change; raises a Problem or StoreError otherwise."""
+    """Return the topic of a message that the caller may read or change. Raises Problem and StoreError otherwise."""
     verdict = (await service.client.read(lambda context: _look(caller, scope, context, [id])))[id]
     if isinstance(verdict, (Problem, StoreError)):
         raise verdict
@@ -86,7 +87,7 @@ async def get(service: Service, caller: Caller, id: str) -> Found | None:
 
 
 async def explain(service: Service, caller: Caller, found: Found) -> Explanation:
-    """Explain why a message waits that the caller may read."""
+    """Explain why a message of the caller waits."""
     of_others = caller.everything("read")
     return await service.client.read(lambda context: explain_message(context, found, of_others=of_others))
 
@@ -108,31 +109,31 @@ async def search(service: Service, caller: Caller, wanted: Filter, limit: int, t
 
 
 def _narrowed(caller: Caller, wanted: Filter) -> Filter:
-    """The filter for a caller that may read only some topics."""
+    """Return the filter for a caller that may read only some topics."""
     return replace(wanted, among=caller.patterns("read"))
 
 
 async def count(service: Service, caller: Caller, wanted: Filter) -> Counted:
     """Count the matching messages that the caller may read."""
     caller.need_if_named("read", wanted.topic)
-    async with service.searching:  # where there are few messages, all of them are looked at
+    async with service.searching:  # if there are few messages, all of them are read
         return await service.client.count(_narrowed(caller, wanted))
 
 
 async def forecast(service: Service, caller: Caller, begin: int, end: int, step: int, wanted: Filter) -> Forecast:
-    """Forecast the messages that the caller may read; only a caller of all topics gets the rates."""
+    """Forecast the messages that the caller may read. Only a caller of all topics gets the rates."""
     caller.need_if_named("read", wanted.topic)
     async with service.searching:
         found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
     return found if caller.everything("read") else replace(found, drain_rate=None, capacity=None)
 
 
-#: Does something to messages of these topics.
+#: Changes messages of these topics.
 Do = Callable[[Context, Sequence[str], dict[str, str] | None], Plan[list[Any]]]
 
 
 def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequence[str]) -> Plan[dict[str, Any]]:
-    """The outcome of each id; None for a message that the caller may not see."""
+    """Return the outcome of each id; None for a message that the caller may not see."""
     if caller.everything(scope):
         return dict(zip(ids, (yield from do(context, ids, None)), strict=True))
     verdicts = yield from _look(caller, scope, context, ids)
@@ -144,9 +145,9 @@ def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequen
 
 
 async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: Do) -> Sequence[Any]:
-    """The outcomes of the messages with a business key that the caller may see.
+    """Return the outcomes of the messages with a business key that the caller may see.
 
-    The error of a later page comes last: what stands before it was done.
+    The error of a later page comes last: the changes before it were done.
     """
 
     def each(context: Context, ids: list[str]) -> Plan[list[Any]]:
@@ -185,7 +186,7 @@ async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bo
 async def reschedule(
     service: Service, caller: Caller, by: By | None, id: str, due: dict[str, int | None]
 ) -> Rescheduled:
-    """Give a message another due time."""
+    """Change the due time of a message."""
     if caller.everything("cancel"):
         return await service.client.reschedule(id, **due, by=by)
     spec = messages.spec_of(service.limits, service.clock.now(), **due)
@@ -196,12 +197,12 @@ async def reschedule(
 
 
 async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
-    """Put dead letters back and return the outcomes in order."""
+    """Redrive dead letters and return the outcomes in order."""
     return await _to_dead(service, caller, partial(dead_letters.redrive, by=by), ids)
 
 
 async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
-    """Delete dead letters for good and return the outcomes in order."""
+    """Discard dead letters and return the outcomes in order."""
     return await _to_dead(service, caller, partial(dead_letters.discard, by=by), ids)
 
 

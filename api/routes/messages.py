@@ -1,4 +1,4 @@
-"""Look at messages, cancel them, give them another due."""
+"""The operations on messages: get, cancel, reschedule, deliver now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _patch = msgspec.json.Decoder(PatchIn)
 _deliver = msgspec.json.Decoder(DeliverIn)
 _deliver_many = msgspec.json.Decoder(DeliverManyIn)
 
-#: Each key is looked for in every queue.
+#: Each key is searched for in every queue.
 MOST_KEYS: Final = 100
 STATUS: Final = {
     "cancelled": 200, "inFlight": 202, "delivered": 409, "dead": 409, "discarded": 409, "notFound": 404,
@@ -49,7 +49,7 @@ STATUS: Final = {
 
 
 def _unknown(id: str) -> Problem:
-    detail = "No message has this id; one that was delivered or cancelled is known for a while only."
+    detail = "No message has this id. Ids of ended messages are remembered only for a while."
     return Problem("not-found", detail, field="id", id=id)
 
 
@@ -62,13 +62,13 @@ def _unknown(id: str) -> Problem:
     query={"explain": {"schema": {"type": "boolean", "default": False}}},
 )
 async def get(service: Service, request: Request) -> Answer:
-    """Look at a message
+    """Get a message
 
-    With `explain=true` also what it waits for, in a sentence.
+    With `explain=true`, the answer also explains why the message waits.
     """
     wanted = request.query("explain").get("explain", "false")
     if wanted not in ("true", "false"):
-        raise InvalidMessage("explain", "is 'true' or 'false'")
+        raise InvalidMessage("explain", "must be 'true' or 'false'")
     id = check_id(request.path_params["id"])
     found = await for_caller.get(service, request.caller, id)
     if found is None:
@@ -88,8 +88,9 @@ async def get(service: Service, request: Request) -> Answer:
 async def cancel(service: Service, request: Request) -> Answer:
     """Cancel a message
 
-    200 `cancelled`: it is never delivered. 202 `inFlight`: it is removed and not tried again, but it may be or have
-    been delivered. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
+    200 `cancelled`: the message is never delivered. 202 `inFlight`: the message is removed and not retried, but it may
+    have been delivered or may still be. 409: the message was delivered, or is or was a dead letter. The same call gets
+    the same answer for a while.
     """
     request.query()
     id = check_id(request.path_params["id"])
@@ -117,9 +118,10 @@ async def cancel(service: Service, request: Request) -> Answer:
     problems=(400, 408, 413, 415, 503),
 )
 async def cancel_many(service: Service, request: Request) -> Answer:
-    """Cancel messages by ids or by business keys
+    """Cancel messages
 
-    A result for each id or key, in order; under a key, one for each message that carries it.
+    By ids or by business keys. The answer has a result for each id or key, in order; a key has one for each of its
+    messages.
     """
     given = decode(_cancel, await request.json_text(service.settings.request_limit))
     by = by_application(request, given.reason)
@@ -138,9 +140,9 @@ async def _to_many(
     by_key: Callable[[str], Awaitable[Sequence[Any]]],
     result: Result,
 ) -> Answer:
-    """A result for each of the ids or business keys that are given; exactly one of the two."""
+    """Return a result for each of the ids or business keys. Exactly one of both must be given."""
     if bool(given.ids) == bool(given.keys):
-        raise InvalidMessage("ids", "give exactly one of ids and keys; an empty list counts as not given")
+        raise InvalidMessage("ids", "exactly one of ids and keys must be given; an empty list counts as not given")
     if given.ids:
         return await answer_ids(given.ids, service.settings.batch_limit, ask, result)
     assert given.keys
@@ -152,7 +154,7 @@ async def _to_many(
             results.append(refused[key])
             continue
         messages: list[ResultOut] = []
-        if away is None:  # or else the other keys are not asked for: each would wait for its time-out
+        if away is None:  # otherwise each of the other keys would wait for its timeout
             messages, away = await _of_key(key, by_key, result)
         if away is None:
             results.append(ResultOut(status=200, key=key, messages=messages))
@@ -166,7 +168,7 @@ async def _to_many(
 async def _of_key(
     key: str, by_key: Callable[[str], Awaitable[Sequence[Any]]], result: Result
 ) -> tuple[list[ResultOut], StoreError | None]:
-    """What became of the messages that carry a key, and the error that hides what became of others."""
+    """Return the outcomes of the messages with a key, and the error that hides the other outcomes."""
     try:
         outcomes = await by_key(key)
     except StoreError as error:
@@ -201,9 +203,10 @@ def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
     problems=(400, 404, 408, 409, 413, 415, 503, 507),
 )
 async def reschedule(service: Service, request: Request) -> Answer:
-    """Give a message another due
+    """Reschedule a message
 
-    Only while cancelling it would be certain; otherwise 409, and `state` says what it is in.
+    Changes the due time. Allowed only while cancelling the message would be certain.
+    Otherwise the answer is 409 with the `state` of the message.
     """
     id = check_id(request.path_params["id"])
     given = decode(_patch, await request.json_text(service.settings.request_limit))
@@ -227,11 +230,11 @@ async def reschedule(service: Service, request: Request) -> Answer:
     problems=(400, 404, 408, 409, 413, 415, 503, 507),
 )
 async def deliver_now(service: Service, request: Request) -> Answer:
-    """Have a message delivered now
+    """Deliver a message now
 
-    One that waits becomes due, one that is tried again later is tried now, one that is parked goes past its target's
-    open circuit, and one that is due stays so. 409 when it may be on its way, or has ended, is a dead letter, or is held:
-    then `force` delivers it in spite of pauses and limits, also before those of its ordering key that are held.
+    A waiting message becomes due, a retry is made now, and a parked message passes the open circuit of its target. A
+    due message stays due. The answer is 409 if the message may be in flight, has ended, is a dead letter, or is held.
+    For a held message, `force` ignores pauses and limits, and earlier held messages of its ordering key.
     """
     id = check_id(request.path_params["id"])
     given = decode(_deliver, await request.json_text(service.settings.request_limit))
@@ -244,7 +247,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     if outcome.due is None or outcome.queue is None:
         raise Problem(
             "conflict",
-            "The message may be on its way already."
+            "The message may be in flight already."
             if outcome.result == "inFlight"
             else f"The message {outcome.refusal}.",
             id=id,
@@ -263,9 +266,10 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     **TO_MANY,
 )
 async def deliver_now_many(service: Service, request: Request) -> Answer:
-    """Have messages delivered now by ids or by business keys
+    """Deliver messages now
 
-    A result for each id or key, in order; under a key, one for each message that carries it.
+    By ids or by business keys. The answer has a result for each id or key, in order; a key has one for each of its
+    messages.
     """
     given = decode(_deliver_many, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)

@@ -1,6 +1,6 @@
-"""The OpenAPI document, made of the operations and the types that they take and give.
+"""The OpenAPI document, generated from the operations and the types of their requests and answers.
 
-`python -m api.routes.openapi` prints it: docs/openapi.json is that, and `./dev check` compares the two.
+`python -m api.routes.openapi` prints it. docs/openapi.json is that output, and `./dev check` compares the two.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["TITLE", "VERSION", "document"]
 TITLE: Final = "delayq"
 VERSION: Final = version("delayq")
 ABOUT: Final = """\
-Takes a message now and hands it to a topic later, at the millisecond that you chose.
+Accepts a message now and delivers it to a topic later, at the millisecond that you choose.
 
-Every refusal is `application/problem+json` (RFC 9457): `detail` says what is wrong and how to mend it, `field` where.
-After a 503 nothing was done, or the outcome is unknown, as `detail` says, and it does not change later; repeat with the
-id that the problem names, and the message is scheduled once.
+Every refusal is `application/problem+json` (RFC 9457): `detail` has the mistake and the remedy, `field` its place.
+After a 503, either nothing was done or the outcome is unknown, as `detail` states; the outcome does not change later.
+Repeat the call with the id in the problem, and the message is scheduled once.
 """
 _KEY: Final = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "dq_<id>_<secret>",
-    "description": "A key of the API; `delayq api-keys new` makes one. An API that listens on loopback may take none.",
+    "description": "An API key, created by `delayq api-keys new`. An API that listens on loopback may need none.",
 }
 _GOOD: Final = {200: "Done", 201: "Scheduled", 202: "Removed, but in flight"}
-#: What generators call by default; an API serves the document with its own address.
+#: The default address of generated clients. An API serves the document with its own address.
 _SERVER: Final = {"url": "http://localhost:8080", "description": "the API of ./dev up"}
 _LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _TAGS: Final = {
@@ -51,7 +51,7 @@ _TAGS: Final = {
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -84,7 +84,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     ]
     parameters += [{"name": name, "in": "header"} | about for name, about in operation.headers.items()]
     if operation.method == "DELETE":
-        about = {"schema": {"type": "string", "maxLength": 200}, "description": "why, for the audit"}
+        about = {"schema": {"type": "string", "maxLength": 200}, "description": "The reason, recorded in the audit."}
         parameters.append({"name": "Delayq-Reason", "in": "header"} | about)
     if parameters:
         out["parameters"] = parameters
@@ -138,11 +138,11 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def _plain(schema: dict[str, Any], given: bool) -> dict[str, Any]:
-    """A schema in the words that all generators understand; `given` in requests.
+    """Return a schema in the terms that all generators understand; `given` for requests.
 
-    - A request has no null, as null means not given, and no union: text for a duration or a date.
-    - In an answer null is one more type of a value, and words are an open set: a client takes the words of later versions.
-    - No value has a default: a generated client would ask for all fields that have one.
+    - A request has no null, because null means not given. It has no union: a duration or a date is text.
+    - In an answer, null is one more type of a value. Words are an open set, so that a client accepts those of later versions.
+    - No value has a default: a generated client would require all fields that have one.
     - Integers have 64 bits: a due time in ms needs 41.
     """
     plain = {name: value for name, value in schema.items() if name not in ("anyOf", "default", "title")}
@@ -174,7 +174,7 @@ def _plain(schema: dict[str, Any], given: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the document, the same one each time."""
+    """Print the document, always with the same bytes."""
     from api.routes import OPERATIONS
 
     json.dump(document(OPERATIONS), sys.stdout, indent=2, ensure_ascii=False)

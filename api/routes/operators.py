@@ -1,4 +1,4 @@
-"""For operators: queues, nodes, routes, an overview, whether it lives and is ready, metrics."""
+"""The operations for operators: queues, nodes, routes, overview, health, metrics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
 
 @OPERATIONS.add("GET", "/v1/queues", "listQueues", gives={200: QueuesOut}, problems=(400, 503))
 async def queues(service: Service, request: Request) -> Answer:
-    """Look at the queues and their total"""
+    """List the queues and their total"""
     request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(queues_out(await service.client.queues(), await service.client.nodes())))
@@ -46,7 +46,7 @@ async def queues(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/stats", "getStats", gives={200: TotalOut}, problems=(400, 503))
 async def stats(service: Service, request: Request) -> Answer:
-    """Look at all queues together
+    """Get all queues together
 
     The `total` of `/v1/queues`.
     """
@@ -57,9 +57,9 @@ async def stats(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/nodes", "listNodes", gives={200: NodesOut}, problems=(400, 503))
 async def nodes(service: Service, request: Request) -> Answer:
-    """Look at the nodes
+    """List the nodes
 
-    By what they say of themselves every 5 s. One that stops in order takes its line away; one that died is `stale`.
+    From the lines that nodes write every 5 s. A node that stops in order removes its line; a node that died is `stale`.
     """
     request.caller.need_everywhere("read")
     request.query()
@@ -68,9 +68,9 @@ async def nodes(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/routes", "listRoutes", gives={200: RoutesOut}, problems=(400, 503))
 async def routes(service: Service, request: Request) -> Answer:
-    """Look at the routes and their circuits
+    """List the routes and their circuits
 
-    By what live workers say of them every 5 s, and how much is parked for each.
+    From the reports that live workers write every 5 s, with the number of parked messages for each route.
     """
     request.caller.need_everywhere("read")
     request.query()
@@ -79,10 +79,10 @@ async def routes(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/status", "getStatus", gives={200: StatusOut}, problems=(400, 503))
 async def status(service: Service, request: Request) -> Answer:
-    """What is wrong, the worst first, and what to do
+    """List problems of the service
 
-    The list that `delayq doctor` prints, too: Redis, owners, circuits, what workers say of themselves, lateness, accounts.
-    It is looked at once a second at most, however many ask.
+    The findings of Redis, owners, circuits, workers, lateness and accounts, worst first, each with its remedy. They are
+    checked at most once per second for all callers.
     """
     request.caller.need_everywhere("read")
     request.query()
@@ -91,10 +91,10 @@ async def status(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/overview", "getOverview", gives={200: OverviewOut}, problems=(400, 503))
 async def overview(service: Service, request: Request) -> Answer:
-    """Everything at a glance
+    """Get an overview of the service
 
-    How much there is of what, how much went out in the last ten minutes and how late, and what is wrong. Null is what
-    nobody tells, which is not zero. It is looked at once a second at most, however many ask.
+    Counts by state, the deliveries of the last ten minutes and their lateness, and the problems. Null means unknown,
+    not zero. It is computed at most once per second for all callers.
     """
     request.caller.need_everywhere("read")
     request.query()
@@ -103,7 +103,7 @@ async def overview(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/me", "getMe", gives={200: MeOut}, problems=(400, 503))
 async def me(service: Service, request: Request) -> Answer:
-    """Who asks, and what it may do"""
+    """Get the caller and its permissions"""
     request.query()
     caller, console = request.caller, service.settings.console
     name, scopes = (None, {"*": list(SCOPES)}) if caller.key is None else (caller.key.name, caller.key.scopes)
@@ -112,17 +112,17 @@ async def me(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/livez", "getLivez", gives={200: HealthOut}, open=True)
 async def livez(_service: Service, _request: Request) -> Answer:
-    """Whether the process answers"""
+    """Check that the process answers"""
     return Answer(200, encode(HealthOut("alive")))
 
 
 @OPERATIONS.add("GET", "/readyz", "getReadyz", gives={200: HealthOut}, problems=(503,), open=True)
 async def readyz(service: Service, _request: Request) -> Answer:
-    """Whether messages can be taken and kept
+    """Check that messages can be accepted and kept
 
-    503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, has the
-    layout that this process expects, and every message that was scheduled is accounted for. `findings` is what
-    /v1/status has; where the API takes keys, without its words.
+    503 lists in `missing` what must change. Redis must answer, keep an append-only file, never evict, have the expected
+    layout, and account for every scheduled message. `findings` are those of /v1/status; if the API needs keys, without
+    their texts.
     """
     lacking, found = await asyncio.gather(service.readiness.missing(), service.findings())
     findings = [_shown(one, service.door.open) for one in status_out(found).findings] or UNSET
@@ -132,12 +132,12 @@ async def readyz(service: Service, _request: Request) -> Answer:
 
 
 def _shown(finding: FindingOut, open: bool) -> FindingOut:
-    """To whoever asks: the words may name targets and topics."""
+    """Return the findings for an anonymous caller: the texts may name targets and topics."""
     return finding if open else FindingOut(finding.severity, finding.code, finding.runbook)
 
 
 @OPERATIONS.add("GET", "/metrics", "getMetrics", gives={200: None})
 async def metrics(service: Service, request: Request) -> Answer:
-    """Numbers for Prometheus"""
+    """Get metrics for Prometheus"""
     request.caller.need_everywhere("read")
     return Answer(200, service.metrics.render(), _METRICS)

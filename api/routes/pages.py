@@ -1,6 +1,6 @@
-"""/docs and /openapi.json; and where / leads.
+"""The pages /docs and /openapi.json, and the redirect of /.
 
-The page loads nothing from elsewhere, and its Content-Security-Policy says so to browsers.
+The page loads nothing from other origins, as its Content-Security-Policy declares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _FILES: Final = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
 def page_handlers(title: str, document: dict[str, Any], start: str) -> dict[str, Handler]:
-    """By their paths: Swagger UI, whose files come from a package, the document that it shows, and the way to `start`."""
+    """Return the answers by path: Swagger UI, whose files come from a package, its document, and the redirect to
+    `start`.
+    """
     page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=title,
@@ -48,7 +50,7 @@ def _file(name: str, content: bytes, headers: Headers = ()) -> Handler:
 
 
 def _way(start: str) -> Handler:
-    """What is seen first when the address is typed into a browser."""
+    """Return the redirect for a browser that opens the address."""
 
     async def handle(_request: Request) -> Answer:
         return Answer(307, b"", ((b"location", start.encode()),))

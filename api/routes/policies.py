@@ -1,4 +1,4 @@
-"""Policies: look at them, put them, delete them."""
+"""The operations on policies: list, get, put, delete."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ OPERATIONS = Operations("policies")
 _policy = msgspec.json.Decoder(PolicyIn)
 _VERSION: Final = re.compile(r'("?)(\d{1,10})\1', re.ASCII)
 _IF_MATCH: Final = {
-    "If-Match": {"schema": {"type": "string", "pattern": "^[0-9]{1,10}$"}, "description": "the version that was seen"}
+    "If-Match": {
+        "schema": {"type": "string", "pattern": "^[0-9]{1,10}$"},
+        "description": "The version that the caller has read.",
+    }
 }
 
 
 @OPERATIONS.add("GET", "/v1/policies", "listPolicies", gives={200: PoliciesOut}, problems=(400, 503))
 async def policies(service: Service, request: Request) -> Answer:
-    """Look at the policies and the pauses
+    """List policies and pauses
 
-    Policies in their order: of those that cover a topic the first counts, whole. The oldest pause comes first. `limits` are what
-    resumes with a `rate` have left; each ends by itself when nothing of it is held any more, or by a resume without one.
+    If several policies match a topic, only the first applies (by `order`, then by `name`); policies are never merged.
+    The oldest pause comes first. `limits` are the rates of earlier resumes: each ends when nothing of it is held, or by
+    a resume without a rate.
     """
     request.query()
     found = await service.client.policies()
@@ -43,7 +47,7 @@ async def policies(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/policies/{name}", "getPolicy", gives={200: PolicyOut}, problems=(400, 404, 503))
 async def policy(service: Service, request: Request) -> Answer:
-    """Look at a policy"""
+    """Get a policy"""
     request.query()
     name = check_policy_name(request.path_params["name"])
     found = (await service.client.policies()).policies.get(name)
@@ -63,11 +67,11 @@ async def policy(service: Service, request: Request) -> Answer:
     headers=_IF_MATCH,
 )
 async def put_policy(service: Service, request: Request) -> Answer:
-    """Let a policy hold
+    """Create or replace a policy
 
-    In place of the one of this name. With the header `If-Match: <version>` only if the policies still have that version,
-    else 412. A message's own field beats the policy, the policy beats the route and the settings. 409 while a worker lives that
-    is too old to act on its rate, maxInFlight, maxAttempts or backoff.
+    With the header `If-Match: <version>`, only if the policies still have that version; otherwise 412. A message's own
+    field overrides the policy; the policy overrides the route and the settings. 409 while a live worker is too old for
+    its rate, maxInFlight, maxAttempts or backoff.
     """
     request.query()
     given = decode(_policy, await request.json_text(service.settings.request_limit))
@@ -91,9 +95,9 @@ async def put_policy(service: Service, request: Request) -> Answer:
     headers=_IF_MATCH,
 )
 async def delete_policy(service: Service, request: Request) -> Answer:
-    """Let a policy hold no more
+    """Delete a policy
 
-    With the header `If-Match: <version>` only if the policies still have that version, else 412.
+    With the header `If-Match: <version>`, only if the policies still have that version; otherwise 412.
     """
     request.query()
     name = check_policy_name(request.path_params["name"])
@@ -107,18 +111,18 @@ async def delete_policy(service: Service, request: Request) -> Answer:
 
 
 def _seen(request: Request) -> int | None:
-    """The version that the caller has seen."""
+    """Return the version that the caller has read."""
     text = request.headers.get("if-match")
     if text is None:
         return None
     version = _VERSION.fullmatch(text.strip())
     if version is None:
-        raise InvalidMessage("If-Match", "is the version of the policies, as the answers tell it")
+        raise InvalidMessage("If-Match", "must be the version of the policies, as in the answers")
     return int(version.group(2))
 
 
 async def _before(service: Service, request: Request, name: str) -> str:
-    """What has to stand in the place of a policy: what the caller may change."""
+    """Require that the caller may change the policy that is replaced."""
     if request.caller.everything("admin"):
         return ANY
     found = (await service.client.policies()).policies.get(name, Policy())

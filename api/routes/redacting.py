@@ -1,4 +1,4 @@
-"""What policies say that nobody is shown of bodies."""
+"""Redact the parts of bodies that policies hide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["redacted"]
 
 
 async def redacted(service: Service, messages: Iterable[MessageOut | None]) -> None:
-    """Take it out of the messages that are to be shown; raises StoreError if the policies cannot be read."""
+    """Redact the messages of an answer. Raises StoreError if the policies cannot be read."""
     shown = [one for one in messages if one is not None]
     if not shown:
         return

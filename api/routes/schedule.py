@@ -1,4 +1,4 @@
-"""Schedule: one message, or many."""
+"""The operations that schedule one message or many."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": 
 async def schedule(service: Service, request: Request) -> Answer:
     """Schedule a message
 
-    201 when it was scheduled; 200 when this very message was before, or has been delivered (`state` says which);
-    409 when the id belongs to other content, or was cancelled. With `again` it is scheduled all the same if its id was cancelled
-    before it could be delivered. After 503 repeat with the id in the problem.
+    201: the message is scheduled. 200: the same message was scheduled or delivered before (`state` shows which). 409:
+    the id belongs to another content, or was cancelled. `again` schedules an id that was certainly cancelled. After
+    503, repeat the call with the id in the problem.
     """
     raw = await request.json_text(service.settings.request_limit)
     caller = request.caller
@@ -54,7 +54,7 @@ async def schedule(service: Service, request: Request) -> Answer:
     if caller.quota is not None and not await service.quotas.take(caller, 1):
         raise service.quotas.full(caller)
     if service.client.group.full:
-        detail = "Too much waits for Redis, and this message was not taken. Repeat later, or send batches."
+        detail = "Too many messages wait for Redis, and this one was not accepted. Repeat later, or send batches."
         raise Problem("overloaded", detail)
     counts = service.metrics.scheduled
     try:
@@ -79,13 +79,13 @@ async def schedule(service: Service, request: Request) -> Answer:
 async def schedule_many(service: Service, request: Request) -> Answer:
     """Schedule many messages
 
-    Each gets its own result, in order, with the status it would have got by itself: a bad one never stops the
-    others. 503 and 507 only when every one of them failed for the store; their ids are in the results.
+    Each message gets its own result, in order, with the status of a single call. An invalid message never affects the
+    others. The answer is 503 or 507 only if every message failed because of the store; the results have their ids.
     """
     given = _decode_batch(await request.json_text(service.settings.request_limit))
     most = service.settings.batch_limit
     if len(given) > most:
-        raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")
+        raise InvalidMessage("messages", f"at most {most} messages are accepted in a batch; {len(given)} were given")
     caller = request.caller
     caller.count(len(given))
     refused: dict[int, Outcome] = {}
@@ -93,7 +93,7 @@ async def schedule_many(service: Service, request: Request) -> Answer:
     for index, one in enumerate(given):
         try:
             message = caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
-            if caller.quota is not None:  # what is refused anyway takes no room
+            if caller.quota is not None:  # refused messages take no quota
                 message.validate(service.limits, service.clock.now())
             messages.append(message)
         except (InvalidMessage, Problem) as error:
@@ -106,7 +106,9 @@ async def schedule_many(service: Service, request: Request) -> Answer:
     outcomes: list[Outcome] = []
     if messages:
         outcomes += await service.client.schedule_many(messages)
-    for index, refusal in sorted(refused.items(), key=lambda one: one[0]):  # in ascending order each comes to its place
+    for index, refusal in sorted(
+        refused.items(), key=lambda one: one[0]
+    ):  # ascending indexes, so that each result is inserted at its place
         outcomes.insert(index, refusal)
     return _answer_batch(service, outcomes)
 
@@ -115,7 +117,7 @@ def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
     try:
         return decode(_batch, raw).messages  # the usual case: all of them are well formed
     except Problem:
-        return decode(_parts, raw).messages  # one of them is not, and is told by itself
+        return decode(_parts, raw).messages  # one is malformed, and gets its own result
 
 
 def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
@@ -138,9 +140,9 @@ def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
     service.metrics.scheduled.update(counts, created=created, repeated=repeated)
     if outcomes and counts["unavailable"] + counts["full"] == len(outcomes):
         kind = "unavailable" if counts["unavailable"] else "full"
-        raise Problem(kind, "No message could be scheduled; repeat each with the id in its result.", results=results)
+        raise Problem(kind, "No message could be scheduled. Repeat each with the id in its result.", results=results)
     if outcomes and counts["quota"] + counts["pending"] == len(outcomes):
-        detail = "There is no room for any of these messages; cancel some that wait, or wait."
+        detail = "Redis has no room for any of these messages. Cancel some waiting messages, or repeat later."
         kind = "quota" if counts["quota"] else "pending"
         raise Problem(kind, detail, retry_after=RETRY_AFTER, results=results)
     return Answer(200, encode(BatchOut(results)))

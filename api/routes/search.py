@@ -1,4 +1,4 @@
-"""Messages by what they are, and how many of them there are."""
+"""The operations that search, count and forecast messages."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ __all__ = ["OPERATIONS"]
 
 OPERATIONS = Operations("messages")
 
-#: ms that a forecast spans unless it is told.
+#: The default span of a forecast, in ms.
 DAY: Final = 86_400_000
 _WHEN: Final = "RFC 3339 with its zone, or Unix ms"
 _TOPIC: Final[dict[str, Any]] = {
-    "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a topic, or a pattern with * and ?"}
+    "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "A topic, or a pattern with * and ?."}
 }
 _DUES: Final[dict[str, Any]] = {
-    "dueFrom": {"schema": {"type": "string"}, "description": f"due from then on: {_WHEN}"},
-    "dueTo": {"schema": {"type": "string"}, "description": f"due before: {_WHEN}"},
+    "dueFrom": {"schema": {"type": "string"}, "description": f"Earliest due time: {_WHEN}."},
+    "dueTo": {"schema": {"type": "string"}, "description": f"Latest due time, exclusive: {_WHEN}."},
 }
 _FILTER: Final[dict[str, Any]] = _TOPIC | {
     "tags": {"schema": {"type": "string"}, "description": "RocketMQ's tag"},
     "state": {
         "schema": {"type": "string"},
-        "description": f"one or more, a comma between: {', '.join(SEARCHED_STATES)}; with `key` also "
-        f"{', '.join(ENDED_STATES)}, for as long as the id is remembered",
+        "description": f"States, separated by commas: {', '.join(SEARCHED_STATES)}; with `key` also "
+        f"{', '.join(ENDED_STATES)}, as long as the id is remembered.",
     },
     **_DUES,
     "property": {
         "schema": {"type": "string"},
-        "description": "a property's name, a colon, its value; in the name %3A stands for a colon, %25 for %",
+        "description": "A property's name, a colon, and its value; in the name, write %3A for a colon and %25 for %.",
     },
-    "idPrefix": {"schema": {"type": "string"}, "description": "how the id begins"},
+    "idPrefix": {"schema": {"type": "string"}, "description": "The prefix of the id."},
     "key": {
         "schema": {"type": "string"} | KEY,
-        "description": "a business key; pages go on by id then, each sorted by due",
+        "description": "A business key; pages then go on by id, each sorted by due time.",
     },
 }
 
 
 def _filter_of(given: dict[str, str]) -> Filter:
-    """What fits; raises InvalidMessage."""
+    """Return the filter. Raises InvalidMessage."""
     wanted = Filter(
         topic=_one(given, "topic"),
         tags=_one(given, "tags"),
@@ -68,7 +68,7 @@ def _filter_of(given: dict[str, str]) -> Filter:
 
 def _one(given: dict[str, str], name: str) -> str:
     if given.get(name) == "":
-        raise InvalidMessage(name, "is empty; leave it out for any")
+        raise InvalidMessage(name, "is empty; omit it to match all")
     return given.get(name, "")
 
 
@@ -77,7 +77,7 @@ def _property(text: str | None) -> tuple[str, str] | None:
         return None
     name, colon, value = text.partition(":")
     if not name or not colon:
-        raise InvalidMessage("property", "write it as name:value")
+        raise InvalidMessage("property", "must be name:value")
     return unquote(name), value
 
 
@@ -91,25 +91,25 @@ def _property(text: str | None) -> tuple[str, str] | None:
     | {
         "order": {
             "schema": {"type": "string", "enum": ["due"]},
-            "description": "by due, the earliest first: the only order",
+            "description": "The only order: by due time, earliest first.",
         },
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
-        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "pageToken": {"schema": {"type": "string"}, "description": "The nextPageToken of the previous page."},
     },
 )
 async def search(service: Service, request: Request) -> Answer:
-    """Search messages, or find them by a business key
+    """Search messages
 
-    Those that fit all that is given and have not ended, by due; dead letters by when they died. A page looks at 20,000 messages,
-    tells 1 MB or takes 200 ms, whichever is first: it may have fewer than `limit` and not be the last, which has no token. As
-    long as it has none it goes on, for a second at most: only then is a page empty and has a token. A token is for the same
-    filter; its times may be others. With `key` pages go on by id, each is sorted by due, and `limit` is 1,000 unless it is told.
+    Messages that match all filters and have not ended, by due time; dead letters by their death. A page reads 20,000
+    messages, 1 MB or 200 ms, so it may have fewer than `limit`; the last page has no token. An empty page reads on for
+    up to a second; only then it has a token. A token is valid for the same filter, with any times. With `key`, pages go
+    on by id, each is sorted by due time, and the default of `limit` is 1,000.
     """
     given = request.query(*_FILTER, "order", "limit", "pageToken")
     wanted = _filter_of(given)
     limit = limit_of(given.get("limit"), LIMIT if wanted.key is None else MOST)
     if given.get("order", "due") != "due":
-        raise InvalidMessage("order", "is 'due', the only order that there is; leave it out")
+        raise InvalidMessage("order", "must be 'due', the only order; omit it")
     page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
     answer = found_out(page.messages, page.looked, page.next_token)
     await redacted(service, (one.message for one in answer.messages))
@@ -125,10 +125,10 @@ _COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "ta
 async def count(service: Service, request: Request) -> Answer:
     """Count messages
 
-    Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones; and of one topic, or its
-    `tags`, where its policy has them indexed. Exactly, too, if there are 10,000 messages or fewer in all and the key may read all
-    topics. Otherwise the count is as of the last census of each queue, which its worker takes; due times within one range of
-    the census are spread evenly. It is null if the census has no such count.
+    The count is exact without `topic`, unless states share a sorted set. It is exact for a topic, or its `tags`, that a
+    policy indexes. It is exact for at most 10,000 messages in all, if the key may read all topics. Otherwise it comes
+    from the last census of each queue, which its worker takes. The census spreads due times evenly within each of its
+    ranges. The count is null if the census does not cover it.
     """
     wanted = _filter_of(request.query(*_COUNTED))
     return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))
@@ -142,19 +142,20 @@ async def count(service: Service, request: Request) -> Answer:
     problems=(400, 503),
     query=_TOPIC
     | {
-        "dueFrom": {"schema": {"type": "string"}, "description": f"now, or {_WHEN}"},
-        "dueTo": {"schema": {"type": "string"}, "description": f"a day behind dueFrom, or {_WHEN}"},
+        "dueFrom": {"schema": {"type": "string"}, "description": f"Default: now. {_WHEN}."},
+        "dueTo": {"schema": {"type": "string"}, "description": f"Default: a day after dueFrom. {_WHEN}."},
         "step": {
             "schema": {"type": "string", "default": "15m"},
-            "description": f"ms, or '1h30m'; {MOST_BUCKETS} at most",
+            "description": f"ms, or '1h30m'; at most {MOST_BUCKETS} buckets.",
         },
     },
 )
 async def forecast(service: Service, request: Request) -> Answer:
-    """Look at how many messages fall due when
+    """Forecast due messages
 
-    Those that wait in queues, by when they are tried next. Exact without `topic`, and with it if there are 10,000 messages or
-    fewer in all and the key may read all topics. Else as of the last census of each queue, without what was due already then.
+    Counts messages that wait in queues by the time of their next attempt. Exact without `topic`, or if there are at
+    most 10,000 messages in all and the key may read all topics. Otherwise from the last census of each queue, without
+    messages that were due then.
     """
     given = request.query("dueFrom", "dueTo", "step", "topic")
     wanted = _filter_of({"topic": given["topic"]} if "topic" in given else {})

@@ -1,4 +1,4 @@
-"""Topics: pause and resume them, and see how they are."""
+"""The operations on topics: pause, resume, list."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ WAIT: Final = 1_000
     query={
         "wait": {
             "schema": {"type": "string", "default": "1s"},
-            "description": "how long to wait until nothing may arrive: ms, or text such as '5s', at most 60s",
+            "description": "Maximum wait for messages in flight: ms, or text such as '5s', at most 60s.",
         }
     },
 )
 async def pause(service: Service, request: Request) -> Answer:
     """Pause topics
 
-    After the answer nothing of them is handed out until they are resumed; at most `inFlight` messages arrive yet, and once
-    that is 0 the state is `paused`. The same again tells how it stands: of a pause that has this very pattern a `reason` or an
-    `until` that is left out stays as it is, null takes it away, and `since` is when it began. Scheduling, cancelling and
-    moving go on. 409 while a worker lives that is too old for it. After a 503 it may hold or not: repeat it.
+    After the answer, nothing of these topics is pulled until they are resumed. At most `inFlight` messages may still
+    arrive; when it is 0, the state is `paused`. Scheduling, cancelling and rescheduling continue. If the pattern is
+    already paused, a `reason` or `until` that you omit keeps its value, null removes it, and `since` stays. The call
+    then returns the current state. 409 while a live worker is too old for pauses. After 503, the pause may be in force
+    or not: repeat the call.
     """
     text = request.query("wait").get("wait")
     wait = WAIT if text is None else duration_of("wait", text)
@@ -82,9 +83,9 @@ async def pause(service: Service, request: Request) -> Answer:
 async def resume(service: Service, request: Request) -> Answer:
     """Resume topics
 
-    By the very pattern by which they were paused; another pause may cover some of them all the same. With `rate` what was
-    held, and what comes beside it, goes out at most so fast until nothing is held any more. Where nothing is paused by it the
-    limit that an earlier resume has left gets another `rate`, or ends; where there is none either `changed` is false.
+    Ends the pause with exactly this pattern; another pause may still cover some of its topics. With `rate`, held
+    messages and new ones are delivered at most at that rate until nothing is held. Without such a pause, the call
+    changes the rate of an earlier resume, or ends it; if there is none, `changed` is false.
     """
     request.query()
     given = decode(_resume, await request.json_text(service.settings.request_limit))
@@ -102,23 +103,26 @@ async def resume(service: Service, request: Request) -> Answer:
     gives={200: TopicsOut},
     problems=(400, 503),
     query={
-        "match": {"schema": {"type": "string"}, "description": "those that this pattern covers, with * and ?"},
-        "paused": {"schema": {"type": "string", "enum": ["yes", "no"]}, "description": "whether a pause covers them"},
+        "match": {"schema": {"type": "string"}, "description": "Only topics that match this pattern, with * and ?."},
+        "paused": {
+            "schema": {"type": "string", "enum": ["yes", "no"]},
+            "description": "Only topics that a pause covers, or only others.",
+        },
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
-        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "pageToken": {"schema": {"type": "string"}, "description": "The nextPageToken of the previous page."},
     },
 )
 async def topics(service: Service, request: Request) -> Answer:
-    """Look at topics
+    """List topics
 
-    Those that have messages, of which something is held, or that a pause or a policy names, by name; `total` is how many fit.
-    Messages are counted at `asOf`: now if there are 10,000 or fewer in all and the key may read all topics, else by a census.
-    With a `match` that is paused by this very pattern, `arriving` has the nodes from which messages may come yet.
+    Topics with messages, with held messages, or that a pause or a policy names, by name; `total` is the number of
+    matches. Counts are as of `asOf`: now, if there are at most 10,000 messages in all and the key may read all topics,
+    otherwise from a census. If `match` itself is paused, `arriving` lists the nodes whose messages may still arrive.
     """
     given = request.query("match", "paused", "limit", "pageToken")
     limit = limit_of(given.get("limit"))
     if given.get("paused", "yes") not in ("yes", "no"):
-        raise InvalidMessage("paused", "is 'yes' or 'no'")
+        raise InvalidMessage("paused", "must be 'yes' or 'no'")
     paused = given["paused"] == "yes" if "paused" in given else None
     match = given.get("match", "*")
     async with service.searching:
@@ -131,10 +135,10 @@ async def topics(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add("GET", "/v1/topics/{topic}", "getTopic", gives={200: TopicOut}, problems=(400, 503))
 async def topic(service: Service, request: Request) -> Answer:
-    """Look at a topic
+    """Get a topic
 
-    Its route, its policy, whether it is paused and from which nodes messages may arrive yet, how much is held, and its messages
-    by their states as they were at `asOf`.
+    Its route, its policy, its pause, the nodes whose messages may still arrive, the number of held messages, and its
+    messages by state as of `asOf`.
     """
     request.query()
     name = check_topic(request.path_params["topic"])
@@ -142,7 +146,7 @@ async def topic(service: Service, request: Request) -> Answer:
     async with service.searching:
         found = await service.client.topic(name, live=request.caller.everything("read"))
     said = found.limit or found.policy
-    shared = found.bucket is not None and not found.bucket.is_of(name)  # other topics spend from it, too
+    shared = found.bucket is not None and not found.bucket.is_of(name)  # other topics share the rate
     if shared and said is not None and not request.caller.has("read", said.match):
         found = msgspec.structs.replace(found, granted_last_second=None)
     return Answer(200, encode(topic_out(found)))

@@ -1,1 +1,1 @@
-"""Requests and responses: what is read, what is written, what is refused."""
+"""Requests and responses of the API, and its problems."""

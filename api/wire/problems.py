@@ -1,4 +1,4 @@
-"""Everything that goes wrong, as RFC 9457 `application/problem+json`: what is wrong, where, and how to mend it."""
+"""All errors as RFC 9457 `application/problem+json`: the mistake, its place, and the remedy."""
 
 from __future__ import annotations
 
@@ -33,50 +33,53 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 #: kind → status and title; the kind ends the problem's type.
 KINDS: Final[dict[str, tuple[int, str]]] = {
-    "invalid": (400, "The request is wrong"),
-    "unauthorized": (401, "A key is missing, or not known"),
-    "forbidden": (403, "The key does not allow it"),
-    "not-found": (404, "There is no such thing"),
-    "method-not-allowed": (405, "This path does not take that method"),
-    "timeout": (408, "The request did not arrive in time"),
-    "conflict": (409, "The state of the message does not allow it"),
-    "not-development": (409, "This is not a development server"),
-    "still-due": (409, "Something is due and not delivered"),
-    "too-many": (409, "There are too many already"),
-    "changed": (412, "It has been changed meanwhile"),
+    "invalid": (400, "Invalid request"),
+    "unauthorized": (401, "Missing or unknown API key"),
+    "forbidden": (403, "Not allowed with this key"),
+    "not-found": (404, "Not found"),
+    "method-not-allowed": (405, "Method not allowed"),
+    "timeout": (408, "Request timeout"),
+    "conflict": (409, "Conflict with the state of the message"),
+    "not-development": (409, "Not a development server"),
+    "still-due": (409, "Messages are still due"),
+    "too-many": (409, "Too many policies or pauses"),
+    "changed": (412, "Changed meanwhile"),
     "too-large": (413, "Too large"),
-    "unsupported": (415, "The body is in a form that is not taken"),
-    "misdirected": (421, "Not meant for this service"),
+    "unsupported": (415, "Unsupported format of the body"),
+    "misdirected": (421, "Wrong host"),
     "rate": (429, "Too many requests of this key"),
-    "quota": (429, "Too many messages of this key are waiting"),
-    "pending": (429, "Too many messages of this topic are waiting"),
-    "locked": (429, "Too many attempts that failed"),
-    "head-too-large": (431, "The head of the request is too large"),
-    "internal": (500, "Something is broken here"),
-    "unavailable": (503, "The store is away"),
-    "overloaded": (503, "Too much is waiting"),
+    "quota": (429, "Too many waiting messages of this key"),
+    "pending": (429, "Too many waiting messages of this topic"),
+    "locked": (429, "Too many failed attempts"),
+    "head-too-large": (431, "Request head too large"),
+    "internal": (500, "Internal error"),
+    "unavailable": (503, "Store unavailable"),
+    "overloaded": (503, "Overloaded"),
     "not-ready": (503, "Not ready"),
-    "full": (507, "The store is full"),
+    "full": (507, "Store full"),
 }
 
-#: With 401: that a key is missing, or that it is wrong.
+#: With 401: a key is missing, or it is wrong.
 CHALLENGE: Final[Headers] = ((b"www-authenticate", b'Bearer realm="delayq"'),)
 WRONG: Final[Headers] = ((b"www-authenticate", b'Bearer realm="delayq", error="invalid_token"'),)
-#: Seconds after which to try again: when messages end is not known.
+#: Seconds after which to retry: the end of messages is unknown.
 RETRY_AFTER: Final = 5
-_AWAY: Final = {False: "Redis is away, or its reply was lost", True: "Redis is away, or takes nothing now"}
-_NOT_DONE: Final = "nothing was done, and repeating the very same request is safe"
-_NOT_DONE_ID: Final = "nothing was done: repeat with the same id, {id}"
-_REPEAT: Final = "the outcome is unknown, and repeating the very same request is safe"
-_REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
+_AWAY: Final = {
+    False: "Redis is unreachable, or its reply was lost",
+    True: "Redis is unreachable, or refuses commands now",
+}
+_NOT_DONE: Final = "nothing was done. Repeat the same request, which is safe"
+_NOT_DONE_ID: Final = "nothing was done. Repeat with the same id, {id}"
+_REPEAT: Final = "the outcome is unknown. Repeat the same request, which is safe"
+_REPEAT_ID: Final = "the outcome is unknown. Repeat with the same id, {id}; the message is scheduled once"
 
 
-#: The results of a request of many parts of which every one failed.
+#: The results of a request with many parts, if every part failed.
 _RESULTS: Final = {"items": {"$ref": "#/components/schemas/ResultOut"}}
 
 
 class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where."""
+    """A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place."""
 
     type: str
     title: str
@@ -91,7 +94,7 @@ class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Problem(Exception):
-    """Raised by a handler: the answer is this problem; see `KINDS` and `ProblemOut`. `retry_after` is in seconds."""
+    """Raised by a handler: the answer is this problem. See `KINDS` and `ProblemOut`. `retry_after` is in seconds."""
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Any error as a problem; one that delayq does not raise by itself is told as a fault of this service."""
+    """Return any error as a problem. An error that delayq does not raise itself is reported as an internal error."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, InvalidMessage):
@@ -130,7 +133,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Conflict):
         return Problem("conflict", str(error), field="id", id=error.id, state=error.state or UNSET)
     if isinstance(error, TooManyPending):
-        detail = f"A policy says: {error}; cancel some, or wait."
+        detail = f"{error}. Cancel some of them, or wait."
         return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)
     if isinstance(error, TooManyPolicies):
         return Problem("too-many", f"{error}.")
@@ -140,20 +143,20 @@ def problem_of(error: Exception) -> Problem:
         return Problem("not-development", f"{error}.")
     if isinstance(error, StillDue):
         return Problem("still-due", f"{error}.")
-    if isinstance(error, NotReady):  # it is not this service, and no repeat will help
+    if isinstance(error, NotReady):  # another server and a repeat cannot help
         return Problem("not-ready", f"{error}.", status=409)
     if isinstance(error, StoreFull):
-        detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
+        detail = "Redis has no memory left, so nothing was scheduled. Deliveries and cancels continue"
         if error.id is None:
             return Problem("full", f"{detail}. Repeat later.")
-        return Problem("full", f"{detail}. Repeat with the same id, {error.id}, later.", id=error.id)
+        return Problem("full", f"{detail}. Repeat later with the same id, {error.id}.", id=error.id)
     if isinstance(error, StoreError):
-        # Why it is away is for /readyz: it names hosts.
+        # The cause is shown by /readyz alone, because it names hosts.
         away = isinstance(error, StoreUnavailable)
         what = _AWAY[isinstance(error, NotDone)] if away else f"Redis answered with an error ({error})"
         if isinstance(error, NotDurable):
             what = str(error)
-        if isinstance(error, StoreRefused):  # what it names is for /readyz, too
+        if isinstance(error, StoreRefused):  # its names are shown by /readyz alone
             what = "Redis does not allow this service to do that"
         not_done = isinstance(error, (NotDone, StoreRefused))
         done, done_id = (_NOT_DONE, _NOT_DONE_ID) if not_done else (_REPEAT, _REPEAT_ID)
@@ -164,7 +167,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem("not-ready", f"{error}; nothing was done.")
     if isinstance(error, MemoryError):
         detail = (
-            "The API has too little memory; the outcome is unknown. Repeat later, with the same id if you gave one."
+            "The API has too little memory, and the outcome is unknown. Repeat later, with the same id if you gave one."
         )
         return Problem("overloaded", detail)
-    return Problem("internal", "This is a fault of the service; its log says more.")
+    return Problem("internal", "An internal error of the service. Its log has the details.")

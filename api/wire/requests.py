@@ -1,7 +1,7 @@
-"""What comes in: JSON decoded into a type, or refused with the place where it is wrong; and how it becomes a `Message`.
+"""Requests: JSON is decoded into a type, or refused with the place of the mistake, and becomes a `Message`.
 
-Limits that are written here are for the documentation only. `Message.validate` is what holds, so that the HTTP API and the
-Python client refuse the same things.
+The limits in this file are for the documentation only. `Message.validate` enforces them, so that the HTTP API and the
+Python client refuse the same messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 _ID: Final = {"pattern": "^(?!\\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"}
 _TEXT: Final = {"pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$", "maxLength": 255}
 KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
-#: What a page of a list has without `limit`, and with the highest one.
+#: The default and the maximum `limit` of a page.
 LIMIT: Final = 100
 MOST: Final = 1_000
 _HORIZON: Final = 10 * 365 * 86_400_000
@@ -52,7 +52,7 @@ _HORIZON: Final = 10 * 365 * 86_400_000
 Duration = Annotated[
     int | str | None,
     Meta(
-        description="ms, or text such as '30m', '1h30m' or 'PT30M'",
+        description="ms, or text such as '30m', '1h30m' or 'PT30M'.",
         examples=["30m", 1_800_000],
         extra_json_schema={"minimum": 0, "maximum": _HORIZON},
     ),
@@ -60,7 +60,7 @@ Duration = Annotated[
 Date = Annotated[
     int | str | None,
     Meta(
-        description="RFC 3339 with its zone, or Unix ms; the past means now, and a time before 2001 is refused",
+        description="RFC 3339 with its zone, or Unix ms; a past time means now, and a time before 2001 is refused.",
         examples=["2027-01-31T08:00:00Z", 1_801_382_400_000],
         extra_json_schema={"minimum": EARLIEST, "format": "date-time"},
     ),
@@ -68,77 +68,84 @@ Date = Annotated[
 Level = Annotated[
     int | None,
     Meta(
-        description="one of RocketMQ's levels, 1 (1 s) to 18 (2 h); above the last is the last",
+        description="One of RocketMQ's levels, 1 (1 s) to 18 (2 h); a higher level means the highest one.",
         extra_json_schema={"minimum": 1, "maximum": 2**31},
     ),
 ]
 
 
 class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A message. Exactly one of delayTime, expectDate and delayLevel says when; null means not given."""
+    """A message. Exactly one of delayTime, expectDate and delayLevel sets its due time; null means not given."""
 
     topic: Annotated[
         str,
         Meta(
-            description="where it goes; not beginning with 'delayq:'",
+            description="The topic; it must not begin with 'delayq:'.",
             examples=["orders.unpaid"],
             extra_json_schema={"pattern": "^(?!delayq:)[A-Za-z0-9._:-]{1,255}$"},
         ),
     ]
-    body: Annotated[Raw, Meta(description="a string, or any JSON value", examples=["order 42"])] | UnsetType = UNSET
-    body_base64: Annotated[str | None, Meta(description="the body as bytes, in place of body")] = None
+    body: Annotated[Raw, Meta(description="A string, or any JSON value.", examples=["order 42"])] | UnsetType = UNSET
+    body_base64: Annotated[str | None, Meta(description="The body as bytes, instead of body.")] = None
     delay_time: Duration = None
     expect_date: Date = None
     delay_level: Level = None
-    id: Annotated[str | None, Meta(description="your own id; made here without", extra_json_schema=_ID)] = None
+    id: Annotated[
+        str | None, Meta(description="Your own id; default: an id that the server generates.", extra_json_schema=_ID)
+    ] = None
     tags: Annotated[str | None, Meta(description="RocketMQ's tag", extra_json_schema=_TEXT)] = None
     keys: Annotated[
         tuple[Annotated[str, Meta(extra_json_schema=KEY)], ...] | None,
         Meta(
-            description="business keys, to find and cancel by",
+            description="Business keys, to find and cancel the message.",
             extra_json_schema={"maxItems": 16, "uniqueItems": True},
         ),
     ] = None
     properties: Annotated[
-        dict[str, str] | None, Meta(description="handed on with it", extra_json_schema={"maxProperties": 64})
+        dict[str, str] | None,
+        Meta(description="Properties that are delivered with the message.", extra_json_schema={"maxProperties": 64}),
     ] = None
     ordering_key: Annotated[
-        str | None, Meta(description="messages of one key never overtake each other", extra_json_schema=_TEXT)
+        str | None,
+        Meta(description="Messages with the same ordering key never overtake each other.", extra_json_schema=_TEXT),
     ] = None
     max_attempts: Annotated[
         int | None,
-        Meta(description="give up after as many", extra_json_schema={"minimum": 1, "maximum": 1_000}),
+        Meta(
+            description="The attempts after which the message becomes a dead letter.",
+            extra_json_schema={"minimum": 1, "maximum": 1_000},
+        ),
     ] = None
     expire_after: Annotated[
-        Duration, Meta(description="ms (or text) after its due from which it is not delivered any more")
+        Duration, Meta(description="The time after the due time when the message expires: ms, or text.")
     ] = None
     window: Annotated[
         int | str | None,
         Meta(
-            description="ms (or text), at most a day: it is due up to so much later, by its id alone",
+            description="Spreads due times over this time, by the id alone: ms (or text), at most a day.",
             examples=["10m"],
             extra_json_schema={"minimum": 1, "maximum": 86_400_000},
         ),
     ] = None
-    again: Annotated[
-        bool | None, Meta(description="schedule it even if its id was cancelled before it could be delivered")
-    ] = None
+    again: Annotated[bool | None, Meta(description="Schedule the message even if its id was certainly cancelled.")] = (
+        None
+    )
 
 
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages; each is taken or refused by itself."""
+    """Messages; each of them is accepted or refused separately."""
 
     messages: list[MessageIn]
 
 
 class PartsIn(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch in which some message is malformed: each is then decoded by itself."""
+    """A batch with a malformed message: each message is then decoded separately."""
 
     messages: list[Raw]
 
 
 class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The new due: exactly one of the three; null means not given."""
+    """The new due time, as exactly one of the three fields; null means not given."""
 
     delay_time: Duration = None
     expect_date: Date = None
@@ -147,7 +154,7 @@ class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Ids of messages; and why, for the audit."""
+    """Ids of messages, and the reason for the audit."""
 
     ids: list[str]
     reason: str | None = None
@@ -164,7 +171,7 @@ class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
 Match = Annotated[
     str,
     Meta(
-        description="a pattern of topics, with * and ?",
+        description="A pattern of topics, with * and ?.",
         examples=["orders.*"],
         extra_json_schema={"pattern": "^[A-Za-z0-9._:*?-]{1,255}$"},
     ),
@@ -172,7 +179,9 @@ Match = Annotated[
 
 
 class PauseIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Which topics to pause, why, and until when: RFC 3339 with its zone, or Unix ms. What is left out stays as it is."""
+    """The topics to pause, the reason, and the end: RFC 3339 with its zone, or Unix ms. Omitted fields keep their
+    values.
+    """
 
     match: Match
     reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] | UnsetType = UNSET
@@ -186,7 +195,7 @@ class PauseIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ResumeIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Which pause to end, by its very pattern, at how many messages a second at most what it held goes out, and why."""
+    """The pattern of the pause to end, the maximum messages per second for held messages, and the reason."""
 
     match: Match
     rate: Annotated[float | None, Meta(extra_json_schema={"minimum": 1})] = None
@@ -194,14 +203,18 @@ class ResumeIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What holds for topics; null means not given. Durations are ms, or text such as '30m'."""
+    """A policy for topics; null means not given. Durations are ms, or text such as '30m'."""
 
     match: Match
     order: Annotated[
-        int, Meta(description="of several policies the first counts", extra_json_schema={"minimum": 0})
+        int,
+        Meta(
+            description="If several policies match a topic, the one with the lowest order applies.",
+            extra_json_schema={"minimum": 0},
+        ),
     ] = 100
     per: Annotated[
-        Literal["topic", "policy"], Meta(description="whether each topic has the rate for itself, or all together")
+        Literal["topic", "policy"], Meta(description="Whether each topic has the rate, or all topics share it.")
     ] = "topic"
     rate: Annotated[float | None, Meta(description="messages a second", extra_json_schema={"minimum": LEAST_RATE})] = (
         None
@@ -209,95 +222,98 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     burst: Annotated[
         int | None,
         Meta(
-            description="how many at once; those of a second without, of 0.15 s at least",
+            description="Maximum messages at once; default: those of a second. At least those of 0.15 s.",
             extra_json_schema={"minimum": 1},
         ),
     ] = None
     max_in_flight: Annotated[
         int | None,
         Meta(
-            description="sent at a time; not for topics of streams in the same Redis",
+            description="Concurrency limit: sends at a time. Not for topics of streams in the same Redis.",
             extra_json_schema={"minimum": 1, "maximum": 1_000_000},
         ),
     ] = None
-    window: Annotated[Duration, Meta(description="over which dues are spread, at most a day")] = None
+    window: Annotated[Duration, Meta(description="Due times are spread over this time, at most a day.")] = None
     max_attempts: Annotated[
-        int | None, Meta(description="give up after as many", extra_json_schema={"minimum": 1, "maximum": 1_000})
+        int | None,
+        Meta(
+            description="The attempts after which a message becomes a dead letter.",
+            extra_json_schema={"minimum": 1, "maximum": 1_000},
+        ),
     ] = None
     backoff: Annotated[
         list[int | str] | None,
         Meta(
-            description="how long to wait before the second attempt, the third, …; then as long as the last",
+            description="The back-off before the second attempt, the third, and so on; the last one repeats.",
             examples=[["10s", "1m", "10m"]],
             extra_json_schema={"maxItems": MOST_STEPS},
         ),
     ] = None
-    expire_after: Annotated[
-        Duration, Meta(description="after its due from which a message is not delivered any more")
+    expire_after: Annotated[Duration, Meta(description="The time after the due time when a message expires.")] = None
+    pending: Annotated[
+        int | None, Meta(description="Maximum number of waiting messages.", extra_json_schema={"minimum": 1})
     ] = None
-    pending: Annotated[int | None, Meta(description="how many may wait at most", extra_json_schema={"minimum": 1})] = (
-        None
-    )
     index: Annotated[
-        list[Literal["topic", "tags"]] | None, Meta(description="by which they are counted exactly and found at once")
+        list[Literal["topic", "tags"]] | None, Meta(description="Indexes for exact counts and fast searches.")
     ] = None
     redact: Annotated[
-        list[str] | None, Meta(description="JSON paths of bodies that are not shown", examples=[["$.card"]])
+        list[str] | None, Meta(description="JSON paths of body parts that are hidden.", examples=[["$.card"]])
     ] = None
     min_replicas: Annotated[
         int | None,
         Meta(
-            description="replicas that must have a message before it is accepted",
+            description="The replicas that must have a message before it is accepted.",
             extra_json_schema={"minimum": 0, "maximum": 100},
         ),
     ] = None
     fsync: Annotated[
-        Literal["everysec", "always"] | None, Meta(description="always: accepted once it is on the disk")
+        Literal["everysec", "always"] | None,
+        Meta(description="With `always`, a message is accepted once it is on disk."),
     ] = None
 
 
 class DeliverIn(msgspec.Struct, forbid_unknown_fields=True):
-    """How to deliver it."""
+    """The options of the delivery."""
 
-    force: Annotated[bool, Meta(description="also if a pause or a limit holds it; takes 'admin'")] = False
+    force: Annotated[bool, Meta(description="Ignore pauses and limits; needs the scope 'admin'.")] = False
     reason: str | None = None
 
 
 class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
     """The messages to deliver, by exactly one of ids and business keys. An empty list counts as not given."""
 
-    force: Annotated[bool, Meta(description="also what a pause or a limit holds; takes 'admin'")] = False
+    force: Annotated[bool, Meta(description="Ignore pauses and limits; needs the scope 'admin'.")] = False
 
 
 class AdvanceIn(msgspec.Struct, forbid_unknown_fields=True):
-    """How far to move time: ms, or text such as '30m'."""
+    """The distance to move time: ms, or text such as '30m'."""
 
     time: Annotated[int | str, Meta(examples=["30m", 1_800_000], extra_json_schema={"minimum": 0, "maximum": _HORIZON})]
 
 
 class SessionIn(msgspec.Struct, forbid_unknown_fields=True):
-    """A key, and the path under which the browser sees this API."""
+    """An API key, and the path under which the browser reaches this API."""
 
     key: str
     path: str
 
 
 _text = msgspec.json.Decoder(str)
-#: A number of a query with at least so many digits may be in seconds. A smaller one means any time.
+#: A number of a query with at least this many digits may be in seconds. A smaller one means any time.
 SECONDS: Final = 9
 
 
 def limit_of(text: str | None, otherwise: int = LIMIT) -> int:
-    """How much a page has at most, by a query's `limit`; raises InvalidMessage."""
+    """Return the maximum size of a page, from a query's `limit`. Raises InvalidMessage."""
     if text is None:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
-        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+        raise InvalidMessage("limit", f"must be an integer from 1 to {MOST}")
     return int(text)
 
 
 def duration_of(field: str, text: str) -> int:
-    """ms of a query's parameter; raises InvalidMessage."""
+    """Return ms of a query's parameter. Raises InvalidMessage."""
     try:
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_duration(text)
     except ValueError as error:
@@ -305,7 +321,7 @@ def duration_of(field: str, text: str) -> int:
 
 
 def instant_of(field: str, text: str | None) -> int | None:
-    """Unix ms of a query's parameter; raises InvalidMessage."""
+    """Return Unix ms of a query's parameter. Raises InvalidMessage."""
     if text is None:
         return None
     if text.isascii() and text.isdigit() and len(text) < 16:
@@ -323,7 +339,7 @@ def instant_of(field: str, text: str | None) -> int | None:
 
 
 def message_of(given: MessageIn) -> Message:
-    """The message; raises InvalidMessage for what has no meaning. `Message.validate` sees to the rest."""
+    """Return the message. Raises InvalidMessage for meaningless fields. `Message.validate` checks the others."""
     body: Any = given.body
     if body is UNSET:
         body = _bytes(given.body_base64) if given.body_base64 is not None else ""
@@ -351,7 +367,7 @@ def message_of(given: MessageIn) -> Message:
 
 
 def due_of(given: PatchIn) -> dict[str, int | None]:
-    """The new due as the client's `reschedule` takes it; raises InvalidMessage."""
+    """Return the new due time as the client's `reschedule` takes it. Raises InvalidMessage."""
     return {
         "delay_time": duration("delayTime", given.delay_time),
         "expect_date": None if given.expect_date is None else instant("expectDate", given.expect_date),
@@ -360,14 +376,14 @@ def due_of(given: PatchIn) -> dict[str, int | None]:
 
 
 def policy_of(name: str, given: PolicyIn) -> Policy:
-    """The policy that was given; raises InvalidMessage for a duration that cannot be read. `Policy.check` checks the rest."""
+    """Return the policy. Raises InvalidMessage for a duration that cannot be read. `Policy.check` checks the others."""
     fields: dict[str, Any] = {field: getattr(given, field) for field in given.__struct_fields__}
     lists = {field: tuple(fields[field] or ()) for field in ("backoff", "index", "redact")}
     return Policy(name=name, **fields | lists)
 
 
 def duration(field: str, value: int | str | None) -> int | None:
-    """ms of a duration; raises InvalidMessage."""
+    """Return ms of a duration. Raises InvalidMessage."""
     if not isinstance(value, str):
         return value
     try:
@@ -377,7 +393,7 @@ def duration(field: str, value: int | str | None) -> int | None:
 
 
 def instant(field: str, value: int | str) -> int:
-    """Unix ms of a date; raises InvalidMessage."""
+    """Return Unix ms of a date. Raises InvalidMessage."""
     if isinstance(value, int):
         return value
     try:
@@ -390,37 +406,39 @@ def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise InvalidMessage("bodyBase64", "is not base 64 (RFC 4648, with its padding)") from None
+        raise InvalidMessage("bodyBase64", "must be base 64 (RFC 4648, with padding)") from None
 
 
 T = TypeVar("T")
 
-#: What to write instead, by the last name in the path of a field.
+#: The remedy by the last name in the path of a field.
 MEND: Final = {
-    "delayTime": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
-    "expireAfter": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
-    "backoff": "write an array of ms, or of durations such as '10s'",
-    "window": "write ms as a whole number, or a duration such as '10m' or 'PT10M'",
-    "expectDate": "write a date such as '2027-01-31T08:00:00Z', or Unix ms as a whole number",
-    "delayLevel": "write a whole number from 1",
-    "maxAttempts": "write a whole number from 1",
-    "keys": "write an array of strings",
-    "properties": "write an object whose values are strings",
+    "delayTime": "use ms as an integer, or a duration such as '30m' or 'PT30M'",
+    "expireAfter": "use ms as an integer, or a duration such as '30m' or 'PT30M'",
+    "backoff": "use an array of ms, or of durations such as '10s'",
+    "window": "use ms as an integer, or a duration such as '10m' or 'PT10M'",
+    "expectDate": "use a date such as '2027-01-31T08:00:00Z', or Unix ms as an integer",
+    "delayLevel": "use an integer from 1",
+    "maxAttempts": "use an integer from 1",
+    "keys": "use an array of strings",
+    "properties": "use an object whose values are strings",
 }
 _AT = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"(unknown|required) field `(.*)`", re.DOTALL)
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
-_FAR: Final = 65_536  # how far into a request a field's name is looked for: it costs time on the event loop
+_FAR: Final = (
+    65_536  # a field's name is searched for in this many bytes of a request, because the search blocks the event loop
+)
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
-    """The JSON text as the decoder's type; raises a Problem that says where and how to mend it.
+    """Decode the JSON text. Raises a Problem with the place and the remedy.
 
     A `Raw` is a part of a text that was decoded before.
     """
     try:
         if type(raw) is bytes and not raw.isascii():
-            raw.decode()  # what is skipped as it is (a body) has to be text, too
+            raw.decode()  # skipped parts, such as a body, must be text too
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         _wrong_type(str(error))
@@ -429,7 +447,7 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     except msgspec.DecodeError as error:
         _not_json(bytes(raw), str(error))
     except RecursionError:
-        raise Problem("invalid", "The JSON is nested too deeply; a few hundred levels are taken.") from None
+        raise Problem("invalid", "The JSON is nested too deeply. A few hundred levels are accepted.") from None
 
 
 def _wrong_type(message: str) -> NoReturn:
@@ -438,7 +456,7 @@ def _wrong_type(message: str) -> NoReturn:
     reason, path = match.group(1), (match.group(2) or "").lstrip(".")
     if (named := _NAMED.search(reason)) is not None:
         field = f"{path}.{named.group(2)}".lstrip(".")
-        _refuse(f"{field}: {'is missing' if named.group(1) == 'required' else 'there is no such field'}", field)
+        _refuse(f"{field}: {'is missing' if named.group(1) == 'required' else 'unknown field'}", field)
     reason = reason[:1].lower() + reason[1:].replace("`", "")
     mend = MEND.get(re.sub(r"\[.*?\]$", "", path).rpartition(".")[2])
     _refuse(": ".join(filter(None, (path, reason))) + (f"; {mend}" if mend else ""), path)
@@ -446,7 +464,7 @@ def _wrong_type(message: str) -> NoReturn:
 
 def _not_json(raw: bytes, message: str) -> NoReturn:
     if not raw:
-        raise Problem("invalid", "The body is empty; send a JSON object.")
+        raise Problem("invalid", "The body is empty. Send a JSON object.")
     reason, at = json_text.explain(raw, message)
     _malformed(raw, at, reason)
 
@@ -464,10 +482,10 @@ def _refuse(detail: str, field: str) -> NoReturn:
 
 
 def locate(raw: bytes, offset: int) -> str:
-    """The path ('messages[3].delayTime') of what stands at `offset` of a JSON text; '' when that is not known."""
+    """Return the path ('messages[3].delayTime') of the value at `offset` of a JSON text; '' if it is unknown."""
     if offset > _FAR:
         return ""
-    stack: list[list[bytes | int | None]] = []  # of each open object its member's name, of each array an index
+    stack: list[list[bytes | int | None]] = []  # the member's name of each open object, the index of each array
     for match in _TOKEN.finditer(raw, 0, offset):
         token = match.group()
         if token == b"{":

@@ -1,4 +1,4 @@
-"""What goes out: of one request with many parts, and of the service itself. All else is in `delayq.answers`."""
+"""Answers to requests of many parts, and about the service itself. All others are in `delayq.answers`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = Annotated[str, Meta(extra_json_schema=one_of(*RESULTS))]
 
 
 class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """One message of a batch: `status` is what it would have got by itself; with it either the answer or a problem."""
+    """One message of a batch: the status of a single call, and either its answer or a problem."""
 
     status: int
     id: str | UnsetType = UNSET
@@ -39,16 +39,16 @@ class BatchOut(msgspec.Struct):
 
 
 class EndedOut(msgspec.Struct):
-    """What became of the id."""
+    """The outcome of the id."""
 
     id: str
     result: Result
 
 
 class ResultOut(msgspec.Struct, omit_defaults=True):
-    """One id: `status` is what it would have got by itself, and what became of it or the problem.
+    """The result of one id, with the status of a single call.
 
-    Or one business key: what became of each message that carries it; beside a problem, of those that were reached.
+    For a business key: the outcome of each of its messages; with a problem, only of those that were reached.
     """
 
     status: int | UnsetType = UNSET
@@ -66,7 +66,7 @@ class ResultsOut(msgspec.Struct):
 
 
 class MeOut(msgspec.Struct):
-    """The key's name (null where the API takes none), what it allows by patterns of topics, and the version of delayq."""
+    """The key's name (null if the API needs none), its scopes by patterns of topics, and the version of delayq."""
 
     name: str | None
     scopes: dict[str, list[Scope]]
@@ -74,15 +74,15 @@ class MeOut(msgspec.Struct):
     console: Annotated[
         str,
         Meta(
-            description="whether this API has a console: yes, readOnly or no",
+            description="Whether this API has a console: yes, readOnly or no.",
             extra_json_schema=one_of("yes", "readOnly", "no"),
         ),
     ]
-    session: Annotated[bool, Meta(description="whether a session of the console stands for the key")]
+    session: Annotated[bool, Meta(description="Whether the request has a session of the console instead of a key.")]
 
 
 class HealthOut(msgspec.Struct, omit_defaults=True):
-    """It answers. `findings` is what is wrong all the same; without `text` where the API takes keys."""
+    """The service is ready. `findings` are its problems, without `text` if the API needs keys."""
 
     status: str
     findings: list[FindingOut] | UnsetType = UNSET

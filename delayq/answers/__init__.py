@@ -1,1 +1,1 @@
-"""The JSON that the HTTP API and `--json` answer."""
+"""The JSON answers of the HTTP API and of `--json`."""

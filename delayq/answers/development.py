@@ -19,9 +19,9 @@ class AdvancedOut(msgspec.Struct, rename="camel"):
 
     now: Time
     now_ms: Ms
-    ahead: Annotated[int, Meta(description="ms by which it is ahead of the machine's clock, after all moves")]
+    ahead: Annotated[int, Meta(description="ms between this time and the machine's clock, after all moves.")]
 
 
 def advanced_out(advanced: Advanced) -> AdvancedOut:
-    """The time that a move has reached."""
+    """Return the answer with the time after a move."""
     return AdvancedOut(format_instant(advanced.now), advanced.now, advanced.ahead)

@@ -27,26 +27,26 @@ __all__ = [
 
 
 class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
-    """The message as it stands: the id to use from now on, its queue, its state, and its due."""
+    """An accepted message: its final id, its queue, its state, and its due time."""
 
     id: str
     queue: int
     state: Annotated[
         str,
         Meta(
-            description="scheduled; delivered or dead, when that id is so already",
+            description="scheduled; or delivered or dead, if this id already was.",
             extra_json_schema=one_of(State.SCHEDULED, State.DELIVERED, State.DEAD),
         ),
     ]
     due_time: Time | None
     due_ms: Ms | None
-    window: Annotated[int, Meta(description="ms over which its due was spread")] | UnsetType = UNSET
+    window: Annotated[int, Meta(description="The ms over which its due time was spread.")] | UnsetType = UNSET
 
 
 class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes.
+    """A message as it was scheduled, with the requested due time. `bodyBase64` is a body of bytes.
 
-    What it was scheduled without is left out.
+    Fields that were not given are omitted.
     """
 
     topic: str
@@ -62,94 +62,98 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ExplainOut(msgspec.Struct, rename="camel"):
-    """Why a message has not been delivered yet, or how it ended."""
+    """The reason why a message is not delivered yet, or how it ended."""
 
     waits_for: (
         Annotated[
             str,
             Meta(
-                description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key (others of its "
-                "ordering key), target, route, return (it comes back), redrive; null once it has ended",
+                description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key "
+                "(earlier messages of its ordering key), target, route, return (from parking), "
+                "redrive; null once it has ended.",
                 extra_json_schema=one_of(*WAITS_FOR),
             ),
         ]
         | None
     )
-    text: Annotated[str, Meta(description="the same as a sentence, with what is in the way")]
+    text: Annotated[str, Meta(description="The same as a sentence, with its cause.")]
     since: Time | None
-    until: Annotated[Time | None, Meta(description="when that is over by itself")]
-    owner: Annotated[str | None, Meta(description="the live node that delivers from its queue")]
+    until: Annotated[Time | None, Meta(description="The time when the wait ends by itself.")]
+    owner: Annotated[str | None, Meta(description="The live node that delivers from its queue.")]
 
 
 class StateOut(msgspec.Struct, rename="camel"):
-    """What is known of an id. `message` is null once it has ended; `reason` says why it is dead, or what parked it."""
+    """The state of an id. `message` is null once it has ended; `reason` is the cause of its death or of its parking."""
 
     id: str
     queue: int
     state: Annotated[
         str,
         Meta(
-            description="scheduled, due, inFlight, retrying, parked, held or dead; for a while: delivered, cancelled, "
-            "removedInFlight (cancelled when it may have been delivered), discarded (as a dead letter)",
+            description="scheduled, due, inFlight, retrying, parked, held or dead; for a while: delivered, "
+            "cancelled, removedInFlight (cancelled, but perhaps delivered), discarded (as a dead "
+            "letter).",
             extra_json_schema=one_of(*STATES),
         ),
     ]
     attempts: Annotated[int, Meta(description="failed ones")]
-    due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked, held or dead")]
+    due_time: Annotated[
+        Time | None, Meta(description="The time of the next attempt; null while it is parked, held or dead.")
+    ]
     due_ms: Ms | None
     ended_time: Time | None
     reason: str | None
-    next_probe_time: Annotated[Time | None, Meta(description="when the target of a parked one is tried next")]
+    next_probe_time: Annotated[
+        Time | None, Meta(description="The time of the next probe to the target of a parked message.")
+    ]
     message: MessageOut | None
     ended_by: (
-        Annotated[str, Meta(description="who cancelled or discarded it, if that was written down")] | UnsetType
+        Annotated[str, Meta(description="The actor of its cancel or discard, if the audit has one.")] | UnsetType
     ) = UNSET
     explain: ExplainOut | UnsetType = UNSET
 
 
 class FoundOut(msgspec.Struct, rename="camel"):
-    """Messages that have not ended, by due; dead letters by when they died. `nextPageToken` is null on the last page."""
+    """Messages that have not ended, by due time; dead letters by their death. `nextPageToken` is null on the last page."""
 
     messages: list[StateOut]
-    looked: Annotated[int, Meta(description="how many messages were looked at for them")]
-    complete: Annotated[bool, Meta(description="whether these, with those of the pages before, are all")]
+    looked: Annotated[int, Meta(description="The number of messages that were read for this page.")]
+    complete: Annotated[bool, Meta(description="Whether this page and the pages before it contain all matches.")]
     next_page_token: str | None
 
 
 class CountOut(msgspec.Struct, rename="camel"):
-    """How many messages there are; null if no census was taken yet, or (with `asOf`) if it has no such count."""
+    """The number of messages; null if there is no census yet, or (with `asOf`) if the census has no such count."""
 
     count: int | None
     exact: bool
-    as_of: Annotated[Time | None, Meta(description="when it was so, if it is not exact")]
+    as_of: Annotated[Time | None, Meta(description="The time of the count, if it is not exact.")]
 
 
 class BucketOut(msgspec.Struct, rename="camel"):
-    """Messages that fall due from `dueFrom` on, and before the next bucket."""
+    """Messages that fall due from `dueFrom` until the next bucket."""
 
     due_from: Time
     messages: int
 
 
 class ForecastOut(msgspec.Struct, rename="camel"):
-    """How many messages fall due when; `buckets` is null if no census was taken yet, or (with `asOf`) it has none."""
+    """Due messages in buckets; null if there is no census yet, or (with `asOf`) if the census has no such count."""
 
     buckets: list[BucketOut] | None
     exact: bool
-    as_of: Annotated[Time | None, Meta(description="when it was so, if it is not exact")]
+    as_of: Annotated[Time | None, Meta(description="The time of the count, if it is not exact.")]
     drain_rate: Annotated[
-        float | None, Meta(description="messages a second that went out in the best 10 s of the last 10 minutes")
+        float | None, Meta(description="Delivered messages per second in the best 10 s of the last 10 minutes.")
     ]
     capacity: Annotated[
         float | None,
-        Meta(
-            description="the same if messages had to wait for each other meanwhile; null: nobody knows how many can go out"
-        ),
+        Meta(description="The same if messages waited for each other then; null: the capacity is unknown."),
     ]
 
 
 class DeadLetterOut(msgspec.Struct, rename="camel"):
-    """A message that was given up."""
+    """A dead letter."""
 
     id: str
     queue: int
@@ -160,16 +164,16 @@ class DeadLetterOut(msgspec.Struct, rename="camel"):
 
 
 class DeadLettersOut(msgspec.Struct, rename="camel"):
-    """A page. `nextPageToken` is null on the last one."""
+    """A page of dead letters. `nextPageToken` is null on the last page."""
 
     dead_letters: list[DeadLetterOut]
     next_page_token: str | None
 
 
 class DeadGroupOut(msgspec.Struct, rename="camel"):
-    """Dead letters of a topic that died of the same; `examples` are ids of the last of them."""
+    """Dead letters of a topic with the same reason; `examples` are the ids of the newest."""
 
-    topic: Annotated[str | None, Meta(description="null where it cannot be read")]
+    topic: Annotated[str | None, Meta(description="null if it cannot be read.")]
     reason: Annotated[str, Meta(description="without numbers")]
     count: int
     first_time: Time
@@ -178,7 +182,7 @@ class DeadGroupOut(msgspec.Struct, rename="camel"):
 
 
 class DeadGroupsOut(msgspec.Struct, rename="camel"):
-    """The largest groups of the `looked` newest dead letters; `complete`: there are no more than these."""
+    """The largest groups of the `looked` newest dead letters. `complete`: there are no older ones."""
 
     groups: list[DeadGroupOut]
     looked: int
@@ -187,13 +191,13 @@ class DeadGroupsOut(msgspec.Struct, rename="camel"):
 
 
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
-    """The answer about an accepted message."""
+    """Return the answer about an accepted message."""
     window = UNSET if scheduled.window is None else scheduled.window
     return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due, window)
 
 
 def state_out(found: Found, explained: Explanation | None = None) -> StateOut:
-    """The answer about the state of a message, and why it waits."""
+    """Return the answer about the state of a message, and why it waits."""
     return StateOut(
         found.id,
         found.queue,
@@ -215,12 +219,12 @@ def _explain_out(one: Explanation) -> ExplainOut:
 
 
 def count_out(counted: Counted) -> CountOut:
-    """The answer with a count."""
+    """Return the answer with a count."""
     return CountOut(counted.messages, counted.exact, instant(counted.as_of))
 
 
 def forecast_out(found: Forecast) -> ForecastOut:
-    """The answer with a forecast."""
+    """Return the answer with a forecast."""
     buckets = None
     if found.messages is not None:
         buckets = [BucketOut(format_instant(begin), n) for begin, n in zip(found.edges, found.messages, strict=False)]
@@ -228,13 +232,13 @@ def forecast_out(found: Forecast) -> ForecastOut:
 
 
 def found_out(found: Iterable[Found], looked: int | None = None, next_token: str | None = None) -> FoundOut:
-    """The answer with a page of messages; without `looked`, only these messages were read for it."""
+    """Return the answer with a page of messages. Without `looked`, only these messages were read for it."""
     messages = [state_out(one) for one in found]
     return FoundOut(messages, len(messages) if looked is None else looked, next_token is None, next_token)
 
 
 def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
-    """The answer about a dead letter."""
+    """Return the answer about a dead letter."""
     time = format_instant(letter.buried)
     return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason, _message_out(letter.record))
 
@@ -259,12 +263,12 @@ def _body(record: Record) -> dict[str, Any]:
     body = record.body
     if isinstance(body, bytes):
         return {"body_base64": base64.b64encode(body).decode()}
-    # JSON as it came: numbers keep all their digits.
+    # JSON without changes, so that numbers keep all their digits.
     return {"body": Raw(record.payload) if record.flags & BODY_JSON else body}
 
 
 def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
-    """The answer with the largest groups of dead letters."""
+    """Return the answer with the largest groups of dead letters."""
     groups = [
         DeadGroupOut(
             one.topic or None,

@@ -34,7 +34,7 @@ def redact(message: MessageOut, paths: Iterable[str]) -> None:
 
 
 def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:
-    """The text with the parts at the paths redacted, if it is JSON or almost JSON."""
+    """Return the text with the parts at the paths redacted, if it is JSON or almost JSON."""
     try:
         known = text.decode(json.detect_encoding(text), "surrogateescape")
         value = json.loads(
@@ -53,7 +53,7 @@ def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:
 
 
 def _as_it_came(number: str) -> Raw:
-    """Keep a number with all its digits."""
+    """Return a number with all its digits."""
     return Raw(number.encode())
 
 

@@ -29,23 +29,28 @@ __all__ = [
 
 
 class QueueOut(msgspec.Struct, rename="camel"):
-    """A queue. Counts are messages; headLateness is by how many ms its earliest message is overdue."""
+    """A queue. Counts are messages; headLateness is the lateness of its earliest message in ms."""
 
     queue: int
-    depth: Annotated[int, Meta(description="messages scheduled, due, in flight or retrying")]
+    depth: Annotated[int, Meta(description="Messages that are scheduled, due, in flight or retrying.")]
     due: int
     head_due_time: Time | None
     head_lateness: int
     parked: int
     dead: int
-    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
-    owner: Annotated[str | None, Meta(description="the live node that delivers from it, by its own last line")]
+    remembered: Annotated[int, Meta(description="Ids of ended messages that are still remembered.")]
+    owner: Annotated[str | None, Meta(description="The live node that delivers from it, by its last report.")]
     epoch: str | None
-    closed: Annotated[bool, Meta(description="of an older layout: it takes no new messages, and goes when it is empty")]
+    closed: Annotated[
+        bool,
+        Meta(
+            description="Whether it is of an older layout: it accepts no new messages, and is dropped when it is empty."
+        ),
+    ]
 
 
 class TotalOut(msgspec.Struct, rename="camel"):
-    """All queues together; headLateness is the largest. `counters` count since the store was created."""
+    """All queues together; headLateness is the largest. `counters` count since the creation of the store."""
 
     depth: int
     due: int
@@ -65,7 +70,7 @@ class QueuesOut(msgspec.Struct):
 
 
 class NodeQueueOut(msgspec.Struct):
-    """A queue that a node says it owns, and since when."""
+    """A queue that a node reports to own, and the time since when."""
 
     queue: int
     epoch: str
@@ -73,18 +78,20 @@ class NodeQueueOut(msgspec.Struct):
 
 
 class NodeOut(msgspec.Struct, rename="camel"):
-    """A node, by the line that it writes every 5 s; null is what an older worker does not say. Times are its own."""
+    """A node, by the report that it writes every 5 s; null: an older worker omits it. Times are of its own clock."""
 
     node: str
-    address: Annotated[str | None, Meta(description="host:port of its own HTTP server")]
+    address: Annotated[str | None, Meta(description="host:port of its HTTP server.")]
     version: Annotated[str | None, Meta(description="of delayq")]
-    since: Annotated[Time | None, Meta(description="when it was started")]
-    seen: Annotated[Time, Meta(description="when it wrote its line")]
-    stale: Annotated[bool, Meta(description="the line is older than 15 s: the node is gone, or cut off from Redis")]
-    coordinator: Annotated[str | None, Meta(description="local or zookeeper")]
-    handed_over: Annotated[Time | None, Meta(description="when it last gave a queue up to another node")]
+    since: Annotated[Time | None, Meta(description="The time of its start.")]
+    seen: Annotated[Time, Meta(description="The time of its report.")]
+    stale: Annotated[
+        bool, Meta(description="Whether the report is older than 15 s: the node is gone, or cannot reach Redis.")
+    ]
+    coordinator: Annotated[str | None, Meta(description="local or zookeeper.")]
+    handed_over: Annotated[Time | None, Meta(description="The time when it last handed a queue over to another node.")]
     queues: list[NodeQueueOut]
-    complaints: Annotated[list[str], Meta(description="what keeps it from its work, such as its clock or ZooKeeper")]
+    complaints: Annotated[list[str], Meta(description="Problems of the node, such as its clock or ZooKeeper.")]
 
 
 class NodesOut(msgspec.Struct):
@@ -94,25 +101,27 @@ class NodesOut(msgspec.Struct):
 
 
 class RouteOut(msgspec.Struct, rename="camel"):
-    """A route, as live workers tell of it every 5 s. Each worker has a circuit of its own."""
+    """A route, from the reports that live workers write every 5 s. Each worker has its own circuit."""
 
     name: str
-    target: Annotated[str | None, Meta(description="its kind and hosts; null if no live worker has the route")]
+    target: Annotated[str | None, Meta(description="Its kind and hosts; null if no live worker has the route.")]
     circuit: (
         Annotated[
             str,
             Meta(
-                description="open (at one worker at least) or closed; null as above",
+                description="open (at one worker at least) or closed; null as above.",
                 extra_json_schema=one_of("open", "closed"),
             ),
         ]
         | None
     )
-    reason: Annotated[str | None, Meta(description="what the target said last, where it has been open for longest")]
-    since: Annotated[Time | None, Meta(description="when the first of them opened")]
-    next_probe_time: Annotated[Time | None, Meta(description="when the target is tried next")]
-    open_at: Annotated[list[str], Meta(description="the nodes at which it is open")]
-    parked: Annotated[int, Meta(description="messages that are set aside for the target")]
+    reason: Annotated[
+        str | None, Meta(description="The last answer of the target at the worker whose circuit has been open longest.")
+    ]
+    since: Annotated[Time | None, Meta(description="The time when the first circuit opened.")]
+    next_probe_time: Annotated[Time | None, Meta(description="The time of the next probe.")]
+    open_at: Annotated[list[str], Meta(description="The nodes with an open circuit.")]
+    parked: Annotated[int, Meta(description="Messages that are parked for the target.")]
 
 
 class RoutesOut(msgspec.Struct):
@@ -122,15 +131,15 @@ class RoutesOut(msgspec.Struct):
 
 
 class FindingOut(msgspec.Struct, omit_defaults=True):
-    """Something to know: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
+    """A problem or information: its start, its subject, and its remedy in `text`. `runbook` is a section of the docs."""
 
     severity: Annotated[
         str,
         Meta(
-            description="critical, warning, or info: nothing is broken", extra_json_schema=one_of(*SEVERITIES.values())
+            description="critical, warning, or info: nothing is broken.", extra_json_schema=one_of(*SEVERITIES.values())
         ),
     ]
-    code: Annotated[str, Meta(description="which check has found it")]
+    code: Annotated[str, Meta(description="The check that found it.")]
     runbook: str
     text: str | UnsetType = UNSET
     since: Time | UnsetType = UNSET
@@ -140,38 +149,40 @@ class FindingOut(msgspec.Struct, omit_defaults=True):
 
 
 class StatusOut(msgspec.Struct):
-    """What is wrong, the worst first; nothing when all is well."""
+    """The problems, worst first; empty if there are none."""
 
     findings: list[FindingOut]
 
 
 class FigureOut(msgspec.Struct, rename="camel"):
-    """A number of messages, null if nobody knows it, and when it was so."""
+    """A number of messages, null if it is unknown, and the time of the count."""
 
     count: int | None
     as_of: Time
 
 
 class TrafficOut(msgspec.Struct, rename="camel"):
-    """What went out in the last ten minutes, in slots of `stepMs`; null is what no node tells."""
+    """Deliveries of the last ten minutes, in slots of `stepMs`; null: no node reports it."""
 
-    begin: Annotated[Time, Meta(description="of the first slot; the last one is over")] = msgspec.field(name="from")
+    begin: Annotated[Time, Meta(description="The start of the first slot; the last slot is complete.")] = msgspec.field(
+        name="from"
+    )
     step_ms: int
-    complete: Annotated[bool, Meta(description="every live node tells")]
+    complete: Annotated[bool, Meta(description="Whether every live node reports.")]
     over_ms: Annotated[
         int,
         Meta(
-            description="the largest lateness that is measured; null in a slot with messages is a percentile above it"
+            description="The largest lateness that is measured; null in a slot with messages is a percentile above it."
         ),
     ]
     delivered: Annotated[list[float | None], Meta(description="messages a second")]
-    p50_ms: Annotated[list[float | None], Meta(description="lateness, as far as the workers' buckets tell")]
+    p50_ms: Annotated[list[float | None], Meta(description="Lateness, within the precision of the workers' buckets.")]
     p99_ms: list[float | None]
     total: TrafficTotalOut
 
 
 class TrafficTotalOut(msgspec.Struct, rename="camel"):
-    """The same of all slots together."""
+    """The same for all slots together."""
 
     delivered: float
     p50_ms: float | None
@@ -179,7 +190,7 @@ class TrafficTotalOut(msgspec.Struct, rename="camel"):
 
 
 class OverviewOut(msgspec.Struct, rename="camel"):
-    """Everything at a glance. `scheduled` are not due yet, or wait for another attempt; `parked` are without the held."""
+    """The figures of the service. `scheduled` are not due yet, or wait for a retry; `parked` excludes held messages."""
 
     now: Time
     findings: list[FindingOut]
@@ -188,18 +199,18 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     held: FigureOut
     parked: FigureOut
     dead: FigureOut
-    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
-    head_lateness: Annotated[int, Meta(description="by how many ms the earliest message is overdue")]
-    queues: Annotated[int, Meta(description="of all layouts")]
-    counters: Annotated[dict[str, int], Meta(description="since the store was created")]
+    remembered: Annotated[int, Meta(description="Ids of ended messages that are still remembered.")]
+    head_lateness: Annotated[int, Meta(description="The lateness of the earliest message in ms.")]
+    queues: Annotated[int, Meta(description="The number of queues in all layouts.")]
+    counters: Annotated[dict[str, int], Meta(description="Counts since the creation of the store.")]
     live_nodes: int
     stale_nodes: int
-    pauses: Annotated[list[PauseOut], Meta(description="in force, the oldest first")]
+    pauses: Annotated[list[PauseOut], Meta(description="The pauses in force, oldest first.")]
     traffic: TrafficOut | None
 
 
 class AuditMessageOut(msgspec.Struct):
-    """A message that was changed; the topic and the business keys that it had."""
+    """A changed message, with its topic and business keys at that time."""
 
     id: str
     topic: str
@@ -207,32 +218,32 @@ class AuditMessageOut(msgspec.Struct):
 
 
 class AuditEntryOut(msgspec.Struct, omit_defaults=True):
-    """Who changed what by hand. `messages` are those that really were changed; what concerned no message is in `detail`."""
+    """A manual change. `messages` are those that were really changed; `detail` has changes that concern no message."""
 
     time: Time
     action: str
-    actor: Annotated[str, Meta(description="the name of a key, or cli:<user>@<host>")]
-    key: Annotated[str, Meta(description="the id of the key")] = ""
+    actor: Annotated[str, Meta(description="The name of a key, or cli:<user>@<host>.")]
+    key: Annotated[str, Meta(description="The id of the key.")] = ""
     address: str = ""
     reason: str = ""
     queue: int | UnsetType = UNSET
     messages: list[AuditMessageOut] | UnsetType = UNSET
     detail: str = ""
     count: Annotated[
-        int | UnsetType, Meta(description="how many messages were changed, if that is more than are named")
+        int | UnsetType, Meta(description="The number of changed messages, if it is more than `messages` names.")
     ] = UNSET
-    run: Annotated[str, Meta(description="the run of the backfill that was undone")] = ""
+    run: Annotated[str, Meta(description="The backfill run that was undone.")] = ""
 
 
 class AuditOut(msgspec.Struct, rename="camel"):
-    """A page, the newest first. `nextPageToken` is null on the last one."""
+    """A page, newest first. `nextPageToken` is null on the last page."""
 
     entries: list[AuditEntryOut]
     next_page_token: str | None
 
 
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
-    """The answer with the figures and the owner of each queue."""
+    """Return the answer with the figures and the owner of each queue."""
     owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
     return QueuesOut(
         format_instant(max(stats.now for stats in queues)),
@@ -257,7 +268,7 @@ def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> Queue
 
 
 def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
-    """The answer with the nodes."""
+    """Return the answer with the nodes."""
     return NodesOut(
         [
             NodeOut(
@@ -278,7 +289,7 @@ def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
 
 
 def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
-    """The answer with the routes."""
+    """Return the answer with the routes."""
     return RoutesOut(
         [
             RouteOut(
@@ -311,19 +322,19 @@ def total_of(queues: Iterable[QueueStats]) -> TotalOut:
 
 
 def status_out(findings: Iterable[Finding]) -> StatusOut:
-    """The answer with the findings."""
+    """Return the answer with the findings."""
     return StatusOut([finding_out(one) for one in findings])
 
 
 def finding_out(finding: Finding) -> FindingOut:
-    """One finding, without the fields that are unknown."""
+    """Return one finding, without the fields that are unknown."""
     known = {name: value for name in ("topic", "queue", "node") if (value := getattr(finding, name)) is not None}
     since = UNSET if finding.since is None else format_instant(finding.since)
     return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)
 
 
 def overview_out(overview: Overview) -> OverviewOut:
-    """The answer with the overview."""
+    """Return the answer with the overview."""
     now = format_instant(overview.now)
 
     def figure(count: int | None) -> FigureOut:
@@ -364,12 +375,12 @@ def _traffic_out(traffic: Traffic) -> TrafficOut:
 
 
 def _measured(ms: float | None) -> float | None:
-    """A percentile, or None if it is above the last bound."""
+    """Return a percentile, or None if it is above the last bound."""
     return None if ms is None or math.isinf(ms) else ms
 
 
 def audit_out(page: AuditPage, next_page_token: str | None) -> AuditOut:
-    """The answer with a page of manual changes."""
+    """Return the answer with a page of manual changes."""
     return AuditOut([_audit_entry_out(one) for one in page.entries], next_page_token)
 
 

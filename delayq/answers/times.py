@@ -1,4 +1,4 @@
-"""How answers write times and words."""
+"""The formats of times and words in answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from delayq.times import format_instant
 
 __all__ = ["Ms", "Time", "instant", "one_of"]
 
-Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
+Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms.", extra_json_schema={"format": "date-time"})]
 Ms = Annotated[int, Meta(description="Unix ms")]
 
 
 def instant(ms: int | None) -> str | None:
-    """The time as RFC 3339, or None."""
+    """Return the time as RFC 3339, or None."""
     return None if ms is None else format_instant(ms)
 
 

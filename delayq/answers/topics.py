@@ -25,7 +25,7 @@ __all__ = [
 
 
 class PauseOut(msgspec.Struct, omit_defaults=True):
-    """A pause that lasts."""
+    """A pause in force."""
 
     match: str
     since: Time
@@ -34,37 +34,37 @@ class PauseOut(msgspec.Struct, omit_defaults=True):
 
 
 class PausedOut(msgspec.Struct, rename="camel"):
-    """A pause: nothing of the topics is handed out any more, at most `inFlight` messages may arrive yet."""
+    """A pause: nothing of its topics is pulled, and at most `inFlight` messages may still arrive."""
 
     match: str
     state: Annotated[
         str,
         Meta(
-            description="paused: nothing may arrive any more; else pausing",
+            description="paused: no message may arrive any longer; otherwise pausing.",
             extra_json_schema=one_of("pausing", "paused"),
         ),
     ]
-    version: Annotated[int, Meta(description="of the policies")]
+    version: Annotated[int, Meta(description="The version of the policies.")]
     since: Time
-    in_flight: Annotated[int | None, Meta(description="null until every node has told")]
-    changed: Annotated[bool, Meta(description="whether this call made it")]
+    in_flight: Annotated[int | None, Meta(description="null until every node has reported.")]
+    changed: Annotated[bool, Meta(description="Whether this call made it.")]
 
 
 class ResumedOut(msgspec.Struct):
-    """What is paused no more."""
+    """The topics that are no longer paused."""
 
     match: str
-    version: Annotated[int, Meta(description="of the policies")]
-    changed: Annotated[bool, Meta(description="whether this call ended it")]
-    held: Annotated[int, Meta(description="messages that were held, at most: some may have been cancelled")]
+    version: Annotated[int, Meta(description="The version of the policies.")]
+    changed: Annotated[bool, Meta(description="Whether this call ended it.")]
+    held: Annotated[int, Meta(description="Messages that were held, at most: some may have been cancelled.")]
 
 
 class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A policy, with what it says; durations are ms."""
+    """A policy with its values; durations are ms."""
 
     name: str
     match: str
-    since: Annotated[Time, Meta(description="when it was put last")]
+    since: Annotated[Time, Meta(description="The time when it was last put.")]
     order: int
     per: str = "topic"
     rate: float | None = None
@@ -82,7 +82,7 @@ class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PolicyChangedOut(msgspec.Struct):
-    """The version of the policies now, for If-Match, and whether this call made it."""
+    """The current version of the policies, for If-Match, and whether this call made it."""
 
     name: str
     version: int
@@ -90,7 +90,7 @@ class PolicyChangedOut(msgspec.Struct):
 
 
 class TemporaryOut(msgspec.Struct):
-    """What a resume with a rate has left: so many messages a second, until nothing is held any more, or a resume without one."""
+    """The limit of a resume with a rate: messages per second, until nothing is held, or a resume without a rate."""
 
     match: str
     rate: float
@@ -98,87 +98,92 @@ class TemporaryOut(msgspec.Struct):
 
 
 class PoliciesOut(msgspec.Struct):
-    """The policies, the pauses and the limits after them, and their version, for If-Match."""
+    """The policies, the pauses and the limits of resumes, and their version, for If-Match."""
 
     version: int
     policies: list[PolicyOut]
     pauses: list[PauseOut]
-    limits: Annotated[
-        list[TemporaryOut], Meta(description="that resumes have left; each ends when nothing of it is held any more")
-    ]
+    limits: Annotated[list[TemporaryOut], Meta(description="Limits of resumes; each ends when nothing of it is held.")]
 
 
 class ArrivingOut(msgspec.Struct, rename="camel"):
-    """A node from which messages of a paused topic may arrive yet."""
+    """A node whose messages of a paused topic may still arrive."""
 
     node: str
-    in_flight: Annotated[int | None, Meta(description="null: it has not told")]
+    in_flight: Annotated[int | None, Meta(description="null: it has not reported.")]
 
 
 class LimitOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """How many messages a second go out at most; how many wait for that, and how long that takes at this rate, at least."""
+    """The maximum messages per second, the waiting messages, and their shortest possible wait at this rate."""
 
     rate: float
     held: int
     wait_ms: int
-    match: Annotated[str, Meta(description="the pattern of the policy that says so, or of the resume")]
-    temporary: Annotated[bool, Meta(description="since a resume, until nothing is held any more")] = False
+    match: Annotated[str, Meta(description="The pattern of the policy or of the resume.")]
+    temporary: Annotated[bool, Meta(description="Whether a resume set it, until nothing is held.")] = False
     granted_last_second: Annotated[
         int | UnsetType,
-        Meta(description="how many workers asked for in the last whole second and got: ahead, so often more than went"),
+        Meta(
+            description="Permits that workers got in the last full second. They ask in advance, so bursts may "
+            "show more than the rate."
+        ),
     ] = UNSET
 
 
 class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A topic, and what holds for it."""
+    """A topic, and its settings."""
 
     topic: str
-    route: Annotated[str | None, Meta(description="that takes it, by the table here; null if none does")]
-    held: Annotated[int, Meta(description="messages set aside by a pause or a limit, at most")]
-    counts: Annotated[dict[str, int] | UnsetType, Meta(description="its messages by their states, at asOf")] = UNSET
+    route: Annotated[
+        str | None, Meta(description="The route that matches it, by the table of this process; null if none does.")
+    ]
+    held: Annotated[int, Meta(description="Messages that a pause or a limit holds, at most.")]
+    counts: Annotated[dict[str, int] | UnsetType, Meta(description="Its messages by state, as of asOf.")] = UNSET
     as_of: Time | UnsetType = UNSET
     pause: PauseOut | UnsetType = UNSET
     policy: PolicyOut | UnsetType = UNSET
     limit: LimitOut | UnsetType = UNSET
-    arriving: Annotated[list[ArrivingOut], Meta(description="of a paused topic, where messages may come from yet")] = []
+    arriving: Annotated[
+        list[ArrivingOut], Meta(description="The nodes whose messages of a paused topic may still arrive.")
+    ] = []
 
 
 class TopicsOut(msgspec.Struct, rename="camel"):
-    """A page of topics by name. `nextPageToken` is null on the last one."""
+    """A page of topics by name. `nextPageToken` is null on the last page."""
 
     topics: list[TopicOut]
     next_page_token: str | None
-    total: Annotated[int, Meta(description="how many topics fit, on all pages")]
+    total: Annotated[int, Meta(description="The number of matching topics on all pages.")]
     arriving: Annotated[
         list[ArrivingOut] | UnsetType,
-        Meta(description="if the pattern is paused by itself, where messages of it may come from yet"),
+        Meta(description="If the pattern itself is paused, the nodes whose messages may still arrive."),
     ] = UNSET
 
 
 def pause_out(one: Pause) -> PauseOut:
-    """The answer about a pause."""
+    """Return the answer about a pause."""
     until = UNSET if one.until is None else format_instant(one.until)
     return PauseOut(one.match, format_instant(one.since), until, one.reason)
 
 
 def paused_out(one: Paused) -> PausedOut:
-    """The answer about a pause that was just made."""
+    """Return the answer about a pause that was just made."""
     return PausedOut(one.match, one.state, one.version, format_instant(one.since), one.in_flight, one.changed)
 
 
 def resumed_out(one: Resumed) -> ResumedOut:
-    """The answer about a resume."""
+    """Return the answer about a resume."""
     return ResumedOut(one.match, one.version, one.changed, one.held)
 
 
 def policy_out(one: Policy) -> PolicyOut:
-    """The answer about a policy."""
+    """Return the answer about a policy."""
     told = {name: getattr(one, name) for name in PolicyOut.__struct_fields__ if name != "since"}
     return PolicyOut(since=format_instant(one.since), **told)
 
 
 def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) -> PoliciesOut:
-    """The answer with the policies, pauses and limits whose patterns match."""
+    """Return the answer with the policies, pauses and limits whose patterns match."""
     limits = [one for match, one in sorted(all.limits.items()) if wanted(match)]
     return PoliciesOut(
         all.number,
@@ -189,7 +194,7 @@ def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) 
 
 
 def policy_changed_out(one: PolicyChanged) -> PolicyChangedOut:
-    """The answer about a change of a policy."""
+    """Return the answer about a change of a policy."""
     return PolicyChangedOut(one.name, one.version, one.changed)
 
 
@@ -209,7 +214,7 @@ def _limit_out(one: TopicState) -> LimitOut | UnsetType:
 
 
 def topic_out(one: TopicState) -> TopicOut:
-    """The answer about a topic."""
+    """Return the answer about a topic."""
     return TopicOut(
         one.topic,
         one.route,
@@ -230,7 +235,7 @@ def _arriving_out(arriving: Iterable[Arriving]) -> list[ArrivingOut]:
 def topics_out(
     found: Sequence[TopicState], limit: int, token: str | None = None, arriving: Iterable[Arriving] | None = None
 ) -> TopicsOut:
-    """The answer with at most `limit` topics, sorted by name, behind the topic `token`; raises InvalidMessage.
+    """Return the answer with at most `limit` topics, sorted by name, after the topic `token`. Raises InvalidMessage.
 
     `arriving` are the nodes that may still deliver messages, or None if the pattern itself is not paused.
     """

@@ -66,7 +66,7 @@ async def test_a_wrong_key_is_refused_whatever_it_looks_like(tenants: Tenants, a
         assert answer.headers["www-authenticate"].endswith('error="invalid_token"')
     for none in ("", f"Basic {right}", right):  # of another scheme: no key at all
         answer = await tenants.api.get("/v1/messages/x", headers={"authorization": none})
-        assert "Send a key: Authorization: Bearer" in assert_refused(answer, 401)["detail"]
+        assert "Send the header Authorization: Bearer" in assert_refused(answer, 401)["detail"]
         assert answer.headers["www-authenticate"] == 'Bearer realm="delayq"'
     twice = [("authorization", f"Bearer {right}"), ("authorization", f"Bearer {right}")]
     assert_refused(await tenants.api.get("/v1/messages/x", headers=twice), 401)

@@ -59,7 +59,7 @@ async def test_the_problem_names_the_id_to_repeat_with(settings: Settings, short
     async with asgi(settings.replace(min_replicas=1)) as api:
         answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
         problem = assert_away(answer)
-        assert f"repeat with the same id, {problem['id']}" in problem["detail"]
+        assert f"Repeat with the same id, {problem['id']}" in problem["detail"]
         missing = (await api.get("/readyz")).json()["missing"]
         assert any("only 0 replicas are connected" in one for one in missing)
 

@@ -19,7 +19,7 @@ from delayq.testing import ManualClock
 from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile
 
-ENDED = "unauthorized: There is no session here, or it has ended: its key was changed or revoked. Log in again."
+ENDED = "unauthorized: There is no valid session: its key was changed or revoked. Log in again."
 OWN = {"sec-fetch-site": "same-origin"}
 
 
@@ -68,7 +68,7 @@ def test_a_session_stands_for_its_key_in_every_process_that_has_it_until_its_tim
     clock.advance(LASTS - 1)
     assert said(one, scope(cookie)) == "in"
     clock.advance(1)
-    assert said(one, scope(cookie)) == "unauthorized: This session has ended by its time: log in again."
+    assert said(one, scope(cookie)) == "unauthorized: This session has expired. Log in again."
 
 
 def test_a_session_ends_with_its_key_and_no_other_does(keys: KeyFile) -> None:
@@ -94,7 +94,7 @@ def test_a_session_counts_for_the_own_page_alone(keys: KeyFile) -> None:
     cookie = begin(one, keys.texts["shop"])
     for site in ("same-site", "cross-site", "none", ""):
         told = said(one, scope(cookie, site))
-        assert told.startswith("unauthorized: A session counts for requests of the console's own page alone"), site
+        assert told.startswith("unauthorized: A session is accepted only for requests of the console's own page"), site
 
 
 def test_a_cookie_that_was_tampered_with_is_none(keys: KeyFile) -> None:
@@ -125,10 +125,10 @@ def test_a_key_in_a_header_counts_more_and_a_password_for_a_proxy_does_not(keys:
         for _ in range(Attempts.MOST + 1):
             assert said(one, both(given)) == "in"
             assert said(one, {**both(given), "headers": both(given)["headers"][2:]}).startswith(
-                "unauthorized: Send a key"
+                "unauthorized: The request has no key"
             )
         assert not len(one.attempts)
-    assert said(one, both(b"Bearer wrong")).startswith("unauthorized: Nobody has this key")
+    assert said(one, both(b"Bearer wrong")).startswith("unauthorized: Unknown or revoked API key")
 
 
 def test_installations_on_other_ports_of_a_host_leave_each_other_s_sessions_alone(
@@ -163,7 +163,7 @@ def test_a_session_shares_the_lock_out_and_the_rate_of_its_key_in_headers(keys: 
     text = keys.texts["shop"]
     wrong = text[:-1] + ("A" if text[-1] != "A" else "B")
     for _ in range(Attempts.MOST):
-        with pytest.raises(Problem, match="Nobody has this key"):
+        with pytest.raises(Problem, match="Unknown or revoked API key"):
             begin(one, wrong)
     with pytest.raises(Problem, match="Too many attempts"):
         begin(one, text)
@@ -176,7 +176,7 @@ def test_keys_that_are_not_for_the_console_get_no_session(keys: KeyFile) -> None
     one = door(keys, ManualClock())
     with pytest.raises(Problem, match="not for the console"):
         begin(one, keys.texts["machine"])
-    with pytest.raises(Problem, match="may look at nothing"):
+    with pytest.raises(Problem, match="cannot read any topic"):
         begin(one, keys.texts["blind"])
 
 
@@ -335,6 +335,6 @@ async def test_without_keys_or_without_a_console_nobody_logs_in(
     api: httpx2.AsyncClient, settings: Settings, keys: KeyFile, asgi: Serving
 ) -> None:
     problem = assert_refused(await api.post("/console/session", json={"key": "x", "path": "/"}))
-    assert "takes no keys" in problem["detail"]
+    assert "needs no keys" in problem["detail"]
     async with asgi(keys.settings(settings).replace(console="no")) as closed:
         assert_refused(await closed.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)

@@ -54,7 +54,7 @@ async def test_a_change_that_was_never_sent_is_told_as_not_done(proxy: FaultProx
         proxy.refuse()
         assert_away(await api.get("/v1/messages/a"))  # that connection is gone
         problem = assert_away(await api.post("/v1/messages", json=message(id="b")))
-        assert "nothing was done: repeat with the same id, b" in problem["detail"]
+        assert "nothing was done. Repeat with the same id, b" in problem["detail"]
         problem = assert_away(await api.delete("/v1/messages/a"))
         assert "nothing was done" in problem["detail"]
 
@@ -72,7 +72,7 @@ async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with_and_wha
         ids = [result["id"] for result in problem["results"]]
         assert ids[1] == "mine"
         assert ids[2].startswith("keyed.")
-        assert all("repeat with the same id" in result["problem"]["detail"] for result in problem["results"])
+        assert all("Repeat with the same id" in result["problem"]["detail"] for result in problem["results"])
         mixed = await api.post("/v1/messages:batch", json={"messages": [message(), message(topic="")]})
         assert mixed.status_code == 200
         assert [result["status"] for result in mixed.json()["results"]] == [503, 400]
@@ -88,7 +88,7 @@ async def test_a_lost_reply_of_a_cancel_tells_the_truth_all_the_same(proxy: Faul
     async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.post("/v1/messages", json=message(id="m"))).status_code == 201
         proxy.drop_reply("cancel", times=2)
-        assert "repeating" in assert_away(await api.delete("/v1/messages/m"))["detail"]
+        assert "Repeat the same request" in assert_away(await api.delete("/v1/messages/m"))["detail"]
         assert (await api.delete("/v1/messages/m")).json()["result"] == "cancelled"
 
 

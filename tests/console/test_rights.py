@@ -174,5 +174,5 @@ def test_another_site_can_neither_read_nor_change_nor_frame_it(
     assert "csrf.*" not in [one["match"] for one in world.get("/v1/policies")["pauses"]]
     context.close()
     page = pages.open(world.url.replace(LOCALHOST, REBOUND), accepts=["status of 421", "favicon.ico"])
-    expect(page.locator("body")).to_contain_text("has to be called localhost")
+    expect(page.locator("body")).to_contain_text("address it as localhost")
     expect(page.get_by_role("navigation")).to_have_count(0)

@@ -24,7 +24,7 @@ def test_a1_a_redis_that_is_killed_and_started_again_loses_and_doubles_nothing(h
             load.wait_for(150)
             house.redis.kill()
             problem = refused(house.service.schedule("a1", delayTime="1s", id="unknown"))
-            assert "repeat with the same id, unknown" in problem["detail"]
+            assert "Repeat with the same id, unknown" in problem["detail"]
             refused(house.http.get("/readyz"))
             house.redis.start()
             patiently(house.service.ready, "the API is ready")

@@ -94,7 +94,7 @@ async def test_b1_a_schedule_whose_reply_was_lost_is_unknown_and_repeating_it_ma
     """
     home.to_api.drop_reply("schedule", times=2)  # the one, and that of its repetition by the API itself
     problem = refused(await home.post("m.b1", 500))
-    assert "repeat with the same id" in problem["detail"]
+    assert "Repeat with the same id" in problem["detail"]
     assert home.to_api.dropped[-2:] == ["schedule", "schedule"]
     again = await home.post("m.b1", 500, id=problem["id"])
     assert (again.status_code, again.json()["id"]) == (200, problem["id"])
@@ -195,7 +195,7 @@ async def test_b6_a_redis_that_says_nothing_is_told_within_the_time_out_and_foun
     home.server.pause()
     try:
         unknown = [refused(await home.post("m.b6.new")) for _ in range(2)]
-        assert all("repeat with the same id" in one["detail"] for one in unknown)
+        assert all("Repeat with the same id" in one["detail"] for one in unknown)
         refused(await home.api.delete(f"/v1/messages/{ids[-1]}"))
         refused(await home.api.get("/readyz"))
         assert (await home.api.get("/livez")).status_code == 200

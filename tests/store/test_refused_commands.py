@@ -465,7 +465,7 @@ def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
         admin.config_set("requirepass", "")
         admin.execute_command("ACL", "DELUSER", "off")
     assert [type(answer) for answer in told] == [StoreRefused] * 2
-    assert problem_of(told[0].about("a")).out.detail.endswith("nothing was done: repeat with the same id, a.")
+    assert problem_of(told[0].about("a")).out.detail.endswith("nothing was done. Repeat with the same id, a.")
     assert admin.dbsize() == 0
 
 

@@ -140,7 +140,7 @@ def test_a_certificate_for_another_host_no_certificate_or_a_wrong_password_lets_
     guarded.server.admin.config_set("bind", "127.0.0.1 127.0.0.2")
     for url, given, expected in (
         (elsewhere, {}, "not valid for"),
-        (None, {"redis_url": f"{guarded.place}?{trusting}"}, "Redis is away, or its reply was lost"),
+        (None, {"redis_url": f"{guarded.place}?{trusting}"}, "Redis is unreachable, or its reply was lost"),
         (None, {"redis_password": "canary-wrong"}, "Redis refused the credentials"),
     ):
         with Client(url, settings=settings_of(guarded, **given)) as client, pytest.raises(StoreError) as caught:

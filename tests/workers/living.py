@@ -55,7 +55,7 @@ LIMITS = (
 )
 KEYS = ("", "a", "b", "c/1")
 STEPS = 150
-AWAY = StoreUnavailable("Redis is away, or its reply was lost")
+AWAY = StoreUnavailable("Redis is unreachable, or its reply was lost")
 
 
 class Broken(Exception):

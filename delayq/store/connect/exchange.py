@@ -59,7 +59,7 @@ def translate(error: Exception) -> StoreError:
             "?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust"
         )
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
-        return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
+        return StoreUnavailable(f"Redis is unreachable, or its reply was lost: {text}")
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
         return NotDone(f"Redis takes nothing now: {text}")
     return StoreError(text)
