@@ -175,8 +175,9 @@ class Operation:
     """A handler and its documentation.
 
     `id` is a method of a generated client, and `tag` its class.
-    `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
-    `problems` the statuses of the bad ones, `query` and `headers` the parameters with their schemas. `open`: it needs no key.
+    `takes` is the type of the body, with an `example`. `gives` has the type of each successful answer's body (None:
+    text), `problems` the statuses of the others. `query` and `headers` are the parameters with their schemas.
+    `open`: it needs no key.
     """
 
     method: str

@@ -56,8 +56,8 @@ def check(*, fix: bool) -> bool:
     if fix:
         with Progress("repairing", name="dev"):
             _repair()
-    # One core runs the programs, the other one our own checks. These parse Python, which Python 3.11 may fail to do in two
-    # threads at a time (python/cpython#106905), so they share this thread.
+    # One core runs the programs, the other one our own checks. These parse Python, which Python 3.11 may fail to do in
+    # two threads at a time (python/cpython#106905), so they share this thread.
     with Progress("checking", "checks", name="dev") as progress, ThreadPoolExecutor(max_workers=1) as pool:
         programs = [pool.submit(_run, name, words) for name, words in PROGRAMS.items()]
         own = _own_checks()

@@ -185,8 +185,8 @@ def _layer_of(words: Sequence[str]) -> str:
 def _parallel(layer: str) -> list[str]:
     """Return pytest's options for parallel processes. A caller's `-n 0` comes later, so it wins.
 
-    The tests of a file stay together in one process. So do the tests of an `xdist_group`, which share servers that
-    start slowly.
+    The tests of a file stay together in one process. The tests of an `xdist_group` do too, because they share servers
+    that start slowly.
     """
     return ["-n", str(LAYERS[layer].processes), "--dist", "loadgroup"]
 

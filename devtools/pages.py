@@ -1,13 +1,12 @@
 """README.md, docs/ and code as checks and tests read them: fenced code blocks, tables, and places for complaints.
 
-A page is a story: its blocks run in order, in one folder, and Python blocks share their names. The HTML comment in the line
-above a block says what happens to the block:
+A page is a story: its blocks run in order, in one folder, and Python blocks share their names. The HTML comment in the
+line above a block says what happens to the block:
 
-    <!-- file NAME -->          it is written to that file, for the blocks that follow
-    <!-- prints -->             the previous block prints it; see `matches` in tests/docs/blocks.py
-    <!-- until TEXT -->         it runs forever; it is ended as soon as it has printed TEXT
-    <!-- exit N -->             the command ends with that status
-    <!-- run by tests/… -->     another test runs it
+<!-- file NAME -->          it is written to that file, for the blocks that follow <!-- prints -->             the
+previous block prints it; see `matches` in tests/docs/blocks.py <!-- until TEXT -->         it runs forever; it is ended
+as soon as it has printed TEXT <!-- exit N -->             the command ends with that status <!-- run by tests/… -->
+another test runs it
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`python -m devtools.screenshots`: the pictures of the console in docs/images, of a `./dev up --demo` that runs for them.
+"""`python -m devtools.screenshots`: the pictures of the console in docs/images, of a `./dev up --demo` that runs for
+them.
 
 It takes as many minutes as the charts show, and a Chromium (apt install chromium).
 """

@@ -7,7 +7,8 @@ from typing import Final
 
 __all__ = ["SENTENCES", "sentence"]
 
-#: By event, with its fields in braces. The subject is the part of delayq that logs the event. If the event has a queue
+#: The sentence of each event, with its fields in braces.
+#: The subject is the part of delayq that logs the event. If the event has a queue
 #: or a route, that precedes the sentence.
 SENTENCES: Final[Mapping[str, str]] = {
     "access_refused": "refused {path} to {address}: the API key {key} is wrong or revoked",

@@ -20,7 +20,7 @@ from testbed.zookeeper import ZooKeeperServer
 
 LOOK_EVERY_SECONDS = 0.1
 RESTARTS_A_MINUTE = 5
-# Tools such as `timeout` signal the process and then its whole group. Both signals are one request.
+# Tools such as `timeout` signal the process and then its group. Both signals are one request.
 SAME_WISH_SECONDS = 1.0
 LAST_LINES_SECONDS = 1.0
 WRONG_USE = 2

@@ -1,7 +1,7 @@
 """The texts that stand in files of code, for the linter of prose: docstrings, comments, and strings of several words.
 
-The strings are helps of commands, errors, events of logs, descriptions of the API, and what the console shows. A name that
-is filled in later stands as code, so that the linter counts it as one word.
+The strings are helps of commands, errors, events of logs, descriptions of the API, and what the console shows. A name
+that is filled in later stands as code, so that the linter counts it as one word.
 """
 
 from __future__ import annotations

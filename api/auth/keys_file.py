@@ -230,7 +230,7 @@ class Door:
         callers, verified, sessions = self._verified
         digest = hashlib.sha256(given).digest()
         caller = verified.get(digest)
-        # Other schemes than Bearer are no key: a proxy with a password of its own forwards its header.
+        # Other schemes than Bearer are no key: a proxy with a password of its own passes its header on.
         if caller is None and given[:6].lower() != b"bearer":
             return self._paid(sessions.holder(scope["headers"], self._clock.now()))
         if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):

@@ -16,8 +16,9 @@ _ENTRY: Final = re.compile(r"\[([^\[\]]+)\](?::\d{1,5})?|([^:]+)(?::\d{1,5})?", 
 class TrustedProxies:
     """The networks of `DELAYQ_TRUSTED_PROXIES`; false if there are none.
 
-    Each proxy appends the address of its own peer to `X-Forwarded-For`. Therefore the entries are true from the right up to
-    the first one that is not a trusted proxy: that is the caller. The caller may have invented the entries further left.
+    Each proxy appends the address of its own peer to `X-Forwarded-For`. Therefore the entries are true from the right
+    up to the first one that is not a trusted proxy: that is the caller. The caller may have invented the entries
+    further left.
     """
 
     def __init__(self, networks: str) -> None:

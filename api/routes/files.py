@@ -12,7 +12,7 @@ from api.wire.problems import Headers
 
 __all__ = ["FOR_EVER", "KINDS", "NO_CACHE", "File", "content_policy"]
 
-#: By the ending of the file's name.
+#: The media type by the ending of the file's name.
 KINDS: Final = {
     ".css": b"text/css; charset=utf-8",
     ".html": b"text/html; charset=utf-8",

@@ -40,8 +40,8 @@ __all__ = [
     "search",
 ]
 
-#: The topic of a message that the caller may change ('' if it has ended), the reason why it may not, or None if the
-#: caller may not see it.
+#: The topic of a message that the caller may change ('' if it has ended). Otherwise the reason why it may not.
+#: None if the caller may not see the message.
 Verdict = str | Problem | StoreError | None
 Outcome = Cancelled | Problem | StoreError
 Delivered = Rescheduled | Problem | StoreError

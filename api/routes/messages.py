@@ -120,8 +120,8 @@ async def cancel(service: Service, request: Request) -> Answer:
 async def cancel_many(service: Service, request: Request) -> Answer:
     """Cancel messages
 
-    By ids or by business keys. The answer has a result for each id or key, in order; a key has one for each of its
-    messages.
+    The messages are given by ids or by business keys. The answer has a result for each id or key, in order; a key has
+    one for each of its messages.
     """
     given = decode(_cancel, await request.json_text(service.settings.request_limit))
     by = by_application(request, given.reason)
@@ -268,8 +268,8 @@ async def deliver_now(service: Service, request: Request) -> Answer:
 async def deliver_now_many(service: Service, request: Request) -> Answer:
     """Deliver messages now
 
-    By ids or by business keys. The answer has a result for each id or key, in order; a key has one for each of its
-    messages.
+    The messages are given by ids or by business keys. The answer has a result for each id or key, in order; a key has
+    one for each of its messages.
     """
     given = decode(_deliver_many, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)

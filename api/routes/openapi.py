@@ -141,7 +141,8 @@ def _plain(schema: dict[str, Any], given: bool) -> dict[str, Any]:
     """Return a schema in the terms that all generators understand; `given` for requests.
 
     - A request has no null, because null means not given. It has no union: a duration or a date is text.
-    - In an answer, null is one more type of a value. Words are an open set, so that a client accepts those of later versions.
+    - In an answer, null is one more type of a value. Words are an open set, so that a client accepts those of later
+      versions.
     - No value has a default: a generated client would require all fields that have one.
     - Integers have 64 bits: a due time in ms needs 41.
     """

@@ -71,7 +71,7 @@ async def put_policy(service: Service, request: Request) -> Answer:
 
     With the header `If-Match: <version>`, only if the policies still have that version; otherwise 412. A message's own
     field overrides the policy; the policy overrides the route and the settings. 409 while a live worker is too old for
-    its rate, maxInFlight, maxAttempts or backoff.
+    its `rate`, `maxInFlight`, `maxAttempts` or `backoff`.
     """
     request.query()
     given = decode(_policy, await request.json_text(service.settings.request_limit))

@@ -117,7 +117,7 @@ def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
     try:
         return decode(_batch, raw).messages  # the usual case: all of them are well formed
     except Problem:
-        return decode(_parts, raw).messages  # one is malformed, and gets its own result
+        return decode(_parts, raw).messages  # a message is malformed, and gets its own result
 
 
 def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:

@@ -116,8 +116,9 @@ async def topics(service: Service, request: Request) -> Answer:
     """List topics
 
     Topics with messages, with held messages, or that a pause or a policy names, by name; `total` is the number of
-    matches. Counts are as of `asOf`: now, if there are at most 10,000 messages in all and the key may read all topics,
-    otherwise from a census. If `match` itself is paused, `arriving` lists the nodes whose messages may still arrive.
+    matches. Counts are as of `asOf`. They are current if there are at most 10,000 messages in all and the key may read
+    all topics; otherwise they come from a census. If `match` itself is paused, `arriving` lists the nodes whose
+    messages may still arrive.
     """
     given = request.query("match", "paused", "limit", "pageToken")
     limit = limit_of(given.get("limit"))
@@ -137,7 +138,7 @@ async def topics(service: Service, request: Request) -> Answer:
 async def topic(service: Service, request: Request) -> Answer:
     """Get a topic
 
-    Its route, its policy, its pause, the nodes whose messages may still arrive, the number of held messages, and its
+    Its route, policy and pause, and the nodes whose messages may still arrive. The number of held messages, and its
     messages by state as of `asOf`.
     """
     request.query()

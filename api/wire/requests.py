@@ -222,7 +222,7 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     burst: Annotated[
         int | None,
         Meta(
-            description="Maximum messages at once; default: those of a second. At least those of 0.15 s.",
+            description="Maximum messages at once; default: the messages of a second. At least those of 0.15 s.",
             extra_json_schema={"minimum": 1},
         ),
     ] = None

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// AdvanceIn How far to move time: ms, or text such as '30m'.
+// AdvanceIn The distance to move time: ms, or text such as '30m'.
 type AdvanceIn struct {
 	// Time Examples: 30m
 	Time string `json:"time"`
@@ -15,62 +15,62 @@ type AdvanceIn struct {
 
 // AdvancedOut The time of a development server after a move.
 type AdvancedOut struct {
-	// Ahead ms by which it is ahead of the machine's clock, after all moves
+	// Ahead ms between this time and the machine's clock, after all moves.
 	Ahead int64 `json:"ahead"`
 
-	// Now RFC 3339 in UTC with ms
+	// Now RFC 3339 in UTC with ms.
 	Now time.Time `json:"now"`
 
 	// NowMs Unix ms
 	NowMs int64 `json:"nowMs"`
 }
 
-// ArrivingOut A node from which messages of a paused topic may arrive yet.
+// ArrivingOut A node whose messages of a paused topic may still arrive.
 type ArrivingOut struct {
-	// InFlight null: it has not told
+	// InFlight null: it has not reported.
 	InFlight *int64 `json:"inFlight"`
 	Node     string `json:"node"`
 }
 
-// AuditEntryOut Who changed what by hand. `messages` are those that really were changed; what concerned no message is in `detail`.
+// AuditEntryOut A manual change. `messages` are those that were really changed; `detail` has changes that concern no message.
 type AuditEntryOut struct {
 	Action string `json:"action"`
 
-	// Actor the name of a key, or cli:<user>@<host>
+	// Actor The name of a key, or cli:<user>@<host>.
 	Actor   string  `json:"actor"`
 	Address *string `json:"address,omitempty"`
 
-	// Count how many messages were changed, if that is more than are named
+	// Count The number of changed messages, if it is more than `messages` names.
 	Count  *int64  `json:"count,omitempty"`
 	Detail *string `json:"detail,omitempty"`
 
-	// Key the id of the key
+	// Key The id of the key.
 	Key      *string            `json:"key,omitempty"`
 	Messages *[]AuditMessageOut `json:"messages,omitempty"`
 	Queue    *int64             `json:"queue,omitempty"`
 	Reason   *string            `json:"reason,omitempty"`
 
-	// Run the run of the backfill that was undone
+	// Run The backfill run that was undone.
 	Run *string `json:"run,omitempty"`
 
-	// Time RFC 3339 in UTC with ms
+	// Time RFC 3339 in UTC with ms.
 	Time time.Time `json:"time"`
 }
 
-// AuditMessageOut A message that was changed; the topic and the business keys that it had.
+// AuditMessageOut A changed message, with its topic and business keys at that time.
 type AuditMessageOut struct {
 	Id    string   `json:"id"`
 	Keys  []string `json:"keys"`
 	Topic string   `json:"topic"`
 }
 
-// AuditOut A page, the newest first. `nextPageToken` is null on the last one.
+// AuditOut A page, newest first. `nextPageToken` is null on the last page.
 type AuditOut struct {
 	Entries       []AuditEntryOut `json:"entries"`
 	NextPageToken *string         `json:"nextPageToken"`
 }
 
-// BatchIn Messages; each is taken or refused by itself.
+// BatchIn Messages; each of them is accepted or refused separately.
 type BatchIn struct {
 	Messages []MessageIn `json:"messages"`
 }
@@ -80,9 +80,9 @@ type BatchOut struct {
 	Results []ItemOut `json:"results"`
 }
 
-// BucketOut Messages that fall due from `dueFrom` on, and before the next bucket.
+// BucketOut Messages that fall due from `dueFrom` until the next bucket.
 type BucketOut struct {
-	// DueFrom RFC 3339 in UTC with ms
+	// DueFrom RFC 3339 in UTC with ms.
 	DueFrom  time.Time `json:"dueFrom"`
 	Messages int64     `json:"messages"`
 }
@@ -94,46 +94,46 @@ type CancelIn struct {
 	Reason *string   `json:"reason,omitempty"`
 }
 
-// CountOut How many messages there are; null if no census was taken yet, or (with `asOf`) if it has no such count.
+// CountOut The number of messages; null if there is no census yet, or (with `asOf`) if the census has no such count.
 type CountOut struct {
-	// AsOf when it was so, if it is not exact
+	// AsOf The time of the count, if it is not exact.
 	AsOf  *time.Time `json:"asOf"`
 	Count *int64     `json:"count"`
 	Exact bool       `json:"exact"`
 }
 
-// DeadGroupOut Dead letters of a topic that died of the same; `examples` are ids of the last of them.
+// DeadGroupOut Dead letters of a topic with the same reason; `examples` are the ids of the newest.
 type DeadGroupOut struct {
 	Count    int64    `json:"count"`
 	Examples []string `json:"examples"`
 
-	// FirstTime RFC 3339 in UTC with ms
+	// FirstTime RFC 3339 in UTC with ms.
 	FirstTime time.Time `json:"firstTime"`
 
-	// LastTime RFC 3339 in UTC with ms
+	// LastTime RFC 3339 in UTC with ms.
 	LastTime time.Time `json:"lastTime"`
 
 	// Reason without numbers
 	Reason string `json:"reason"`
 
-	// Topic null where it cannot be read
+	// Topic null if it cannot be read.
 	Topic *string `json:"topic"`
 }
 
-// DeadGroupsOut The largest groups of the `looked` newest dead letters; `complete`: there are no more than these.
+// DeadGroupsOut The largest groups of the `looked` newest dead letters. `complete`: there are no older ones.
 type DeadGroupsOut struct {
-	// AsOf RFC 3339 in UTC with ms
+	// AsOf RFC 3339 in UTC with ms.
 	AsOf     time.Time      `json:"asOf"`
 	Complete bool           `json:"complete"`
 	Groups   []DeadGroupOut `json:"groups"`
 	Looked   int64          `json:"looked"`
 }
 
-// DeadLetterOut A message that was given up.
+// DeadLetterOut A dead letter.
 type DeadLetterOut struct {
 	Attempts int64 `json:"attempts"`
 
-	// DeadTime RFC 3339 in UTC with ms
+	// DeadTime RFC 3339 in UTC with ms.
 	DeadTime time.Time   `json:"deadTime"`
 	Id       string      `json:"id"`
 	Message  *MessageOut `json:"message"`
@@ -141,123 +141,123 @@ type DeadLetterOut struct {
 	Reason   string      `json:"reason"`
 }
 
-// DeadLettersOut A page. `nextPageToken` is null on the last one.
+// DeadLettersOut A page of dead letters. `nextPageToken` is null on the last page.
 type DeadLettersOut struct {
 	DeadLetters   []DeadLetterOut `json:"deadLetters"`
 	NextPageToken *string         `json:"nextPageToken"`
 }
 
-// DeliverIn How to deliver it.
+// DeliverIn The options of the delivery.
 type DeliverIn struct {
-	// Force also if a pause or a limit holds it; takes 'admin'
+	// Force Ignore pauses and limits; needs the scope 'admin'.
 	Force  *bool   `json:"force,omitempty"`
 	Reason *string `json:"reason,omitempty"`
 }
 
 // DeliverManyIn The messages to deliver, by exactly one of ids and business keys. An empty list counts as not given.
 type DeliverManyIn struct {
-	// Force also what a pause or a limit holds; takes 'admin'
+	// Force Ignore pauses and limits; needs the scope 'admin'.
 	Force  *bool     `json:"force,omitempty"`
 	Ids    *[]string `json:"ids,omitempty"`
 	Keys   *[]string `json:"keys,omitempty"`
 	Reason *string   `json:"reason,omitempty"`
 }
 
-// EndedOut What became of the id.
+// EndedOut The outcome of the id.
 type EndedOut struct {
 	Id     string `json:"id"`
 	Result string `json:"result"`
 }
 
-// ExplainOut Why a message has not been delivered yet, or how it ended.
+// ExplainOut The reason why a message is not delivered yet, or how it ended.
 type ExplainOut struct {
-	// Owner the live node that delivers from its queue
+	// Owner The live node that delivers from its queue.
 	Owner *string `json:"owner"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since *time.Time `json:"since"`
 
-	// Text the same as a sentence, with what is in the way
+	// Text The same as a sentence, with its cause.
 	Text string `json:"text"`
 
-	// Until when that is over by itself
+	// Until The time when the wait ends by itself.
 	Until *time.Time `json:"until"`
 
-	// WaitsFor due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key (others of its ordering key), target, route, return (it comes back), redrive; null once it has ended
+	// WaitsFor The cause of the wait: its time, its queue's owner, its target, a pause, a limit, or an earlier message of its ordering key. Null if it has ended.
 	WaitsFor *string `json:"waitsFor"`
 }
 
-// FigureOut A number of messages, null if nobody knows it, and when it was so.
+// FigureOut A number of messages, null if it is unknown, and the time of the count.
 type FigureOut struct {
-	// AsOf RFC 3339 in UTC with ms
+	// AsOf RFC 3339 in UTC with ms.
 	AsOf  time.Time `json:"asOf"`
 	Count *int64    `json:"count"`
 }
 
-// FindingOut Something to know: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs.
+// FindingOut A problem or information: its start, its subject, and its remedy in `text`. `runbook` is a section of the docs.
 type FindingOut struct {
-	// Code which check has found it
+	// Code The check that found it.
 	Code    string  `json:"code"`
 	Node    *string `json:"node,omitempty"`
 	Queue   *int64  `json:"queue,omitempty"`
 	Runbook string  `json:"runbook"`
 
-	// Severity critical, warning, or info: nothing is broken
+	// Severity critical, warning, or info: nothing is broken.
 	Severity string `json:"severity"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since *time.Time `json:"since,omitempty"`
 	Text  *string    `json:"text,omitempty"`
 	Topic *string    `json:"topic,omitempty"`
 }
 
-// ForecastOut How many messages fall due when; `buckets` is null if no census was taken yet, or (with `asOf`) it has none.
+// ForecastOut Due messages in buckets; null if there is no census yet, or (with `asOf`) if the census has no such count.
 type ForecastOut struct {
-	// AsOf when it was so, if it is not exact
+	// AsOf The time of the count, if it is not exact.
 	AsOf    *time.Time   `json:"asOf"`
 	Buckets *[]BucketOut `json:"buckets"`
 
-	// Capacity the same if messages had to wait for each other meanwhile; null: nobody knows how many can go out
+	// Capacity The same if messages waited for each other then; null: the capacity is unknown.
 	Capacity *float32 `json:"capacity"`
 
-	// DrainRate messages a second that went out in the best 10 s of the last 10 minutes
+	// DrainRate Delivered messages per second in the best 10 s of the last 10 minutes.
 	DrainRate *float32 `json:"drainRate"`
 	Exact     bool     `json:"exact"`
 }
 
-// FoundOut Messages that have not ended, by due; dead letters by when they died. `nextPageToken` is null on the last page.
+// FoundOut Messages that have not ended, by due time; dead letters by their death. `nextPageToken` is null on the last page.
 type FoundOut struct {
-	// Complete whether these, with those of the pages before, are all
+	// Complete Whether this page and the pages before it contain all matches.
 	Complete bool `json:"complete"`
 
-	// Looked how many messages were looked at for them
+	// Looked The number of messages that were read for this page.
 	Looked        int64      `json:"looked"`
 	Messages      []StateOut `json:"messages"`
 	NextPageToken *string    `json:"nextPageToken"`
 }
 
-// HealthOut It answers. `findings` is what is wrong all the same; without `text` where the API takes keys.
+// HealthOut The service is ready. `findings` are its problems, without `text` if the API needs keys.
 type HealthOut struct {
 	Findings *[]FindingOut `json:"findings,omitempty"`
 	Status   string        `json:"status"`
 }
 
-// IdsIn Ids of messages; and why, for the audit.
+// IdsIn Ids of messages, and the reason for the audit.
 type IdsIn struct {
 	Ids    []string `json:"ids"`
 	Reason *string  `json:"reason,omitempty"`
 }
 
-// ItemOut One message of a batch: `status` is what it would have got by itself; with it either the answer or a problem.
+// ItemOut One message of a batch: the status of a single call, and either its answer or a problem.
 type ItemOut struct {
 	// DueMs Unix ms
 	DueMs *int64 `json:"dueMs,omitempty"`
 
-	// DueTime RFC 3339 in UTC with ms
+	// DueTime RFC 3339 in UTC with ms.
 	DueTime *time.Time `json:"dueTime,omitempty"`
 	Id      *string    `json:"id,omitempty"`
 
-	// Problem What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where.
+	// Problem A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
 	Problem *ProblemOut `json:"problem,omitempty"`
 	Queue   *int64      `json:"queue,omitempty"`
 	State   *string     `json:"state,omitempty"`
@@ -265,101 +265,101 @@ type ItemOut struct {
 	Window  *int64      `json:"window,omitempty"`
 }
 
-// LimitOut How many messages a second go out at most; how many wait for that, and how long that takes at this rate, at least.
+// LimitOut The maximum messages per second, the waiting messages, and their shortest possible wait at this rate.
 type LimitOut struct {
-	// GrantedLastSecond how many workers asked for in the last whole second and got: ahead, so often more than went
+	// GrantedLastSecond Permits that workers got in the last full second. They ask in advance, so bursts may show more than the rate.
 	GrantedLastSecond *int64 `json:"grantedLastSecond,omitempty"`
 	Held              int64  `json:"held"`
 
-	// Match the pattern of the policy that says so, or of the resume
+	// Match The pattern of the policy or of the resume.
 	Match string  `json:"match"`
 	Rate  float32 `json:"rate"`
 
-	// Temporary since a resume, until nothing is held any more
+	// Temporary Whether a resume set it, until nothing is held.
 	Temporary *bool `json:"temporary,omitempty"`
 	WaitMs    int64 `json:"waitMs"`
 }
 
-// MeOut The key's name (null where the API takes none), what it allows by patterns of topics, and the version of delayq.
+// MeOut The key's name (null if the API needs none), its scopes by patterns of topics, and the version of delayq.
 type MeOut struct {
-	// Console whether this API has a console: yes, readOnly or no
+	// Console Whether this API has a console: yes, readOnly or no.
 	Console string                   `json:"console"`
 	Name    *string                  `json:"name"`
 	Scopes  map[string][]interface{} `json:"scopes"`
 
-	// Session whether a session of the console stands for the key
+	// Session Whether the request has a session of the console instead of a key.
 	Session bool   `json:"session"`
 	Version string `json:"version"`
 }
 
-// MessageIn A message. Exactly one of delayTime, expectDate and delayLevel says when; null means not given.
+// MessageIn A message. Exactly one of delayTime, expectDate and delayLevel sets its due time; null means not given.
 type MessageIn struct {
-	// Again schedule it even if its id was cancelled before it could be delivered
+	// Again Schedule the message even if its id was certainly cancelled.
 	Again *bool `json:"again,omitempty"`
 
-	// Body a string, or any JSON value
+	// Body A string, or any JSON value.
 	//
 	// Examples: order 42
 	Body interface{} `json:"body,omitempty"`
 
-	// BodyBase64 the body as bytes, in place of body
+	// BodyBase64 The body as bytes, instead of body.
 	BodyBase64 *string `json:"bodyBase64,omitempty"`
 
-	// DelayLevel one of RocketMQ's levels, 1 (1 s) to 18 (2 h); above the last is the last
+	// DelayLevel One of RocketMQ's levels, 1 (1 s) to 18 (2 h); a higher level means the highest one.
 	DelayLevel *int64 `json:"delayLevel,omitempty"`
 
-	// DelayTime ms, or text such as '30m', '1h30m' or 'PT30M'
+	// DelayTime ms, or text such as '30m', '1h30m' or 'PT30M'.
 	//
 	// Examples: 30m
 	DelayTime *string `json:"delayTime,omitempty"`
 
-	// ExpectDate RFC 3339 with its zone, or Unix ms; the past means now, and a time before 2001 is refused
+	// ExpectDate RFC 3339 with its zone, or Unix ms; a past time means now, and a time before 2001 is refused.
 	//
 	// Examples: 2027-01-31T08:00:00Z
 	ExpectDate *time.Time `json:"expectDate,omitempty"`
 
-	// ExpireAfter ms (or text) after its due from which it is not delivered any more
+	// ExpireAfter The time after the due time when the message expires: ms, or text.
 	//
 	// Examples: 30m
 	ExpireAfter *string `json:"expireAfter,omitempty"`
 
-	// Id your own id; made here without
+	// Id Your own id; default: an id that the server generates.
 	Id *string `json:"id,omitempty"`
 
-	// Keys business keys, to find and cancel by
+	// Keys Business keys, to find and cancel the message.
 	Keys *[]string `json:"keys,omitempty"`
 
-	// MaxAttempts give up after as many
+	// MaxAttempts The attempts after which the message becomes a dead letter.
 	MaxAttempts *int64 `json:"maxAttempts,omitempty"`
 
-	// OrderingKey messages of one key never overtake each other
+	// OrderingKey Messages with the same ordering key never overtake each other.
 	OrderingKey *string `json:"orderingKey,omitempty"`
 
-	// Properties handed on with it
+	// Properties Properties that are delivered with the message.
 	Properties *map[string]string `json:"properties,omitempty"`
 
 	// Tags RocketMQ's tag
 	Tags *string `json:"tags,omitempty"`
 
-	// Topic where it goes; not beginning with 'delayq:'
+	// Topic The topic; it must not begin with 'delayq:'.
 	//
 	// Examples: orders.unpaid
 	Topic string `json:"topic"`
 
-	// Window ms (or text), at most a day: it is due up to so much later, by its id alone
+	// Window Spreads due times over this time, by the id alone: ms (or text), at most a day.
 	//
 	// Examples: 10m
 	Window *string `json:"window,omitempty"`
 }
 
-// MessageOut The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes.
+// MessageOut A message as it was scheduled, with the requested due time. `bodyBase64` is a body of bytes.
 //
-//	What it was scheduled without is left out.
+//	Fields that were not given are omitted.
 type MessageOut struct {
 	Body       interface{} `json:"body,omitempty"`
 	BodyBase64 *string     `json:"bodyBase64,omitempty"`
 
-	// ExpectDate RFC 3339 in UTC with ms
+	// ExpectDate RFC 3339 in UTC with ms.
 	ExpectDate  time.Time          `json:"expectDate"`
 	ExpireAfter *int64             `json:"expireAfter,omitempty"`
 	Keys        *[]string          `json:"keys,omitempty"`
@@ -370,41 +370,41 @@ type MessageOut struct {
 	Topic       string             `json:"topic"`
 }
 
-// NodeOut A node, by the line that it writes every 5 s; null is what an older worker does not say. Times are its own.
+// NodeOut A node, by the report that it writes every 5 s; null: an older worker omits it. Times are of its own clock.
 type NodeOut struct {
-	// Address host:port of its own HTTP server
+	// Address host:port of its HTTP server.
 	Address *string `json:"address"`
 
-	// Complaints what keeps it from its work, such as its clock or ZooKeeper
+	// Complaints Problems of the node, such as its clock or ZooKeeper.
 	Complaints []string `json:"complaints"`
 
-	// Coordinator local or zookeeper
+	// Coordinator local or zookeeper.
 	Coordinator *string `json:"coordinator"`
 
-	// HandedOver when it last gave a queue up to another node
+	// HandedOver The time when it last handed a queue over to another node.
 	HandedOver *time.Time     `json:"handedOver"`
 	Node       string         `json:"node"`
 	Queues     []NodeQueueOut `json:"queues"`
 
-	// Seen when it wrote its line
+	// Seen The time of its report.
 	Seen time.Time `json:"seen"`
 
-	// Since when it was started
+	// Since The time of its start.
 	Since *time.Time `json:"since"`
 
-	// Stale the line is older than 15 s: the node is gone, or cut off from Redis
+	// Stale Whether the report is older than 15 s: the node is gone, or cannot reach Redis.
 	Stale bool `json:"stale"`
 
 	// Version of delayq
 	Version *string `json:"version"`
 }
 
-// NodeQueueOut A queue that a node says it owns, and since when.
+// NodeQueueOut A queue that a node reports to own, and the time since when.
 type NodeQueueOut struct {
 	Epoch string `json:"epoch"`
 	Queue int64  `json:"queue"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since *time.Time `json:"since"`
 }
 
@@ -413,66 +413,68 @@ type NodesOut struct {
 	Nodes []NodeOut `json:"nodes"`
 }
 
-// OverviewOut Everything at a glance. `scheduled` are not due yet, or wait for another attempt; `parked` are without the held.
+// OverviewOut The figures of the service. `scheduled` are not due yet, or wait for a retry; `parked` excludes held messages.
 type OverviewOut struct {
-	// Counters since the store was created
+	// Counters Counts since the creation of the store.
 	Counters map[string]int64 `json:"counters"`
 
-	// Dead A number of messages, null if nobody knows it, and when it was so.
+	// Dead A number of messages, null if it is unknown, and the time of the count.
 	Dead FigureOut `json:"dead"`
 
-	// Due A number of messages, null if nobody knows it, and when it was so.
+	// Due A number of messages, null if it is unknown, and the time of the count.
 	Due      FigureOut    `json:"due"`
 	Findings []FindingOut `json:"findings"`
 
-	// HeadLateness by how many ms the earliest message is overdue
+	// HeadLateness The lateness of the earliest message in ms.
 	HeadLateness int64 `json:"headLateness"`
 
-	// Held A number of messages, null if nobody knows it, and when it was so.
+	// Held A number of messages, null if it is unknown, and the time of the count.
 	Held      FigureOut `json:"held"`
 	LiveNodes int64     `json:"liveNodes"`
 
-	// Now RFC 3339 in UTC with ms
+	// Now RFC 3339 in UTC with ms.
 	Now time.Time `json:"now"`
 
-	// Parked A number of messages, null if nobody knows it, and when it was so.
+	// Parked A number of messages, null if it is unknown, and the time of the count.
 	Parked FigureOut `json:"parked"`
 
-	// Pauses in force, the oldest first
+	// Pauses The pauses in force, oldest first.
 	Pauses []PauseOut `json:"pauses"`
 
-	// Queues of all layouts
+	// Queues The number of queues in all layouts.
 	Queues int64 `json:"queues"`
 
-	// Remembered ids that have ended and are still known
+	// Remembered Ids of ended messages that are still remembered.
 	Remembered int64 `json:"remembered"`
 
-	// Scheduled A number of messages, null if nobody knows it, and when it was so.
+	// Scheduled A number of messages, null if it is unknown, and the time of the count.
 	Scheduled  FigureOut   `json:"scheduled"`
 	StaleNodes int64       `json:"staleNodes"`
 	Traffic    *TrafficOut `json:"traffic"`
 }
 
-// PatchIn The new due: exactly one of the three; null means not given.
+// PatchIn The new due time, as exactly one of the three fields; null means not given.
 type PatchIn struct {
-	// DelayLevel one of RocketMQ's levels, 1 (1 s) to 18 (2 h); above the last is the last
+	// DelayLevel One of RocketMQ's levels, 1 (1 s) to 18 (2 h); a higher level means the highest one.
 	DelayLevel *int64 `json:"delayLevel,omitempty"`
 
-	// DelayTime ms, or text such as '30m', '1h30m' or 'PT30M'
+	// DelayTime ms, or text such as '30m', '1h30m' or 'PT30M'.
 	//
 	// Examples: 30m
 	DelayTime *string `json:"delayTime,omitempty"`
 
-	// ExpectDate RFC 3339 with its zone, or Unix ms; the past means now, and a time before 2001 is refused
+	// ExpectDate RFC 3339 with its zone, or Unix ms; a past time means now, and a time before 2001 is refused.
 	//
 	// Examples: 2027-01-31T08:00:00Z
 	ExpectDate *time.Time `json:"expectDate,omitempty"`
 	Reason     *string    `json:"reason,omitempty"`
 }
 
-// PauseIn Which topics to pause, why, and until when: RFC 3339 with its zone, or Unix ms. What is left out stays as it is.
+// PauseIn The topics to pause, the reason, and the end: RFC 3339 with its zone, or Unix ms. Omitted fields keep their
+//
+//	values.
 type PauseIn struct {
-	// Match a pattern of topics, with * and ?
+	// Match A pattern of topics, with * and ?.
 	//
 	// Examples: orders.*
 	Match  string  `json:"match"`
@@ -482,112 +484,112 @@ type PauseIn struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// PauseOut A pause that lasts.
+// PauseOut A pause in force.
 type PauseOut struct {
 	Match  string  `json:"match"`
 	Reason *string `json:"reason,omitempty"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since time.Time `json:"since"`
 
-	// Until RFC 3339 in UTC with ms
+	// Until RFC 3339 in UTC with ms.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// PausedOut A pause: nothing of the topics is handed out any more, at most `inFlight` messages may arrive yet.
+// PausedOut A pause: nothing of its topics is pulled, and at most `inFlight` messages may still arrive.
 type PausedOut struct {
-	// Changed whether this call made it
+	// Changed Whether this call made it.
 	Changed bool `json:"changed"`
 
-	// InFlight null until every node has told
+	// InFlight null until every node has reported.
 	InFlight *int64 `json:"inFlight"`
 	Match    string `json:"match"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since time.Time `json:"since"`
 
-	// State paused: nothing may arrive any more; else pausing
+	// State paused: no message may arrive any longer; otherwise pausing.
 	State string `json:"state"`
 
-	// Version of the policies
+	// Version The version of the policies.
 	Version int64 `json:"version"`
 }
 
-// PoliciesOut The policies, the pauses and the limits after them, and their version, for If-Match.
+// PoliciesOut The policies, the pauses and the limits of resumes, and their version, for If-Match.
 type PoliciesOut struct {
-	// Limits that resumes have left; each ends when nothing of it is held any more
+	// Limits Limits of resumes; each ends when nothing of it is held.
 	Limits   []TemporaryOut `json:"limits"`
 	Pauses   []PauseOut     `json:"pauses"`
 	Policies []PolicyOut    `json:"policies"`
 	Version  int64          `json:"version"`
 }
 
-// PolicyChangedOut The version of the policies now, for If-Match, and whether this call made it.
+// PolicyChangedOut The current version of the policies, for If-Match, and whether this call made it.
 type PolicyChangedOut struct {
 	Changed bool   `json:"changed"`
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
 }
 
-// PolicyIn What holds for topics; null means not given. Durations are ms, or text such as '30m'.
+// PolicyIn A policy for topics; null means not given. Durations are ms, or text such as '30m'.
 type PolicyIn struct {
-	// Backoff how long to wait before the second attempt, the third, …; then as long as the last
+	// Backoff The back-off before the second attempt, the third, and so on; the last one repeats.
 	//
 	// Examples: ["10s","1m","10m"]
 	Backoff *[]string `json:"backoff,omitempty"`
 
-	// Burst how many at once; those of a second without, of 0.15 s at least
+	// Burst Maximum messages at once; default: the messages of a second. At least those of 0.15 s.
 	Burst *int64 `json:"burst,omitempty"`
 
-	// ExpireAfter after its due from which a message is not delivered any more
+	// ExpireAfter The time after the due time when a message expires.
 	//
 	// Examples: 30m
 	ExpireAfter *string `json:"expireAfter,omitempty"`
 
-	// Fsync always: accepted once it is on the disk
+	// Fsync With `always`, a message is accepted once it is on disk.
 	Fsync interface{} `json:"fsync,omitempty"`
 
-	// Index by which they are counted exactly and found at once
+	// Index Indexes for exact counts and fast searches.
 	Index *[]interface{} `json:"index,omitempty"`
 
-	// Match a pattern of topics, with * and ?
+	// Match A pattern of topics, with * and ?.
 	//
 	// Examples: orders.*
 	Match string `json:"match"`
 
-	// MaxAttempts give up after as many
+	// MaxAttempts The attempts after which a message becomes a dead letter.
 	MaxAttempts *int64 `json:"maxAttempts,omitempty"`
 
-	// MaxInFlight sent at a time; not for topics of streams in the same Redis
+	// MaxInFlight Concurrency limit: sends at a time. Not for topics of streams in the same Redis.
 	MaxInFlight *int64 `json:"maxInFlight,omitempty"`
 
-	// MinReplicas replicas that must have a message before it is accepted
+	// MinReplicas The replicas that must have a message before it is accepted.
 	MinReplicas *int64 `json:"minReplicas,omitempty"`
 
-	// Order of several policies the first counts
+	// Order If several policies match a topic, the one with the lowest order applies.
 	Order *int64 `json:"order,omitempty"`
 
-	// Pending how many may wait at most
+	// Pending Maximum number of waiting messages.
 	Pending *int64 `json:"pending,omitempty"`
 
-	// Per whether each topic has the rate for itself, or all together
+	// Per Whether each topic has the rate, or all topics share it.
 	Per interface{} `json:"per,omitempty"`
 
 	// Rate messages a second
 	Rate *float32 `json:"rate,omitempty"`
 
-	// Redact JSON paths of bodies that are not shown
+	// Redact JSON paths of body parts that are hidden.
 	//
 	// Examples: ["$.card"]
 	Redact *[]string `json:"redact,omitempty"`
 
-	// Window over which dues are spread, at most a day
+	// Window Due times are spread over this time, at most a day.
 	//
 	// Examples: 30m
 	Window *string `json:"window,omitempty"`
 }
 
-// PolicyOut A policy, with what it says; durations are ms.
+// PolicyOut A policy with its values; durations are ms.
 type PolicyOut struct {
 	Backoff     *[]int64  `json:"backoff,omitempty"`
 	Burst       *int64    `json:"burst,omitempty"`
@@ -605,12 +607,12 @@ type PolicyOut struct {
 	Rate        *float32  `json:"rate,omitempty"`
 	Redact      *[]string `json:"redact,omitempty"`
 
-	// Since when it was put last
+	// Since The time when it was last put.
 	Since  time.Time `json:"since"`
 	Window *int64    `json:"window,omitempty"`
 }
 
-// ProblemOut What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where.
+// ProblemOut A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
 type ProblemOut struct {
 	Detail   string        `json:"detail"`
 	Field    *string       `json:"field,omitempty"`
@@ -624,49 +626,49 @@ type ProblemOut struct {
 	Type     string        `json:"type"`
 }
 
-// QueueOut A queue. Counts are messages; headLateness is by how many ms its earliest message is overdue.
+// QueueOut A queue. Counts are messages; headLateness is the lateness of its earliest message in ms.
 type QueueOut struct {
-	// Closed of an older layout: it takes no new messages, and goes when it is empty
+	// Closed Whether it is of an older layout: it accepts no new messages, and is dropped when it is empty.
 	Closed bool  `json:"closed"`
 	Dead   int64 `json:"dead"`
 
-	// Depth messages scheduled, due, in flight or retrying
+	// Depth Messages that are scheduled, due, in flight or retrying.
 	Depth int64   `json:"depth"`
 	Due   int64   `json:"due"`
 	Epoch *string `json:"epoch"`
 
-	// HeadDueTime RFC 3339 in UTC with ms
+	// HeadDueTime RFC 3339 in UTC with ms.
 	HeadDueTime  *time.Time `json:"headDueTime"`
 	HeadLateness int64      `json:"headLateness"`
 
-	// Owner the live node that delivers from it, by its own last line
+	// Owner The live node that delivers from it, by its last report.
 	Owner  *string `json:"owner"`
 	Parked int64   `json:"parked"`
 	Queue  int64   `json:"queue"`
 
-	// Remembered ids that have ended and are still known
+	// Remembered Ids of ended messages that are still remembered.
 	Remembered int64 `json:"remembered"`
 }
 
 // QueuesOut All queues, and their total.
 type QueuesOut struct {
-	// Now RFC 3339 in UTC with ms
+	// Now RFC 3339 in UTC with ms.
 	Now    time.Time  `json:"now"`
 	Queues []QueueOut `json:"queues"`
 
-	// Total All queues together; headLateness is the largest. `counters` count since the store was created.
+	// Total All queues together; headLateness is the largest. `counters` count since the creation of the store.
 	Total TotalOut `json:"total"`
 }
 
-// ResultOut One id: `status` is what it would have got by itself, and what became of it or the problem.
+// ResultOut The result of one id, with the status of a single call.
 //
-//	Or one business key: what became of each message that carries it; beside a problem, of those that were reached.
+//	For a business key: the outcome of each of its messages; with a problem, only of those that were reached.
 type ResultOut struct {
 	Id       *string      `json:"id,omitempty"`
 	Key      *string      `json:"key,omitempty"`
 	Messages *[]ResultOut `json:"messages,omitempty"`
 
-	// Problem What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where.
+	// Problem A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
 	Problem *ProblemOut `json:"problem,omitempty"`
 	Result  *string     `json:"result,omitempty"`
 	Status  *int64      `json:"status,omitempty"`
@@ -677,9 +679,9 @@ type ResultsOut struct {
 	Results []ResultOut `json:"results"`
 }
 
-// ResumeIn Which pause to end, by its very pattern, at how many messages a second at most what it held goes out, and why.
+// ResumeIn The pattern of the pause to end, the maximum messages per second for held messages, and the reason.
 type ResumeIn struct {
-	// Match a pattern of topics, with * and ?
+	// Match A pattern of topics, with * and ?.
 	//
 	// Examples: orders.*
 	Match  string   `json:"match"`
@@ -687,41 +689,41 @@ type ResumeIn struct {
 	Reason *string  `json:"reason,omitempty"`
 }
 
-// ResumedOut What is paused no more.
+// ResumedOut The topics that are no longer paused.
 type ResumedOut struct {
-	// Changed whether this call ended it
+	// Changed Whether this call ended it.
 	Changed bool `json:"changed"`
 
-	// Held messages that were held, at most: some may have been cancelled
+	// Held Messages that were held, at most: a few may have been cancelled.
 	Held  int64  `json:"held"`
 	Match string `json:"match"`
 
-	// Version of the policies
+	// Version The version of the policies.
 	Version int64 `json:"version"`
 }
 
-// RouteOut A route, as live workers tell of it every 5 s. Each worker has a circuit of its own.
+// RouteOut A route, from the reports that live workers write every 5 s. Each worker has its own circuit.
 type RouteOut struct {
-	// Circuit open (at one worker at least) or closed; null as above
+	// Circuit open (at one worker at least) or closed; null as above.
 	Circuit *string `json:"circuit"`
 	Name    string  `json:"name"`
 
-	// NextProbeTime when the target is tried next
+	// NextProbeTime The time of the next probe.
 	NextProbeTime *time.Time `json:"nextProbeTime"`
 
-	// OpenAt the nodes at which it is open
+	// OpenAt The nodes with an open circuit.
 	OpenAt []string `json:"openAt"`
 
-	// Parked messages that are set aside for the target
+	// Parked Messages that are parked for the target.
 	Parked int64 `json:"parked"`
 
-	// Reason what the target said last, where it has been open for longest
+	// Reason The last answer of the target at the worker whose circuit has been open longest.
 	Reason *string `json:"reason"`
 
-	// Since when the first of them opened
+	// Since The time when the first circuit opened.
 	Since *time.Time `json:"since"`
 
-	// Target its kind and hosts; null if no live worker has the route
+	// Target Its kind and hosts; null if no live worker has the route.
 	Target *string `json:"target"`
 }
 
@@ -730,24 +732,24 @@ type RoutesOut struct {
 	Routes []RouteOut `json:"routes"`
 }
 
-// ScheduledOut The message as it stands: the id to use from now on, its queue, its state, and its due.
+// ScheduledOut An accepted message: its final id, its queue, its state, and its due time.
 type ScheduledOut struct {
 	// DueMs Unix ms
 	DueMs *int64 `json:"dueMs"`
 
-	// DueTime RFC 3339 in UTC with ms
+	// DueTime RFC 3339 in UTC with ms.
 	DueTime *time.Time `json:"dueTime"`
 	Id      string     `json:"id"`
 	Queue   int64      `json:"queue"`
 
-	// State scheduled; delivered or dead, when that id is so already
+	// State scheduled; or delivered or dead, if this id already was.
 	State string `json:"state"`
 
-	// Window ms over which its due was spread
+	// Window The ms over which its due time was spread.
 	Window *int64 `json:"window,omitempty"`
 }
 
-// StateOut What is known of an id. `message` is null once it has ended; `reason` says why it is dead, or what parked it.
+// StateOut The state of an id. `message` is null once it has ended; `reason` is the cause of its death or of its parking.
 type StateOut struct {
 	// Attempts failed ones
 	Attempts int64 `json:"attempts"`
@@ -755,83 +757,83 @@ type StateOut struct {
 	// DueMs Unix ms
 	DueMs *int64 `json:"dueMs"`
 
-	// DueTime of the next attempt; null while it is parked, held or dead
+	// DueTime The time of the next attempt; null while it is parked, held or dead.
 	DueTime *time.Time `json:"dueTime"`
 
-	// EndedBy who cancelled or discarded it, if that was written down
+	// EndedBy The actor of its cancel or discard, if the audit has one.
 	EndedBy *string `json:"endedBy,omitempty"`
 
-	// EndedTime RFC 3339 in UTC with ms
+	// EndedTime RFC 3339 in UTC with ms.
 	EndedTime *time.Time `json:"endedTime"`
 
-	// Explain Why a message has not been delivered yet, or how it ended.
+	// Explain The reason why a message is not delivered yet, or how it ended.
 	Explain *ExplainOut `json:"explain,omitempty"`
 	Id      string      `json:"id"`
 	Message *MessageOut `json:"message"`
 
-	// NextProbeTime when the target of a parked one is tried next
+	// NextProbeTime The time of the next probe to the target of a parked message.
 	NextProbeTime *time.Time `json:"nextProbeTime"`
 	Queue         int64      `json:"queue"`
 	Reason        *string    `json:"reason"`
 
-	// State scheduled, due, inFlight, retrying, parked, held or dead; for a while: delivered, cancelled, removedInFlight (cancelled when it may have been delivered), discarded (as a dead letter)
+	// State scheduled, due, inFlight, retrying, parked, held or dead; for a while: delivered, cancelled, removedInFlight (cancelled, but perhaps delivered), discarded (as a dead letter).
 	State string `json:"state"`
 }
 
-// StatusOut What is wrong, the worst first; nothing when all is well.
+// StatusOut The problems, worst first; empty if there are none.
 type StatusOut struct {
 	Findings []FindingOut `json:"findings"`
 }
 
-// TemporaryOut What a resume with a rate has left: so many messages a second, until nothing is held any more, or a resume without one.
+// TemporaryOut The limit of a resume with a rate: messages per second, until nothing is held, or a resume without a rate.
 type TemporaryOut struct {
 	Match string  `json:"match"`
 	Rate  float32 `json:"rate"`
 
-	// Since RFC 3339 in UTC with ms
+	// Since RFC 3339 in UTC with ms.
 	Since time.Time `json:"since"`
 }
 
-// TopicOut A topic, and what holds for it.
+// TopicOut A topic, and its settings.
 type TopicOut struct {
-	// Arriving of a paused topic, where messages may come from yet
+	// Arriving The nodes whose messages of a paused topic may still arrive.
 	Arriving *[]ArrivingOut `json:"arriving,omitempty"`
 
-	// AsOf RFC 3339 in UTC with ms
+	// AsOf RFC 3339 in UTC with ms.
 	AsOf *time.Time `json:"asOf,omitempty"`
 
-	// Counts its messages by their states, at asOf
+	// Counts Its messages by state, as of asOf.
 	Counts *map[string]int64 `json:"counts,omitempty"`
 
-	// Held messages set aside by a pause or a limit, at most
+	// Held Messages that a pause or a limit holds, at most.
 	Held int64 `json:"held"`
 
-	// Limit How many messages a second go out at most; how many wait for that, and how long that takes at this rate, at least.
+	// Limit The maximum messages per second, the waiting messages, and their shortest possible wait at this rate.
 	Limit *LimitOut `json:"limit,omitempty"`
 
-	// Pause A pause that lasts.
+	// Pause A pause in force.
 	Pause *PauseOut `json:"pause,omitempty"`
 
-	// Policy A policy, with what it says; durations are ms.
+	// Policy A policy with its values; durations are ms.
 	Policy *PolicyOut `json:"policy,omitempty"`
 
-	// Route that takes it, by the table here; null if none does
+	// Route The route that matches it, by the table of this process; null if none does.
 	Route *string `json:"route"`
 	Topic string  `json:"topic"`
 }
 
-// TopicsOut A page of topics by name. `nextPageToken` is null on the last one.
+// TopicsOut A page of topics by name. `nextPageToken` is null on the last page.
 type TopicsOut struct {
-	// Arriving if the pattern is paused by itself, where messages of it may come from yet
+	// Arriving If the pattern itself is paused, the nodes whose messages may still arrive.
 	Arriving      *[]ArrivingOut `json:"arriving,omitempty"`
 	NextPageToken *string        `json:"nextPageToken"`
 	Topics        []TopicOut     `json:"topics"`
 
-	// Total how many topics fit, on all pages
+	// Total The number of matching topics on all pages.
 	Total int64 `json:"total"`
 }
 
-// TotalOut All queues together; headLateness is the largest. `counters` count since the store was created.
+// TotalOut All queues together; headLateness is the largest. `counters` count since the creation of the store.
 type TotalOut struct {
 	Counters     map[string]int64 `json:"counters"`
 	Dead         int64            `json:"dead"`
@@ -842,35 +844,35 @@ type TotalOut struct {
 	Remembered   int64            `json:"remembered"`
 }
 
-// TrafficOut What went out in the last ten minutes, in slots of `stepMs`; null is what no node tells.
+// TrafficOut Deliveries of the last ten minutes, in slots of `stepMs`; null: no node reports it.
 type TrafficOut struct {
-	// Complete every live node tells
+	// Complete Whether every live node reports.
 	Complete bool `json:"complete"`
 
 	// Delivered messages a second
 	Delivered []*float32 `json:"delivered"`
 
-	// From of the first slot; the last one is over
+	// From The start of the first slot; the last slot is complete.
 	From time.Time `json:"from"`
 
-	// OverMs the largest lateness that is measured; null in a slot with messages is a percentile above it
+	// OverMs The largest lateness that is measured; null in a slot with messages is a percentile above it.
 	OverMs int64 `json:"overMs"`
 
-	// P50Ms lateness, as far as the workers' buckets tell
+	// P50Ms Lateness, within the precision of the workers' buckets.
 	P50Ms  []*float32 `json:"p50Ms"`
 	P99Ms  []*float32 `json:"p99Ms"`
 	StepMs int64      `json:"stepMs"`
 
-	// Total The same of all slots together.
+	// Total The same for all slots together.
 	Total TrafficTotalOut `json:"total"`
 }
 
-// TrafficTotalOut The same of all slots together.
+// TrafficTotalOut The same for all slots together.
 type TrafficTotalOut struct {
 	Delivered float32  `json:"delivered"`
 	P50Ms     *float32 `json:"p50Ms"`
 	P99Ms     *float32 `json:"p99Ms"`
 }
 
-// Problem What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where.
+// Problem A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
 type Problem = ProblemOut

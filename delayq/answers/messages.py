@@ -68,9 +68,8 @@ class ExplainOut(msgspec.Struct, rename="camel"):
         Annotated[
             str,
             Meta(
-                description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key "
-                "(earlier messages of its ordering key), target, route, return (from parking), "
-                "redrive; null once it has ended.",
+                description="The cause of the wait: its time, its queue's owner, its target, a pause, a limit, or "
+                "an earlier message of its ordering key. Null if it has ended.",
                 extra_json_schema=one_of(*WAITS_FOR),
             ),
         ]

@@ -56,7 +56,7 @@ class ResumedOut(msgspec.Struct):
     match: str
     version: Annotated[int, Meta(description="The version of the policies.")]
     changed: Annotated[bool, Meta(description="Whether this call ended it.")]
-    held: Annotated[int, Meta(description="Messages that were held, at most: some may have been cancelled.")]
+    held: Annotated[int, Meta(description="Messages that were held, at most: a few may have been cancelled.")]
 
 
 class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -58,9 +58,9 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
             output.bars(("due from", "messages"), rows)
     if room.too_small_for(size):
         say(
-            f"Redis has too little memory: these rows need about {_bytes(size)}, and {_bytes(room.used)} of "
+            f"Redis has too little memory: the rows need {_bytes(size)}, and {_bytes(room.used)} of "
             f"{_bytes(room.most)} are in use{' on the fullest primary' if room.primaries > 1 else ''}; raise "
-            "maxmemory first, because a full Redis accepts no new messages."
+            "maxmemory first."
         )
 
 

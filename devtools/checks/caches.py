@@ -1,4 +1,6 @@
-"""Every cache of shipped code is bounded in bytes: what callers choose is the key of a `Remembered`, or is short for sure."""
+"""Every cache of shipped code is bounded in bytes: what callers choose is the key of a `Remembered`, or is short for
+sure.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ VENDORED: Final = {
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }
 LICENSES: Final = ("htm.LICENSE.txt", "uPlot.LICENSE.txt")
-#: Compressed bytes of all that a browser may load. A library that nobody has weighed would exceed it; `./dev bench console`
-#: measures how far the goal is.
+#: Compressed bytes of all that a browser may load. A library that nobody has weighed would exceed it; `./dev bench
+#: console` measures how far the goal is.
 BOUND: Final = 144 * 1024
 #: What the content security policy forbids.
 FORBIDDEN: Final = re.compile(

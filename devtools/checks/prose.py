@@ -1,7 +1,7 @@
 """The prose of pages and of texts in code, by Vale and the rules in devtools/prose (.vale.ini).
 
-`.venv/bin/python -m devtools.checks.prose docs api/routes` lists the findings in files and folders, also in those of the list
-of files that do not follow the rules yet.
+`.venv/bin/python -m devtools.checks.prose docs api/routes` lists the findings in files and folders, also in those of
+the list of files that do not follow the rules yet.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ def complaints() -> Iterator[str]:
 
 
 def _functions(path: Path) -> Iterator[tuple[str, _Function]]:
-    """Each function by its name, with its lines as they are without `async` and `await`. A line of one word is not counted."""
+    """Each function by its name, with its lines as they are without `async` and `await`. A line of one word is not
+    counted.
+    """
     lines = read(path).splitlines()
     for node in ast.walk(tree(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -77,7 +77,7 @@ def test_a_job_goes_on_when_redis_comes_back(run: Run, client: Client, own_valke
 def test_a_job_that_redis_left_fails_and_the_same_again_completes_it(
     run: Run, client: Client, own_valkey: EmbeddedServer
 ) -> None:
-    said = r"Redis is away(.|\n)*What it had scheduled stays; run the same job again"
+    said = r"Redis is unreachable(.|\n)*What it had scheduled stays; run the same job again"
     with in_the_middle(client, own_valkey.kill), pytest.raises(Exception, match=said):
         run("200")
     own_valkey.start()

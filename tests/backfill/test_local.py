@@ -336,7 +336,7 @@ def test_it_needs_no_spark(csv: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "Redis is away" in ran.stderr
+    assert "Redis is unreachable" in ran.stderr
 
 
 @pytest.mark.parametrize(

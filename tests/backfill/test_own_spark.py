@@ -150,7 +150,7 @@ def test_the_commands_for_clusters_are_valid(capsys: pytest.CaptureFixture[str])
             asked = prefix + dot if variable.isupper() or "_" in variable else name
             assert equals and value and asked.encode() in settings, setting
         assert main([*mine, "--redis-url", "redis://127.0.0.1:1/0"]) == 2
-        assert "Redis is away" in capsys.readouterr().err  # so the words were valid
+        assert "Redis is unreachable" in capsys.readouterr().err  # so the words were valid
 
 
 def test_it_runs_under_spark_submit(own_valkey: EmbeddedServer, table: Path, tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_a_redis_that_is_away_is_one_sentence_and_status_2(cli: Cli, json: tuple
     for one in COMMANDS:
         # From the start, `tail` waits for Redis.
         words = one.words.partition(" --from-start")[0]
-        assert words == "me" or "Redis is away" in cli(*shlex.split(words), *json, "--redis-url", url).refused(), words
+        assert (
+            words == "me" or "Redis is unreachable" in cli(*shlex.split(words), *json, "--redis-url", url).refused()
+        ), words
 
 
 def test_what_changes_something_refuses_a_redis_that_would_lose_messages(cli: Cli, given: Given) -> None:

@@ -199,7 +199,7 @@ async def test_a4_a_damaged_file_stops_redis_and_is_never_taken_for_an_empty_que
                 refused(await api.get(asked))
             refused(await api.post("/v1/messages", json={"topic": "t", "id": "new", "delayTime": HOUR}))
             status, text = delayq(redis.url, "doctor")
-            assert (status != 0, "Redis is away" in text) == (True, True), text
+            assert (status != 0, "Redis is unreachable" in text) == (True, True), text
             path.write_bytes(whole)  # a replica's or a backup's copy
             redis.start()
             assert (await api.get("/v1/queues")).json()["total"]["depth"] == 200

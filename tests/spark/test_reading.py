@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_refused_at_once(valkey: ServerUnderTest) -> None
     with pytest.raises(ConfigError, match="there is no column nonsense; there are"):
         MessageReader(StructType([StructField("nonsense", StringType())]), ReadOptions(), load_settings())
     away = load_settings(redis_url="redis://127.0.0.1:1/0")
-    with pytest.raises(GivenUp, match=r"Redis is away"):
+    with pytest.raises(GivenUp, match=r"Redis is unreachable"):
         MessageReader(SCHEMA, ReadOptions.parse({"retryFor": "0"}), away).partitions()
 
 

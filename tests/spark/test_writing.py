@@ -210,9 +210,9 @@ def test_a_repeated_task_rejects_nothing_that_fell_due_in_between(write: Write) 
 
 def test_an_unreachable_redis_is_tried_for_a_while_and_named_in_the_end(write: Write) -> None:
     url = f"redis://{LOCALHOST}:{free_port()}/0"
-    with pytest.raises(GivenUp, match=r"Redis is away.*gave up.*run the same job again"):
+    with pytest.raises(GivenUp, match=r"Redis is unreachable.*gave up.*run the same job again"):
         write([{"id": "a", "expect_date": FAR}], redisUrl=url)
-    with pytest.raises(GivenUp, match=r"Redis is away.*gave up"):
+    with pytest.raises(GivenUp, match=r"Redis is unreachable.*gave up"):
         write([{"id": "a", "expect_date": FAR}], redisUrl=url, rate="10", retryFor="150")
 
 

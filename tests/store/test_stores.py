@@ -232,7 +232,7 @@ def test_a_missing_server_is_unavailable_and_a_wrong_url_or_password_is_no_outag
     valkey: ServerUnderTest, make: Any
 ) -> None:
     store = make(f"redis://{LOCALHOST}:{free_port()}/0")
-    with pytest.raises(StoreUnavailable, match="Redis is away"):
+    with pytest.raises(StoreUnavailable, match="Redis is unreachable"):
         store.run(echo("x"))
     answers = store.run_many(echo(str(number)) for number in range(100))
     assert [type(answer) for answer in answers] == [NotDone] * 100

@@ -158,8 +158,8 @@ def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts
 def _warn_if_relative(columns: Sequence[str], settings: Settings) -> None:
     if any(name in columns for name in ("delay_time", "delay_level")):
         say(
-            "due times count from the moment when a row is scheduled; repeat this run only while its messages "
-            f"are pending, or ended less than {settings.final_window // 1000} s ago (DELAYQ_FINAL_WINDOW)."
+            "due times count from the scheduling of a row; repeat this run only within "
+            f"{settings.final_window // 1000} s (DELAYQ_FINAL_WINDOW) after its messages ended."
         )
 
 

@@ -172,7 +172,7 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
 
 
 def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Delete dead letters for good.
+    """Delete dead letters permanently.
 
     Exit 1 if one of the ids is not a dead letter.
     """

@@ -15,8 +15,8 @@ from delayq.terminal import Output, say
 __all__ = ["bump", "show"]
 
 NEXT: Final = (
-    "fenced nodes claim their queues again within 15 seconds; messages in flight of a queue that changes hands "
-    "(at most DELAYQ_WINDOW, 2,000 unless set) may be delivered twice"
+    "fenced nodes claim their queues again within 15 seconds; messages in flight of a queue that changes its owner "
+    "may be delivered twice"
 )
 
 

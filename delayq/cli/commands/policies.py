@@ -76,10 +76,10 @@ def put(
     order: Annotated[int, typer.Option("--order", metavar="N", help="Only the first matching policy applies.")] = 100,
     rate: Annotated[float | None, option("--rate", metavar="N", help="Messages/s.")] = None,
     burst: Annotated[
-        int | None, option("--burst", metavar="N", help="Messages at once; default: those of one second.")
+        int | None, option("--burst", metavar="N", help="Messages at once; default: one second of rate.")
     ] = None,
     per: Annotated[
-        str, typer.Option("--per", metavar="WHAT", help="Rate for each topic, or for the whole policy.")
+        str, typer.Option("--per", metavar="WHAT", help="Rate for each topic, or for the policy.")
     ] = "topic",
     max_in_flight: Annotated[
         int | None, option("--max-in-flight", metavar="N", help="Concurrency limit: sends at a time.")

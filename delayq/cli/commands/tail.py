@@ -84,7 +84,7 @@ def _route_of(settings: Settings, topic: str) -> Route | None:
     if found.stream is not None:
         return Route(name=found.name, stream=found.stream, per_queue=found.per_queue)
     if own is not None and (own.name, own.match, own.shown_target) == (found.name, found.match, found.target):
-        return own  # only the local table has its whole URL
+        return own  # only the local table has the complete URL
     return Route(name=found.name, target=ELSEWHERE)
 
 
