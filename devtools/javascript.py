@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from testbed import node
+from testbed import folders
 
 __all__ = ["CONSOLE", "wrong_types"]
 
@@ -19,7 +19,7 @@ _STRICT: Final = (
 
 def wrong_types(folder: Path = CONSOLE) -> str:
     """What the compiler says of them; nothing if all is well. Raises ServerMissing where there is none."""
-    compiler = node.find("openapi-typescript") / "node_modules" / ".bin" / "tsc"
+    compiler = folders.find("openapi-typescript") / "node_modules" / ".bin" / "tsc"
     own = [path for pattern in ("*.d.ts", "*.js", "*/*.js") for path in folder.glob(pattern)]
     words: list[str | Path] = [compiler, *_STRICT, *sorted(path for path in own if path.parent.name != "vendor")]
     ran = subprocess.run(words, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from delayq.progress import Progress
-from testbed import jars, node, tools
+from testbed import folders, jars, tools
 from testbed.brokers import Brokers, Note, known, prepare
 from testbed.errors import ServerError, ServerMissing
 from testbed.rocketmq import GROUP
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for their data and notes (build/brokers)")
     options = parser.parse_args(arguments)
-    names = [*_with_pins(), *tools.TOOLS, *node.FOLDERS] if options.action == "fetch" else known()
+    names = [*_with_pins(), *tools.TOOLS, *folders.FOLDERS] if options.action == "fetch" else known()
     if strangers := [name for name in options.names if name not in names]:
         parser.error(f"there is no {strangers[0]!r}: {options.action} takes {', '.join(names)}")
     if options.action == "fetch":
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
 def fetch(names: Sequence[str]) -> int:
     """Fetch classes and tools."""
     for name in names:
-        source = tools if name in tools.TOOLS else node if name in node.FOLDERS else jars
+        source = tools if name in tools.TOOLS else folders if name in folders.FOLDERS else jars
         try:
             print(f"{name}: {source.fetch(name)}")
         except ServerMissing as error:

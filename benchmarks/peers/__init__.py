@@ -21,7 +21,7 @@ from benchmarks import BenchmarkError
 from benchmarks.harness import wait_for
 from benchmarks.running.processes import Process, program, server, worker
 from delayq.embedded.processes import LOCALHOST, free_port
-from testbed import node
+from testbed import folders
 from testbed.errors import ServerMissing
 
 __all__ = ["OURS", "PEERS", "Peer", "Serving", "result_of"]
@@ -152,7 +152,7 @@ def _asynq() -> Peer:
 
 
 def _bullmq() -> Peer:
-    modules = node.fetch("bullmq") / "node_modules"
+    modules = folders.fetch("bullmq") / "node_modules"
     version = json.loads((FOLDER / "bullmq" / "package.json").read_text())["dependencies"]["bullmq"]
     command = (shutil.which("node") or "node", str(FOLDER / "bullmq" / "peer.cjs"))
     return Peer("BullMQ", version, command, _redis, bulk=True, settings={"NODE_PATH": str(modules)})

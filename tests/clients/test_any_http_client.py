@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from testbed import node
+from testbed import folders
 from testbed.errors import ServerMissing
 from tests.clients.conftest import Run, run_program
 from tests.support.service import Service
@@ -61,7 +61,7 @@ def test_java(service: Service, run: Run, tmp_path: Path) -> None:
 
 def test_node(service: Service, run: Run, tmp_path: Path) -> None:
     try:
-        modules = node.find("http-clients")
+        modules = folders.find("http-clients")
     except ServerMissing as error:
         pytest.skip(str(error))
     all_scheduled(run(["node", HERE / "node" / "calls.mjs", service.url, modules], tmp_path), NODE, service)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import node
+from testbed import folders
 from testbed.errors import ServerMissing
 from tests.clients.conftest import Run, TellStory, run_program
 from tests.docs.blocks import blocks_of
@@ -25,7 +25,7 @@ BLOCKS = [
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the client, built."""
     try:
-        modules = node.find("openapi-typescript") / "node_modules"
+        modules = folders.find("openapi-typescript") / "node_modules"
     except ServerMissing as error:
         pytest.skip(str(error))
     # As deep in a folder as in the checkout, so that ../../docs and ../story.json are there, too.

@@ -31,6 +31,7 @@ EXCEPTIONS: Final = {
     "tests/deploy/test_image_build.py": "the image is built, and runs an API and a worker",
     "tests/docs/test_blocks.py::test_the_page_is_a_story_that_works[docs/cli.md]": "the page has some forty commands, "
     "and each is a process",
+    "tests/clients/test_generators.py": "compilers read tens of thousands of generated lines",
     "tests/backfill/test_away.py": "the first jobs of the Spark session, whose JVM compiles its classes meanwhile",
     "tests/backfill/test_backfill.py": "jobs of Spark over tables of up to a million rows",
     "tests/backfill/test_own_spark.py": "each test starts a Spark",
