@@ -56,11 +56,10 @@ def test_openapi_typescript_and_openapi_fetch(api: Api, tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(modules)
     (tmp_path / "package.json").write_text('{"type": "module"}')
     shutil.copy(PROGRAMS / "use.ts", tmp_path)
-    (tmp_path / "node.d.ts").write_text("declare const process: { argv: string[] };\n")
     run(tmp_path, modules / ".bin" / "openapi-typescript", DOCUMENT, "-o", "delayq.d.ts")
     strict = ("--strict", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes", "--noImplicitReturns")
     form = ("--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom,dom.iterable")
-    run(tmp_path, modules / ".bin" / "tsc", *strict, *form, "use.ts", "node.d.ts")
+    run(tmp_path, modules / ".bin" / "tsc", *strict, *form, "--types", "node", "use.ts")
     assert run(tmp_path, "node", "use.js", url(api)) == PRINTED
 
 
