@@ -98,7 +98,7 @@ def _names() -> Iterator[Name]:
             yield from (Name(one, SNAKE, "metrics") for one in (name.strip("`"), *names_in(labels)))
     for call in calls():
         yield from (Name(one, SNAKE, "logs") for one in (call.event, *call.fields))
-    for row in rows_after(DOCS / "cli.md", "<!-- findings:"):
+    for row in rows_after(DOCS / "doctor.md", "<!-- findings:"):
         yield Name(row.cells[0].strip("`"), CAMEL, "findings")
 
 
