@@ -20,8 +20,8 @@ __all__ = ["FILE", "image", "main", "needed", "pins", "python", "requirements", 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = """\
-# What the image gets, in exact versions: all that delayq and its extras there bring. Made of the environment that the
-# tests ran in, by: python -m devtools.constraints
+# The exact versions of all packages in the image: delayq, its extras there, and their dependencies. They come from the
+# environment of the tests, written by: python -m devtools.constraints
 """
 
 

@@ -38,10 +38,10 @@ def sets(*given: str) -> list[str]:
 
 #: Values that contradict each other, and the reason that the chart gives.
 CONTRADICTIONS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    ((OPEN,), "redis: delayq keeps everything in a Redis of yours"),
+    ((OPEN,), "redis: delayq needs a Redis"),
     ((OPEN, "redis.url=redis://:hunter2@redis:6379/0"), "redis.url: a password belongs into a secret"),
     ((OPEN, "redis.url=redis+sentinel://a:1/s?sentinel_password=x"), "redis.url: a password belongs into a secret"),
-    ((REDIS,), "api: others can reach it, and there are no keys"),
+    ((REDIS,), "api: others can reach it without keys"),
     ((REDIS, KEYS, ZOOKEEPER, "workers.autoscaling.by=backlog"), "reader.existingSecret: KEDA needs a key"),
     ((REDIS, KEYS, "metrics.serviceMonitor.enabled=true"), "reader.existingSecret: Prometheus needs a key"),
 )
@@ -51,11 +51,11 @@ CONTRADICTIONS_BESIDE: Final[tuple[tuple[str, ...], ...]] = (
     (KEYS, "not both"),
     ("workers.replicas=2", "zookeeper.hosts: several workers need a ZooKeeper"),
     ("workers.autoscaling.by=cpu", "zookeeper.hosts: several workers need a ZooKeeper"),
-    (ZOOKEEPER, "workers.autoscaling.by=cpu", "workers.autoscaling.minReplicas=9", "minReplicas is more"),
-    ("api.autoscaling.enabled=true", "api.autoscaling.maxReplicas=1", "minReplicas is more"),
-    ("workers.drainSeconds=36", "it is 45, and preStopSeconds + drainSeconds + 10 are 46"),
-    ("workers.preStopSeconds=11", "a worker would be killed while it drains"),
-    ("api.preStopSeconds=21", "the API would be killed while requests finish"),
+    (ZOOKEEPER, "workers.autoscaling.by=cpu", "workers.autoscaling.minReplicas=9", "minReplicas is greater"),
+    ("api.autoscaling.enabled=true", "api.autoscaling.maxReplicas=1", "minReplicas is greater"),
+    ("workers.drainSeconds=36", "The value is 45: set at least preStopSeconds + drainSeconds + 10 = 46"),
+    ("workers.preStopSeconds=11", "a worker would be killed during its drain"),
+    ("api.preStopSeconds=21", "the API would be killed before its requests finish"),
     ('routes.table=[{"name": "a"}]', "routes.existingSecret=r", "not both"),
     ('routes.table=[{"name": "a", "target": "rabbitmq://u:hunter2@rabbit"}]', "the target of a has a password in it"),
     ('routes.table=[{"name": "a", "target": "redis+stream://r/0?password=hunter2"}]', "the target of a has a password in it"),
@@ -93,11 +93,11 @@ CONTRADICTIONS_BESIDE: Final[tuple[tuple[str, ...], ...]] = (
     ),
     (
         "settings.DELAYQ_QUEUES=4", 'secretSettings.DELAYQ_QUEUES={"secret": "a", "key": "b"}',
-        "DELAYQ_QUEUES: it stands in settings and in secretSettings",
+        "DELAYQ_QUEUES: set it in settings or in secretSettings",
     ),
     ("fullnameOverride=delayq-api", "would give DELAYQ_API_PORT to other pods"),
     ("ingress.enabled=true", "ingress.hosts: name a host"),
-    ("backfill.enabled=true", "backfill: give it a name"),
+    ("backfill.enabled=true", "backfill: set a name"),
 )  # fmt: skip
 #: Values that the schema refuses, and how Helm names the place in its one answer.
 UNKNOWN: Final = {

@@ -1,4 +1,4 @@
-"""What `helm test` runs: the API is ready, and with a topic, a message is scheduled, seen and cancelled."""
+"""The test of `helm test`: the API is ready. With a topic, a message is scheduled, read and cancelled, too."""
 
 import json
 import os

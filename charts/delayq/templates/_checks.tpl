@@ -1,4 +1,4 @@
-{{/* What values.schema.json cannot say: each ends the rendering with a sentence that says how to mend it. */}}
+{{/* Rules that values.schema.json cannot express. Each stops the rendering with a sentence that names the remedy. */}}
 
 {{- define "delayq.checks" -}}
 {{- include "delayq.checks.stores" . -}}
@@ -12,30 +12,30 @@
 {{- define "delayq.checks.stores" -}}
 {{- $redis := .Values.redis -}}
 {{- if not (or $redis.url $redis.existingSecret) -}}
-{{- fail "redis: delayq keeps everything in a Redis of yours: give redis.url, or redis.existingSecret with its URL" -}}
+{{- fail "redis: delayq needs a Redis: set redis.url, or redis.existingSecret with its URL" -}}
 {{- end -}}
 {{- if and $redis.url $redis.existingSecret -}}
-{{- fail "redis: give redis.url or redis.existingSecret, not both" -}}
+{{- fail "redis: set redis.url or redis.existingSecret, not both" -}}
 {{- end -}}
 {{- if or (contains "@" ($redis.url | default "")) (include "delayq.secretIn" $redis.url) -}}
-{{- fail "redis.url: a password belongs into a secret: put the URL into one, and name it by redis.existingSecret" -}}
+{{- fail "redis.url: a password belongs into a secret: put the URL into a secret, and name it in redis.existingSecret" -}}
 {{- end -}}
 {{- end }}
 
 {{- define "delayq.checks.access" -}}
 {{- $api := .Values.api -}}
 {{- if not (or $api.keys.existingSecret $api.open) -}}
-{{- fail "api: others can reach it, and there are no keys: name a secret with the file of keys by api.keys.existingSecret (delayq api-keys new makes one), or set api.open=yes-without-keys" -}}
+{{- fail "api: others can reach it without keys. Name a secret with a file of keys in api.keys.existingSecret (delayq api-keys new creates a key), or set api.open=yes-without-keys" -}}
 {{- end -}}
 {{- if and $api.keys.existingSecret $api.open -}}
-{{- fail "api: it takes keys (api.keys.existingSecret) or is open (api.open), not both" -}}
+{{- fail "api: set api.keys.existingSecret or api.open, not both" -}}
 {{- end -}}
 {{- if and $api.keys.existingSecret (not .Values.reader.existingSecret) -}}
 {{- if eq .Values.workers.autoscaling.by "backlog" -}}
-{{- fail "reader.existingSecret: KEDA needs a key that may read '*', to ask the API for the backlog" -}}
+{{- fail "reader.existingSecret: KEDA needs a key that may read '*', for the backlog" -}}
 {{- end -}}
 {{- if .Values.metrics.serviceMonitor.enabled -}}
-{{- fail "reader.existingSecret: Prometheus needs a key that may read '*', to ask the API for its metrics" -}}
+{{- fail "reader.existingSecret: Prometheus needs a key that may read '*', for the metrics of the API" -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -44,58 +44,58 @@
 {{- $workers := .Values.workers -}}
 {{- $scaling := $workers.autoscaling -}}
 {{- if and (not .Values.zookeeper.hosts) (or (ne $scaling.by "none") (gt (int $workers.replicas) 1)) -}}
-{{- fail "zookeeper.hosts: several workers need a ZooKeeper, which spreads the queues; without one, leave workers.replicas 1 and workers.autoscaling.by none" -}}
+{{- fail "zookeeper.hosts: several workers need a ZooKeeper. Set it, or use workers.replicas=1 and workers.autoscaling.by=none" -}}
 {{- end -}}
 {{- if and (ne $scaling.by "none") (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
-{{- fail "workers.autoscaling: minReplicas is more than maxReplicas" -}}
+{{- fail "workers.autoscaling: minReplicas is greater than maxReplicas" -}}
 {{- end -}}
 {{- if and .Values.api.autoscaling.enabled (gt (int .Values.api.autoscaling.minReplicas) (int .Values.api.autoscaling.maxReplicas)) -}}
-{{- fail "api.autoscaling: minReplicas is more than maxReplicas" -}}
+{{- fail "api.autoscaling: minReplicas is greater than maxReplicas" -}}
 {{- end -}}
 {{- end }}
 
-{{/* Kubernetes kills what has not ended by then. Beyond the drain a worker takes up to 10 s to close what it has open;
-     the API lets requests finish for 8 s. */}}
+{{/* Kubernetes kills a pod after the grace period. After its drain a worker needs up to 10 s to close its connections. The API
+     finishes its requests within 8 s. */}}
 {{- define "delayq.checks.ends" -}}
 {{- $workers := .Values.workers -}}
 {{- $needed := add $workers.preStopSeconds $workers.drainSeconds 10 -}}
 {{- if lt (int $workers.terminationGracePeriodSeconds) (int $needed) -}}
-{{- fail (printf "workers.terminationGracePeriodSeconds: a worker would be killed while it drains: it is %d, and preStopSeconds + drainSeconds + 10 are %d" (int $workers.terminationGracePeriodSeconds) $needed) -}}
+{{- fail (printf "workers.terminationGracePeriodSeconds: a worker would be killed during its drain. The value is %d: set at least preStopSeconds + drainSeconds + 10 = %d" (int $workers.terminationGracePeriodSeconds) $needed) -}}
 {{- end -}}
 {{- $needed = add .Values.api.preStopSeconds 10 -}}
 {{- if lt (int .Values.api.terminationGracePeriodSeconds) (int $needed) -}}
-{{- fail (printf "api.terminationGracePeriodSeconds: the API would be killed while requests finish: it is %d, and preStopSeconds + 10 are %d" (int .Values.api.terminationGracePeriodSeconds) $needed) -}}
+{{- fail (printf "api.terminationGracePeriodSeconds: the API would be killed before its requests finish. The value is %d: set at least preStopSeconds + 10 = %d" (int .Values.api.terminationGracePeriodSeconds) $needed) -}}
 {{- end -}}
 {{- end }}
 
 {{- define "delayq.checks.routes" -}}
 {{- if and .Values.routes.table .Values.routes.existingSecret -}}
-{{- fail "routes: give routes.table or routes.existingSecret, not both" -}}
+{{- fail "routes: set routes.table or routes.existingSecret, not both" -}}
 {{- end -}}
 {{- range .Values.routes.table -}}
 {{- $target := .target | default "" -}}
 {{- if or (regexMatch "://[^/?#]*@" $target) (and (contains "@" $target) (not (hasPrefix "http" $target))) (include "delayq.secretIn" $target) -}}
-{{- fail (printf "routes.table: the target of %s has a password in it: put the table into a secret, and name it by routes.existingSecret" .name) -}}
+{{- fail (printf "routes.table: the target of %s has a password in it: put the table into a secret, and name it in routes.existingSecret" .name) -}}
 {{- end -}}
 {{- $found := include "delayq.secretOf" (dict "name" "" "value" (omit . "target")) -}}
 {{- if $found -}}
-{{- fail (printf "routes.table: %s is a secret: write env:NAME, and give NAME by secretSettings; or put the table into a secret, and name it by routes.existingSecret" $found) -}}
+{{- fail (printf "routes.table: %s is a secret: write env:NAME and set NAME in secretSettings. Or put the table into a secret, and name it in routes.existingSecret" $found) -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $_ := .Values.secretSettings -}}
 {{- if hasKey ($.Values.settings | default dict) $name -}}
-{{- fail (printf "%s: it stands in settings and in secretSettings" $name) -}}
+{{- fail (printf "%s: set it in settings or in secretSettings, not both" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- $found := include "delayq.secretOf" (dict "name" "" "value" .Values.settings) -}}
 {{- if $found -}}
-{{- fail (printf "settings: %s is a secret: give it by secretSettings" $found) -}}
+{{- fail (printf "settings: %s is a secret: set it in secretSettings" $found) -}}
 {{- end -}}
 {{- range $list := list .Values.env .Values.api.env .Values.workers.env .Values.backfill.env -}}
 {{- range $list -}}
 {{- $found := include "delayq.secretOf" (dict "name" .name "value" .value) -}}
 {{- if $found -}}
-{{- fail (printf "env: %s is a secret: give it by secretSettings, or with valueFrom" $found) -}}
+{{- fail (printf "env: %s is a secret: set it in secretSettings, or with valueFrom" $found) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -107,7 +107,7 @@
 {{- $found = $found | default (include "delayq.secretOf" (dict "name" .name "value" .value)) -}}
 {{- end -}}
 {{- if $found -}}
-{{- fail (printf "container %s: %s is a secret: give it with valueFrom, or with envFrom" $container $found) -}}
+{{- fail (printf "container %s: %s is a secret: set it with valueFrom or envFrom" $container $found) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -117,12 +117,12 @@
 {{- $before = . -}}
 {{- $name := regexReplaceAll "^--(option|conf)=" . "" | regexFind "^[^=]*" -}}
 {{- if or (include "delayq.secretIn" .) (and $option (include "delayq.isSecret" $name)) -}}
-{{- fail "backfill: its source and arguments can be read in the pod, and one of them has a password in it: give it by secretSettings" -}}
+{{- fail "backfill: its source and arguments can be read in the pod, and a password is among them: set it in secretSettings" -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
 
-{{/* Whether a text has a secret in it: a password before the host of a URL, or one in its query or fragment. */}}
+{{/* Whether a text contains a secret: a password before the host of a URL, or in its query or fragment. */}}
 {{- define "delayq.secretIn" -}}
 {{- $text := . | default "" | toString -}}
 {{- if regexMatch "://[^/?#]*:[^/?#]*@" $text -}}yes{{- end -}}
@@ -132,7 +132,8 @@
 {{- end -}}
 {{- end }}
 
-{{/* Whether a setting, option or header of this name holds a secret. One that ends in a place says where something is. */}}
+{{/* Whether a setting, option or header of this name holds a secret. A name that ends in a place
+     names the location of a secret. */}}
 {{- define "delayq.isSecret" -}}
 {{- $words := "passw(or)?d|passphrase|pwd|secret|token|signature|credential|authorization|cookie|(api|access|account|private|shared|subscription|functions)[-_.]?key|key[-_.]?pem|(^|[-_.])auth$" -}}
 {{- $places := "(url|uri|endpoint|location|path|file|name)$" -}}
@@ -161,19 +162,19 @@
 {{- $found -}}
 {{- end }}
 
-{{/* Kubernetes tells pods of a Service x by the variable X_PORT, which must not be a setting of delayq's clients. */}}
+{{/* Kubernetes gives pods the variable X_PORT for a Service x. It must not be a setting of delayq's clients. */}}
 {{- define "delayq.checks.names" -}}
 {{- $name := include "delayq.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "the Service would be called %s, which Kubernetes refuses: a name has a-z 0-9 -, and a letter first. Choose another name for the release, or set fullnameOverride" $name) -}}
+{{- fail (printf "the Service would be called %s, and Kubernetes refuses that name. Choose a name of a-z 0-9 - that begins with a letter: rename the release, or set fullnameOverride" $name) -}}
 {{- end -}}
 {{- if has $name (list "delayq-api" "delayq-worker") -}}
-{{- fail (printf "the Service would be called %s, and Kubernetes would give %s_PORT to other pods, which is a setting of delayq: choose another name of the release, or set fullnameOverride" $name ($name | upper | replace "-" "_")) -}}
+{{- fail (printf "the Service would be called %s. Kubernetes would give %s_PORT to other pods, and delayq would read it as a setting. Rename the release, or set fullnameOverride" $name ($name | upper | replace "-" "_")) -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.hosts: name a host" -}}
 {{- end -}}
 {{- if and .Values.backfill.enabled (not (and .Values.backfill.run .Values.backfill.source)) -}}
-{{- fail "backfill: give it a name (backfill.run) and what to read (backfill.source)" -}}
+{{- fail "backfill: set a name (backfill.run) and a table (backfill.source)" -}}
 {{- end -}}
 {{- end }}

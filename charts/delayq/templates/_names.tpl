@@ -1,6 +1,6 @@
 {{/* Names, labels and images. */}}
 
-{{/* A name of at most so many characters: two long names that begin alike stay two. (dict "name" "…" "most" 40) */}}
+{{/* A name with a limited length. Two long names with the same beginning stay different. (dict "name" "…" "most" 40) */}}
 {{- define "delayq.short" -}}
 {{- if gt (len .name) .most -}}
 {{- printf "%s-%s" (.name | trunc (int (sub .most 9)) | trimSuffix "-") (.name | sha256sum | trunc 8) -}}
@@ -32,7 +32,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* What selects the pods of a component: (dict "root" $ "component" "api"). */}}
+{{/* The labels that select the pods of a component: (dict "root" $ "component" "api"). */}}
 {{- define "delayq.selector" -}}
 app.kubernetes.io/name: {{ include "delayq.name" .root | quote }}
 app.kubernetes.io/instance: {{ .root.Release.Name | quote }}

@@ -1,4 +1,4 @@
-{{/* What the pods of API, workers and backfill have in common. */}}
+{{/* The common parts of the pods of API, workers and backfill. */}}
 
 {{/* The settings that all of them share. */}}
 {{- define "delayq.env" -}}
@@ -33,8 +33,8 @@
 {{- end }}
 {{- end }}
 
-{{/* A list that stands in the values for all pods and for those of a component: nothing, if both are empty.
-     (dict "root" $ "of" .Values.api "list" "volumes" "as" "volumes"): `as` is the field's name, "" in a list that is there. */}}
+{{/* A list from the values for all pods and from those of a component. It renders nothing if both are empty.
+     (dict "root" $ "of" .Values.api "list" "volumes" "as" "volumes"): `as` is the field's name, or "" inside a list. */}}
 {{- define "delayq.both" -}}
 {{- $all := concat (get .root.Values .list | default list) (get .of .list | default list) -}}
 {{- if and $all .as }}
@@ -62,7 +62,7 @@
 {{- end }}
 {{- end }}
 
-{{/* What every pod's spec begins with. Without links to Services: their variables might be taken for settings. */}}
+{{/* The beginning of every pod's spec. It has no links to Services, because delayq might read their variables as settings. */}}
 {{- define "delayq.pod" -}}
 serviceAccountName: {{ include "delayq.serviceAccount" . | quote }}
 automountServiceAccountToken: false
@@ -77,7 +77,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* How a component's container may run, and with how much: (dict "root" $ "of" .Values.api). */}}
+{{/* The security context and the resources of a component's container: (dict "root" $ "of" .Values.api). */}}
 {{- define "delayq.bounds" -}}
 {{- with .root.Values.containerSecurityContext }}
 securityContext:
@@ -89,8 +89,8 @@ resources:
 {{- end }}
 {{- end }}
 
-{{/* One pod after the other, unless the values say otherwise. What values of several files come to may have a `rollingUpdate`
-     beside `Recreate`, which Kubernetes refuses. (dict "given" .Values.api.strategy "type" "RollingUpdate") */}}
+{{/* Pods are replaced one by one, unless the values differ. Merged values may have a `rollingUpdate` beside `Recreate`, and
+     Kubernetes refuses that. (dict "given" .Values.api.strategy "type" "RollingUpdate") */}}
 {{- define "delayq.strategy" -}}
 {{- $given := .given | default dict -}}
 {{- $rolling := $given.rollingUpdate -}}
@@ -105,7 +105,7 @@ rollingUpdate: {maxSurge: {{ $both.maxSurge }}, maxUnavailable: {{ $both.maxUnav
 {{- end }}
 {{- end }}
 
-{{/* Where a component's pods may run: (dict "root" $ "component" "api" "of" .Values.api). */}}
+{{/* The nodes that a component's pods may use: (dict "root" $ "component" "api" "of" .Values.api). */}}
 {{- define "delayq.placement" -}}
 {{- with .of.priorityClassName }}
 priorityClassName: {{ . | quote }}
@@ -153,7 +153,7 @@ labels:
   {{- end }}
 {{- end }}
 
-{{/* (dict "of" .Values.api "port" "http"): where they look is fixed, how often is not. One that is null is left out. */}}
+{{/* (dict "of" .Values.api "port" "http"): the values may change their times, not their paths. A probe that is null is omitted. */}}
 {{- define "delayq.probes" -}}
 {{- range $probe, $path := dict "startupProbe" "/livez" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
 {{- with get $.of $probe }}

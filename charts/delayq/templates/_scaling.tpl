@@ -18,7 +18,7 @@ spec:
     {{- include "delayq.behavior" .component | nindent 4 }}
 {{- end }}
 
-{{/* Each worker that comes or goes moves queues, which takes a moment: slowly, then, and no swinging. */}}
+{{/* Each added or removed worker moves queues, and that takes a moment. So the scaling is slow and does not oscillate. */}}
 {{- define "delayq.behavior" -}}
 scaleUp:
   stabilizationWindowSeconds: {{ eq . "workers" | ternary 30 0 }}
