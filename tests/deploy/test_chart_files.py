@@ -94,6 +94,6 @@ def test_the_notes_name_what_exists_and_what_a_caller_needs(with_notes: Path, na
     assert "helm test dq -n shop" in notes
     assert "http://127.0.0.1:8080/console/" in notes
     keyed = '-H "Authorization: Bearer $KEY"' in notes
-    assert ("Whoever reaches the API may do everything" in notes) is not keyed
+    assert ("Every caller who reaches the API may do everything" in notes) is not keyed
     assert keyed is {"keda": True, "minimal": False}.get(name, keyed)
     assert ("and at https://delayq.example.com outside." in notes) is (name == "full")
