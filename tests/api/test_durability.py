@@ -40,6 +40,7 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_change_that_no_replica_confirms_is_503_whatever_the_key_may_touch(
     settings: Settings, short_wait: None, asgi: Serving, worker: Worker, tmp_path: Path, topics: str
 ) -> None:
+    """A11: no cancel is untrue, whichever key asks."""
     file = KeyFile(tmp_path / "keys.yaml")
     key = file.add("someone", {topics: SCOPES})
     async with asgi(settings) as api, asgi(file.settings(settings.replace(min_replicas=1))) as careful:
