@@ -1,4 +1,4 @@
-"""Who owns which queue.
+"""The owners of the queues.
 
 Redis decides (the highest epoch wins); a coordinator only spreads the work. `local` gives one node all queues,
 `zookeeper` spreads them over all live nodes.
@@ -29,44 +29,44 @@ __all__ = [
     "epoch_text",
 ]
 
-#: How long Redis has to be out of a node's reach, or its clock behind, before others are given its queues (ms).
+#: After so many ms without Redis, or with a clock that is far behind, a node's queues go to other nodes.
 REDIS_AWAY: Final = 5_000
 
 
 class Coordinator(Protocol):
-    """Says which queues this node should own, and under which epoch.
+    """Decides which queues this node should own, and under which epoch.
 
-    `start`, `claim` and `release` may raise CoordinatorError when the coordinator is away: call them again.
+    `start`, `claim` and `release` may raise CoordinatorError when the coordinator is away. Call them again then.
     """
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Before `start`: what to call, from any thread, when `assigned` or what can be claimed may have changed."""
+        """Call this, from any thread, whenever `assigned` may have changed or a claim may succeed. Set it before `start`."""
 
     def share(self, queues: Collection[int]) -> None:
-        """These are the queues that there are now."""
+        """Use this list of all queues from now on."""
 
     def start(self) -> None:
-        """Take part; raises StoreUnavailable or CoordinatorError when that is not possible now (call it again)."""
+        """Join; raises StoreUnavailable or CoordinatorError if that is not possible now. Call it again then."""
 
     def assigned(self) -> frozenset[int]:
         """The queues that this node should own now."""
 
     def reason(self, queue: int) -> str:
-        """Why a queue that is not assigned is not, in words for the log."""
+        """Why a queue is not assigned to this node, in words for the log."""
 
     def claim(self, queue: int) -> Claim | None:
-        """Begin owning a queue; None if it is not ours (any more, or not yet). Raises StoreError."""
+        """Begin owning a queue; None if it does not belong to this node now. Raises StoreError."""
 
     def fenced(self, queue: int, epoch: str) -> None:
-        """Redis answered FENCED to the epoch: somebody else has a newer one."""
+        """Note that Redis refused the epoch, because another node has a newer one."""
 
     def release(self, queue: int, epoch: str) -> None:
         """Stop owning a queue, after its pull job has ended."""
 
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
-        """Each round: whether this node reaches Redis, and whether its clock is far behind that of Redis.
+        """Note in each round whether this node reaches Redis, and whether its clock is far behind that of Redis.
 
-        One that does not, or whose clock is, for long, leaves its queues to others.
+        A node in trouble for long leaves its queues to other nodes.
         """
 
     @property
@@ -78,11 +78,11 @@ class Coordinator(Protocol):
 
 
 def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) -> Coordinator:
-    """ZooKeeper's if DELAYQ_ZOOKEEPER names one, else all queues for this node. Raises ConfigError."""
+    """Return a coordinator on ZooKeeper if that is set, else one that gives this node all queues; raises ConfigError."""
     queues = [queue for layout in meta.layouts for queue in layout.numbers]
     if not settings.zookeeper:
         return LocalCoordinator(store, queues, meta.era, clock)
-    # Only now, for it imports kazoo, which a node alone does not need.
+    # Imported here, because a single node does not need kazoo.
     from coordinator.zookeeper import ZooKeeperCoordinator
     from coordinator.zookeeper.access import access_of
 

@@ -25,7 +25,7 @@ from delayq.terminal import visible
 
 __all__ = ["main", "watch"]
 
-#: How often to look although nothing was told (ms).
+#: ms until the next look if ZooKeeper reports no change.
 REREAD: Final = 2_000
 
 
@@ -34,10 +34,10 @@ class _Stop(BaseException):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print until a signal, or once; 0, or 2 when something is set wrongly or ZooKeeper is away."""
+    """Print until a signal, or once; return 0, or 2 if a setting is wrong or ZooKeeper is away."""
     options = _options(argv)
     try:
-        # Set explicitly: a parent may have had SIGINT ignored, and a process 1 ignores SIGTERM by itself.
+        # Set explicitly: a parent process may ignore SIGINT, and process 1 ignores SIGTERM by default.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
         settings = load_settings()
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             watch(overviews, Printer(clock, json=options.json), once=options.once)
     except _Stop:
         write_last(flush, 0)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does; else Python would complain at its end
+    except (
+        BrokenPipeError
+    ):  # the reader has closed the pipe, like `head`; without this, Python reports an error at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DelayqError as error:
         print(f"delayq coordinator: {visible(str(error))}", file=sys.stderr)
@@ -62,32 +64,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def watch(overviews: Overviews, printer: Printer, *, once: bool = False) -> None:
-    """Print each overview that differs from the one before, and once whenever ZooKeeper goes away; until interrupted.
+    """Print each new overview, and each time that ZooKeeper goes away, until interrupted.
 
-    With `once`, the first one; raises CoordinatorError then.
+    With `once`, print one overview, or raise CoordinatorError.
     """
     before: Overview | None = None
-    told = False
+    reported = False
     while True:
         try:
             now = overviews.look()
         except CoordinatorError as error:
             if once:
                 raise
-            if not told:
+            if not reported:
                 printer.away(error)
-            told, before = True, None
+            reported, before = True, None
         else:
             if now != before:
                 printer.overview(now)
-            told, before = False, now
+            reported, before = False, now
         if once:
             return
         overviews.wait(REREAD)
 
 
 class _Queues:
-    """Which queues there are, by Redis; what it said last while it is away."""
+    """Reads the numbers of all queues from Redis. While Redis is away, the last numbers stay."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -111,16 +113,19 @@ def _overviews(settings: Settings, queues: Callable[[], Collection[int] | None],
 def _options(argv: Sequence[str] | None) -> Any:
     parser = argparse.ArgumentParser(
         prog="python -m coordinator",
-        description="Print which node owns which queues, and again whenever that changes. Nothing is claimed or changed.",
-        epilog="DELAYQ_ZOOKEEPER says where ZooKeeper is, DELAYQ_REDIS_URL where Redis is, which knows all queues.",
+        description="Print the owner of each queue, and print again after each change. This command changes nothing.",
+        epilog="DELAYQ_ZOOKEEPER is the address of ZooKeeper. DELAYQ_REDIS_URL is that of Redis, which has the list of queues.",
     )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each change")
-    parser.add_argument("--once", action="store_true", help="print how things stand now, and end")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each change")
+    parser.add_argument("--once", action="store_true", help="print the current owners, then exit")
     return parser.parse_args(argv)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # it ends already: closing is not to be interrupted
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # the process ends already, and a second signal must not interrupt that
         signal.signal(number, signal.SIG_IGN)
     raise _Stop
 

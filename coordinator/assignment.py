@@ -1,4 +1,4 @@
-"""Which node should own which queue: rendezvous hashing with balanced load."""
+"""The assignment of queues to nodes: rendezvous hashing with balanced load."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NOBODY: Mapping[int, str] = MappingProxyType({})
 def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int, str] = _NOBODY) -> dict[int, str]:
     """The node that should own each queue. Every process with the same arguments gets the same answer.
 
-    Every node gets as many queues as any other, or one more. A queue stays with its owner as far as that allows, so a
-    join or a leave moves no more queues than the balance forces: a newcomer's share, or what the one that left had.
-    What is free goes to the node that ranks highest for it among those that have room.
+    The numbers of queues of two nodes differ by one at most. A queue stays with its owner as far as that allows. So when a
+    node joins or leaves, only its own share of the queues moves. A free queue goes to the node with the highest rank for it
+    that has room.
 
-    The ranks are those of rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit
-    rates", IEEE/ACM Transactions on Networking 6(1), 1998), the room is that of consistent hashing with bounded loads
-    (Mirrokni, Thorup and Zadimoghaddam, SODA 2018). The owners are asked for because no function of queues and nodes
-    alone can be both: of two nodes with one queue, the one that joins second must not get it, whichever it is.
+    The ranks are those of rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
+    IEEE/ACM Transactions on Networking 6(1), 1998. The room is that of consistent hashing with bounded loads: Mirrokni,
+    Thorup and Zadimoghaddam, SODA 2018. The function needs the owners, because the first of two nodes keeps a single queue.
+    No function of queues and nodes alone can do that.
     """
     wanted = sorted(set(queues))
     names = sorted(set(nodes))
@@ -33,7 +33,7 @@ def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int
     for queue in wanted:
         owned.get(owners.get(queue, ""), free).append(queue)
 
-    # One more than the share is allowed for nodes that have it already, so that nothing moves.
+    # A node that has one queue more than the share already may keep it, so that no queue moves.
     ranked = sorted(names, key=lambda name: (len(owned[name]) <= share, _rank(name, "")))
     room = {name: share + (place < over) for place, name in enumerate(ranked)}
 
@@ -54,5 +54,5 @@ def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int
 
 
 def _rank(name: str, of: str) -> bytes:
-    """The rank of a node for a queue, the lowest first. Not hash(), which differs between processes."""
+    """The rank of a node for a queue; the lowest comes first. It does not use hash(), which differs between processes."""
     return hashlib.blake2b(f"{of}\0{name}".encode(), digest_size=8).digest()

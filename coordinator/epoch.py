@@ -20,12 +20,12 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def draw_owner() -> int:
-    """A number that no other process has drawn: two that reckon the same number of an epoch share no epoch by it."""
+    """A random number, so that two processes that compute the same number of an epoch still have different epochs."""
     return secrets.randbelow(_OWNERS)
 
 
 def epoch_text(era: int, number: int, owner: int) -> str:
-    """The epoch; numbers go up to 2^64."""
+    """An epoch as text; its number is below 2^64."""
     return f"{era:010d}.{number:020d}.{owner:010d}"
 
 

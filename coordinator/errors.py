@@ -8,8 +8,8 @@ __all__ = ["CoordinatorError", "CoordinatorRefused"]
 
 
 class CoordinatorError(DelayqError):
-    """The coordinator cannot be reached now. All owners stay, and repeating the call is harmless."""
+    """The coordinator cannot be reached now. All owners stay, and it is safe to repeat the call."""
 
 
 class CoordinatorRefused(CoordinatorError):
-    """The coordinator refuses this node, or this node does not trust it. People have to repair that."""
+    """The coordinator refuses this node, or this node does not trust it. Somebody has to correct that."""

@@ -1,4 +1,4 @@
-"""One machine: this node owns all queues, unless another node took them over."""
+"""The coordinator of a single node, which owns all queues unless another node takes them over."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["LocalCoordinator"]
 
-#: How long a queue is left to the node that took it over, before it is claimed back (ms).
+#: ms until this node claims a queue back from the node that took it over.
 HOLD = 15_000
 ATTEMPTS = 5
 
 
 class LocalCoordinator:
-    """All queues for one node. The number of an epoch is the stored one + 1, so the node that came last owns.
+    """Gives one node all queues. The number of an epoch is the stored number + 1, so the node that started last is the owner.
 
-    Two nodes may read the same number and reckon the same one from it. Their epochs differ all the same, by the number
-    that each has drawn for itself, so Redis keeps one of them and fences the other. A node that finds itself fenced
-    leaves the queue to the newer one for a while: two such nodes on one Redis take turns rather than fight, and lose
-    nothing; for more than one node use ZooKeeper.
+    Two nodes may read the same number and compute the same next one. Their epochs still differ, because each node has
+    drawn a random number. So Redis accepts one of them and fences the other. A fenced node leaves the queue to the
+    newer node for a while. So two such nodes on one Redis take turns and lose nothing. Use ZooKeeper for several nodes.
     """
 
     def __init__(self, store: Store, queues: Collection[int], era: int, clock: Clock) -> None:
@@ -35,24 +34,24 @@ class LocalCoordinator:
         self._held_off: dict[int, int] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Nothing changes by itself but the end of a pause, which the node's next round sees."""
+        """Only the end of a hold changes the answers, and the node asks again in each round."""
 
     def share(self, queues: Collection[int]) -> None:
-        """The next look goes by these."""
+        """Use this list of all queues."""
         self._queues = frozenset(queues)
 
     def start(self) -> None:
-        """Nothing to join."""
+        """Do nothing: a single node joins no group."""
 
     def assigned(self) -> frozenset[int]:
-        """All queues but those that another node took over a short while ago."""
+        """All queues, except those that another node took over less than HOLD ms ago."""
         now = self._clock.monotonic()
         self._held_off = {queue: until for queue, until in self._held_off.items() if until > now}
         return self._queues - self._held_off.keys()
 
     def reason(self, queue: int) -> str:
         """Why a queue is not this node's."""
-        return "another node has taken it over" if queue in self._queues else "there is no such queue any more"
+        return "another node has taken it over" if queue in self._queues else "the queue no longer exists"
 
     def claim(self, queue: int) -> Claim | None:
         """Begin an epoch above the stored one; raises StoreError."""
@@ -69,15 +68,15 @@ class LocalCoordinator:
         self._held_off[queue] = self._clock.monotonic() + HOLD
 
     def release(self, queue: int, epoch: str) -> None:
-        """Nothing to give back: the next claim has a higher epoch."""
+        """Do nothing: the next claim has a higher epoch."""
 
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
-        """There is nobody else to leave the queues to."""
+        """Do nothing: there is no other node for the queues."""
 
     @property
     def connected(self) -> bool:
-        """There is nothing to be connected to."""
+        """True: there is no server to connect to."""
         return True
 
     def stop(self) -> None:
-        """Nothing to leave."""
+        """Do nothing: a single node leaves no group."""

@@ -17,7 +17,7 @@ __all__ = ["Printer"]
 
 
 class Printer:
-    """Writes to standard output, at once. A terminal's tables have the columns' names."""
+    """Writes to standard output without a buffer. Tables on a terminal have names of columns."""
 
     def __init__(self, clock: Clock, *, json: bool) -> None:
         self._clock = clock
@@ -45,22 +45,22 @@ class Printer:
             shape = {"time": instant(self._clock.now()), "zookeeper": False, "reason": str(error)}
             self._output.json(shape, indent=False)
         else:
-            sys.stderr.write(f"delayq coordinator: {visible(str(error))}; trying again\n")
+            sys.stderr.write(f"delayq coordinator: {visible(str(error))}; retrying\n")
 
 
 def _summary(overview: Overview) -> str:
     owned = sum(len(member.queues) for member in overview.members)
     nodes = f"{len(overview.members)} node{'' if len(overview.members) == 1 else 's'}"
     if overview.unowned is None:
-        return f"{nodes}, {owned} queues owned; Redis, which knows all queues, does not answer"
+        return f"{nodes}, {owned} queues owned; Redis, which has the list of queues, does not answer"
     summary = f"{nodes}, {owned} of {owned + len(overview.unowned)} queues owned"
     return f"{summary}; without an owner: {ranges(overview.unowned)}" if overview.unowned else summary
 
 
 def _row(member: Member) -> Sequence[object]:
     entry = member.entry
-    told = entry.address or None, entry.version or None, shown(entry.since or None)
-    return member.name, len(member.queues), ranges(member.queues), _state(member), *told
+    details = entry.address or None, entry.version or None, shown(entry.since or None)
+    return member.name, len(member.queues), ranges(member.queues), _state(member), *details
 
 
 def _state(member: Member) -> str:

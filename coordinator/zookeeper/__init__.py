@@ -1,4 +1,4 @@
-"""The coordinator that spreads the queues over all live nodes by ZooKeeper. kazoo is known only in this package."""
+"""The coordinator that spreads the queues over all live nodes by ZooKeeper. Only this package uses kazoo."""
 
 from coordinator.zookeeper.coordinator import ZooKeeperCoordinator
 

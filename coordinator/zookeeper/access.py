@@ -16,9 +16,9 @@ __all__ = ["OPEN", "Access", "access_of"]
 
 @dataclass(frozen=True)
 class Access:
-    """`user` and `password` are for SASL (DIGEST-MD5). `tls`: yes, any-host (any name in the certificate) or ''.
+    """`user` and `password` are for SASL (DIGEST-MD5). `tls` is 'yes', 'any-host' (any name in the certificate) or ''.
 
-    `own`: only who makes a znode may read or change it, which is who logs in as the same user.
+    With `own`, only clients with the same user may read or change the znodes that this one creates.
     """
 
     user: str = ""
@@ -31,7 +31,7 @@ class Access:
     own: bool = False
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context, of the files as they are now; None without TLS. Raises ConfigError."""
+        """Read the files and return the TLS context; None without TLS. Raises ConfigError."""
         if not self.tls:
             return None
         try:
@@ -82,13 +82,13 @@ def access_of(settings: Settings) -> Access:
         own=settings.zookeeper_acl == "creator" or (settings.zookeeper_acl == "" and user != ""),
     )
     if access.own and not (user or access.certificate):
-        raise ConfigError("DELAYQ_ZOOKEEPER_ACL=creator needs somebody to be: set DELAYQ_ZOOKEEPER_USER")
+        raise ConfigError("DELAYQ_ZOOKEEPER_ACL=creator needs a user: set DELAYQ_ZOOKEEPER_USER")
     access.context()  # so that a wrong file is reported at the start
     return access
 
 
 def _reason(error: Exception) -> str:
-    """The access in words, without the content of files."""
+    """The reason of an error in words, without the content of files."""
     if isinstance(error, ssl.SSLError):
         return f"it is no such PEM file, or its password is another ({error.reason or 'unreadable'})"
     return getattr(error, "strerror", None) or "it cannot be used"

@@ -23,23 +23,22 @@ from delayq.store.connect.store import Store
 
 __all__ = ["ZooKeeperCoordinator"]
 
-#: How often to read everything again, so that no missed watch matters for long (ms, give or take a tenth).
+#: ms between two reads of everything (10 % more or less), so that a missed watch has an effect for 2 s at most.
 REREAD: Final = 2_000
-#: A second client knocks when the first one has been away for so many session time-outs.
+#: A second client connects when the first one has been away for so many session timeouts.
 AWAY: Final = 2
 log = structlog.get_logger()
 
 
 class ZooKeeperCoordinator:
-    """Spreads the queues over all nodes that live; a queue that changes hands is released first, then claimed.
+    """Spreads the queues over all live nodes. The old owner of a queue releases it before the new owner claims it.
 
     Each node has an ephemeral entry (`<root>/nodes/<node>`) and an ephemeral owner znode for each queue that it owns
-    (`<root>/owners/<queue>`). What it read is worth something only until the next sign of trouble: then nothing is
-    adjusted by it any more, and this node goes on with what was its own last. Redis decides who may pull. Once the
-    session is known to be over nothing is assigned any more, until this node is registered under a new one, or
-    ZooKeeper is away again.
+    (`<root>/owners/<queue>`). The assignment is valid only until the next sign of trouble. From then on this node keeps
+    the queues that it owned last. Redis decides which node may pull. After the session has ended, no queue is assigned
+    until this node is registered under a new session, or ZooKeeper is away again.
 
-    Watches and kazoo's states only wake this coordinator's own thread, which looks at everything and tells the node.
+    Watches and kazoo's states only wake this coordinator's own thread. That thread reads everything and notifies the node.
     """
 
     def __init__(
@@ -70,37 +69,37 @@ class ZooKeeperCoordinator:
         self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
         self._changed: Callable[[], None] = lambda: None
         self._away_since: int | None = None
-        self._refusal = ""  # the latest that was logged
+        self._refusal = ""  # the last one that was logged
         self._spare: Session | None = None
         self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
         self._condition = threading.Condition()  # of the fields below; never held during a call
         self._session: Session | None = None
         self._chosen: dict[int, str] = {}  # who should own each queue
         self._fault = ""  # why this node gets no queues
-        self._current = False  # nothing has failed since that was computed
+        self._current = False  # the assignment was computed, and nothing has failed since
         self._registered = False
         self._breaks = 0  # of the connection
         self._states: list[str] = []  # reported by kazoo and not logged yet
-        self._poked = False
-        self._tell = False
+        self._woken = False
+        self._must_notify = False
         self._stopping = False
 
     # -- what the node calls -------------------------------------------------------------------------------------------
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call this, in the coordinator's thread, when the node should look at once."""
+        """Call this, in the coordinator's thread, when the node should do a round at once."""
         self._changed = changed
 
     def share(self, queues: Collection[int]) -> None:
         """Use this list of all queues. The nodes read it one by one, and agree within seconds."""
         self._queues = frozenset(queues)
-        self._poke()
+        self._wake()
 
     def start(self) -> None:
-        """Connect and register; raises CoordinatorError when ZooKeeper is away: call it again."""
+        """Connect and register; raises CoordinatorError if ZooKeeper is away. Call it again then."""
         if self._session is not None or self._stopping:
             return
-        session = self._session = Session(self._hosts, self._timeout, self._told, self._access)
+        session = self._session = Session(self._hosts, self._timeout, self._state_changed, self._access)
         try:
             session.open()
             self._look(session)
@@ -124,7 +123,7 @@ class ZooKeeperCoordinator:
         with self._condition:
             registered, chosen, fault = self._registered, self._chosen.get(queue), self._fault
         if queue not in self._queues:
-            return "there is no such queue any more"
+            return "the queue no longer exists"
         if not registered:
             return "this node's session with ZooKeeper is over"
         if absence := self._owned.absence(queue):
@@ -136,7 +135,7 @@ class ZooKeeperCoordinator:
         session = self._connected()
         with self._condition:
             current = self._current
-        return self._owned.claim(session, queue, self._owner_gone) if current else self._owned.go_on(queue)
+        return self._owned.claim(session, queue, self._owner_gone) if current else self._owned.claim_kept(queue)
 
     def fenced(self, queue: int, epoch: str) -> None:
         """Note that a newer epoch exists. If this node is still the owner, its next claim gets a higher one."""
@@ -145,12 +144,12 @@ class ZooKeeperCoordinator:
     def release(self, queue: int, epoch: str) -> None:
         """Give a queue back, so that the next owner can claim it at once."""
         if self._session is not None and self._owned.release(self._session, queue):
-            self._poke(tell=True)
+            self._wake(notify=True)
 
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """Publish in this node's entry whether it reaches Redis, and whether its clock is behind."""
-        if self._entry.tell(reachable, behind):
-            self._poke()
+        if self._entry.record(reachable, behind):
+            self._wake()
 
     @property
     def connected(self) -> bool:
@@ -170,9 +169,9 @@ class ZooKeeperCoordinator:
             self._entry.stopped(self._session)
             self._session.close()
 
-    # -- wakes of the thread: called in kazoo's threads, so these must not block -----------------------------------------
+    # -- called in kazoo's threads, so these must not block --------------------------------------------------------------
 
-    def _told(self, session: Session, state: str) -> None:
+    def _state_changed(self, session: Session, state: str) -> None:
         with self._condition:
             if session is not self._session or self._stopping:
                 return
@@ -184,18 +183,18 @@ class ZooKeeperCoordinator:
                 self._entry.lost()
                 self._owned.lost()
             self._states.append(state.lower())
-        self._poke(tell=state != "SUSPENDED")
+        self._wake(notify=state != "SUSPENDED")
 
     def _node_changed(self, event: Any) -> None:
-        self._poke()
+        self._wake()
 
     def _owner_gone(self, event: Any) -> None:
-        self._poke(tell=True)
+        self._wake(notify=True)
 
-    def _poke(self, tell: bool = False) -> None:
+    def _wake(self, notify: bool = False) -> None:
         with self._condition:
-            self._poked = True
-            self._tell = self._tell or tell
+            self._woken = True
+            self._must_notify = self._must_notify or notify
             self._condition.notify_all()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
@@ -203,11 +202,11 @@ class ZooKeeperCoordinator:
     def _run(self) -> None:
         while True:
             with self._condition:
-                if not self._poked and not self._stopping:
+                if not self._woken and not self._stopping:
                     self._clock.wait(self._condition, REREAD * random.uniform(0.9, 1.1))
                 if self._stopping:
                     break
-                self._poked = False
+                self._woken = False
                 states, self._states = self._states, []
             for state in states:
                 log.info("zookeeper", state=state)
@@ -216,32 +215,32 @@ class ZooKeeperCoordinator:
                 self._look(self._connected())
                 self._refusal = ""
             except CoordinatorError as error:
-                self._doubt()
-                self._say(error)
+                self._mark_outdated()
+                self._log_refusal(error)
             except Exception:
-                self._doubt()
+                self._mark_outdated()
                 log.exception("look_failed")
-            self._tell_node()
+            self._notify_node()
         self._drop_spare()
 
-    def _doubt(self) -> None:
-        """Note that the assignment may be outdated."""
+    def _mark_outdated(self) -> None:
+        """Note that the assignment may be outdated, and have the node look."""
         with self._condition:
-            self._tell = self._tell or self._current
+            self._must_notify = self._must_notify or self._current
             self._current = False
 
-    def _say(self, error: CoordinatorError) -> None:
-        """Log a refusal once. That ZooKeeper is away is logged by its states."""
+    def _log_refusal(self, error: CoordinatorError) -> None:
+        """Log each new refusal. The states of the connection are logged elsewhere."""
         if not isinstance(error, CoordinatorRefused):
             log.debug("zookeeper_away", error=str(error))
         elif str(error) != self._refusal:
             self._refusal = str(error)
             log.error("zookeeper_refused", error=self._refusal)
 
-    def _tell_node(self) -> None:
+    def _notify_node(self) -> None:
         with self._condition:
-            tell, self._tell = self._tell, False
-        if tell:
+            notify, self._must_notify = self._must_notify, False
+        if notify:
             try:
                 self._changed()
             except Exception:
@@ -249,14 +248,14 @@ class ZooKeeperCoordinator:
 
     def _connected(self) -> Session:
         if self._session is None or self._stopping:
-            raise CoordinatorError("this node does not take part (yet, or any more)")
+            raise CoordinatorError("this node has not joined, or has left")
         return self._session
 
     def _renew(self, session: Session) -> None:
         """Replace a client that does not reconnect although ZooKeeper answers.
 
-        Its thread may have died; or ZooKeeper lost its data, and now turns clients away that have seen more than it.
-        So a second client knocks. If it gets in, and the first one has not at the next look, it takes its place.
+        Its thread may have died. Or ZooKeeper lost its data, and now refuses clients with a later transaction than its own.
+        So a second client connects. If it succeeds and the first one still has no connection at the next look, it replaces it.
         """
         now = self._clock.monotonic()
         if session.connected:
@@ -267,7 +266,7 @@ class ZooKeeperCoordinator:
         elif now - self._away_since < AWAY * self._timeout:
             return
         elif self._spare is None:
-            self._spare = Session(self._hosts, self._timeout, self._told, self._access)
+            self._spare = Session(self._hosts, self._timeout, self._state_changed, self._access)
             try:
                 self._spare.open()
             except CoordinatorError:
@@ -279,7 +278,7 @@ class ZooKeeperCoordinator:
                 self._session, self._spare = self._spare, None
                 self._breaks += 1
                 self._registered = False
-                self._tell = True
+                self._must_notify = True
             self._owned.lost()
             session.close()
 
@@ -294,27 +293,27 @@ class ZooKeeperCoordinator:
             breaks = self._breaks
         if not self._entry.register(session, self._node_changed):
             with self._condition:
-                self._tell = self._tell or self._registered
+                self._must_notify = self._must_notify or self._registered
                 self._registered = False
             return
         nodes = session.below(self._nodes, self._node_changed, self._node_changed)
         entries = {name: decode(node.data) for name, node in nodes.items()}
         owners = self._read_owners(session)
         if self._name not in nodes or not nodes[self._name].ours:
-            self._poke()  # its entry is gone since it was registered
+            self._wake()  # the entry was removed after it was registered
             return
         names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
-        there = taking_part(entries)
-        chosen = preferred(self._queues, there, names)
+        members = taking_part(entries)
+        chosen = preferred(self._queues, members, names)
         mine = frozenset(queue for queue, name in chosen.items() if name == self._name)
         found = self._owned.tidy(session, owners, mine)
         with self._condition:
             if breaks != self._breaks or self._stopping:
-                return  # all this may belong to a session that has ended
+                return  # these answers may belong to a session that has ended
             known = self._registered and self._current
-            self._tell = self._tell or found or not known or mine != self._mine
+            self._must_notify = self._must_notify or found or not known or mine != self._mine
             self._chosen = chosen
-            self._fault = "" if self._name in there else fault_of(entries[self._name])
+            self._fault = "" if self._name in members else fault_of(entries[self._name])
             self._current = self._registered = True
 
     @property

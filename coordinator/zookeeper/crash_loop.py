@@ -1,4 +1,4 @@
-"""A node whose process is killed again and again gets no queues for a while, like one that loses its sessions."""
+"""A node whose process is killed repeatedly gets no queues for a while, like a node that loses its sessions repeatedly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.clock import Clock
 
 __all__ = ["Starts", "count_start", "forget_starts"]
 
-#: How often to read the starts again when another node has changed them meanwhile.
+#: Attempts to change the starts while other nodes change them, too.
 LOOKS: Final = 10
 
 
@@ -31,40 +31,40 @@ class Starts:
         self._hold_until: int | None = None
 
     def hold_until(self, session: Session) -> int:
-        """Until when the node gets no queues, Unix ms; 0 if it gets some."""
+        """The end (Unix ms) of the time in which the node gets no queues; 0 if it gets some."""
         if self._hold_until is None:
             self._hold_until = self._change(session, lambda data: count_start(data, self._name, self._since))
         return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def forget(self, session: Session) -> None:
-        """Note that the node stops in order. If ZooKeeper is away, that counts as a kill."""
+        """Note that the node stops in order. If ZooKeeper is away, the stop counts as a kill."""
         with suppress(CoordinatorError):
             self._change(session, lambda data: (forget_starts(data, self._name, self._clock.now()), 0))
 
     def _change(self, session: Session, change: Callable[[bytes], tuple[bytes, int]]) -> int:
         """Replace the data by `change` of it, unless another node has changed it since it was read."""
         for _ in range(LOOKS):
-            there = session.read([self._path]).get(self._path)
-            data, answer = change(there.data if there is not None else b"")
-            if session.keep(self._path, data, there):
+            known = session.read([self._path]).get(self._path)
+            data, answer = change(known.data if known is not None else b"")
+            if session.keep(self._path, data, known):
                 return answer
-        raise CoordinatorError(f"{self._path} is changed by others all the time")
+        raise CoordinatorError(f"{self._path} is changed by other nodes all the time")
 
 
 def count_start(data: bytes, name: str, since: int) -> tuple[bytes, int]:
-    """The starts of all nodes, with this one, and until when its node gets no queues (0: it gets some)."""
+    """Add a start to those of all nodes. Return them, and the end of the time without queues (0: the node gets some)."""
     starts = _decode(data, since)
     mine = sorted({*starts.get(name, ()), since})[-FLAPS - 1 :]
     return msgspec.json.encode(starts | {name: mine}), since + HOLD if len(mine) > FLAPS else 0
 
 
 def forget_starts(data: bytes, name: str, now: int) -> bytes:
-    """The starts of all nodes without those of this one."""
+    """Return the starts of the other nodes."""
     return msgspec.json.encode({other: kept for other, kept in _decode(data, now).items() if other != name})
 
 
 def _decode(data: bytes, now: int) -> dict[str, list[int]]:
-    """The starts of each node within the span."""
+    """Read the starts of each node within SPAN."""
     try:
         found = msgspec.json.decode(data, type=dict[str, list[int]])
     except msgspec.DecodeError:

@@ -15,17 +15,17 @@ __all__ = ["Entry", "Flaps", "Link", "decode", "encode", "fault_of", "taking_par
 
 Reach = Literal["ok", "trouble", "lost"]
 
-#: A node that lost its session, or was killed, so often within the span is left out for the hold (ms).
+#: A node that lost its session or was killed FLAPS times within SPAN ms gets no queues for HOLD ms.
 FLAPS: Final = 3
 SPAN: Final = 60_000
 HOLD: Final = 60_000
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's entry. `redis`: trouble at once when it is out of reach, lost when it has been so for 5 s.
+    """A node's entry. `redis` is 'trouble' as soon as Redis is out of reach, and 'lost' after 5 s.
 
-    `clock`: the same when the node's clock is far behind that of Redis. `hold_until` (Unix ms) is for people; the node
-    itself says by it that it comes and goes, and puts 0 there when that is over. So the clocks of others do not matter.
+    `clock` is the same for a clock that is far behind that of Redis. `hold_until` is not 0 while the node should get no
+    queues. The node itself sets it back to 0, so the clocks of other nodes have no effect. Its value (Unix ms) is for people.
     """
 
     address: str = ""
@@ -42,7 +42,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> Entry:
-    """The entry; one that another version wrote and this one cannot read counts as that of a healthy node."""
+    """Read an entry. If this version cannot read it, the node counts as healthy."""
     try:
         return msgspec.json.decode(data, type=Entry)
     except msgspec.DecodeError:
@@ -50,14 +50,18 @@ def decode(data: bytes) -> Entry:
 
 
 def taking_part(entries: Mapping[str, Entry]) -> frozenset[str]:
-    """The nodes that get queues: all that live, except those that would do worse than others.
+    """The nodes that get queues: all live nodes, except those that would deliver worse than others.
 
-    Left out: who lost Redis while another node reaches it, whose clock is behind while another's is right, and who comes
-    and goes, until its hold has passed. None of these leaves nobody: if no node reaches Redis, or all are behind it, or
-    all of them flap, it is nobody's own fault, and nothing moves.
+    A node gets no queues in three cases:
 
-    It goes by the entries alone, so that all who read the same are of one mind. If they were not, a node would give
-    queues up to one that does not want them.
+    - It lost Redis, and another node reaches Redis.
+    - Its clock is behind, and that of another node is right.
+    - It lost its session, or was killed, several times, and another node did not.
+
+    If a rule excludes all nodes, none is at fault. Then the rule does not apply, and no queue moves.
+
+    The result depends only on the entries, so all nodes that read the same entries agree. If they did not, a node could
+    release queues that no other node claims.
     """
     usable = frozenset(entries)
     if any(entry.redis == "ok" for entry in entries.values()):
@@ -69,19 +73,20 @@ def taking_part(entries: Mapping[str, Entry]) -> frozenset[str]:
 
 
 def fault_of(entry: Entry) -> str:
-    """Why a node with this entry gets no queues, in words."""
+    """The reason, in words, why a node with this entry gets no queues."""
     if entry.redis == "lost":
         return "this node does not reach Redis"
     if entry.clock == "lost":
         return "the clock of this node is behind that of Redis"
-    return "this node comes and goes"
+    return "this node lost its session, or was killed, several times"
 
 
 class Link:
-    """How well this node reaches Redis or keeps its time, updated each round.
+    """Whether this node reaches Redis, or whether its clock is right; updated in each round.
 
-    Nothing changes hands for a short trouble; but that others have it too must be known before 5 s are over. Only what
-    is told counts: a round that takes long proves nothing. What was lost is right again after `steady` ms of it.
+    No queue moves because of a short trouble. But a node publishes it before 5 s are over, because other nodes may
+    have the same trouble. Only recorded results count: a long round proves nothing. A lost link is 'ok' again after
+    `steady` ms without trouble.
     """
 
     def __init__(self, clock: Clock, *, steady: int = 0) -> None:
@@ -91,8 +96,8 @@ class Link:
         self._bad_since: int | None = None
         self._good_since: int | None = None
 
-    def tell(self, good: bool) -> None:
-        """Note whether Redis answered, or the clock was right, in this round."""
+    def record(self, good: bool) -> None:
+        """Record whether Redis answered, or the clock was right, in this round."""
         now = self._clock.monotonic()
         if good:
             self._bad_since = None
@@ -107,7 +112,7 @@ class Link:
 
 
 class Flaps:
-    """Counts the sessions that this node lost, and computes until when it should get no queues."""
+    """Counts the sessions that this node lost, and decides how long the node should get no queues."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -117,7 +122,7 @@ class Flaps:
 
     @property
     def hold_until(self) -> int:
-        """Until when the node gets no queues, Unix ms; 0 if it gets some."""
+        """The end (Unix ms) of the time in which the node gets no queues; 0 if it gets some."""
         return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def lost(self) -> None:

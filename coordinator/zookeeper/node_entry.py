@@ -1,4 +1,4 @@
-"""The entry of this node in ZooKeeper: that it lives, and its state for the other nodes."""
+"""The entry of this node in ZooKeeper, by which other nodes know that it lives and how it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.clock import Clock
 
 __all__ = ["OwnEntry"]
 
-#: How long (ms) a clock that was far behind has to be right before this node is given queues again.
+#: ms for which a clock that was far behind must be right before this node gets queues again.
 STEADY: Final = 30_000
 log = structlog.get_logger()
 
@@ -37,12 +37,12 @@ class OwnEntry:
         self._published: Entry | None = None
         self._waiting_since: int | None = None
 
-    def tell(self, reachable: bool, behind: bool) -> bool:
-        """Note whether the node reaches Redis and how its clock is; True if the entry has to be written."""
-        self._link.tell(reachable)
-        self._time.tell(not behind)
-        said = self._published
-        return said is not None and (said.redis, said.clock) != (self._link.state, self._time.state)
+    def record(self, reachable: bool, behind: bool) -> bool:
+        """Record whether the node reaches Redis and whether its clock is behind; True if the entry must be written."""
+        self._link.record(reachable)
+        self._time.record(not behind)
+        published = self._published
+        return published is not None and (published.redis, published.clock) != (self._link.state, self._time.state)
 
     def lost(self) -> None:
         """Note that the session has ended."""
@@ -54,19 +54,19 @@ class OwnEntry:
         entry = msgspec.structs.replace(
             self._entry, redis=self._link.state, clock=self._time.state, hold_until=hold_until
         )
-        there = session.look(self._path, changed)
-        node = there or session.create(self._path, encode(entry))
+        known = session.look(self._path, changed)
+        node = known or session.create(self._path, encode(entry))
         if node is None or not node.ours:
             self._wait_for_the_name()
             return False
-        if there is not None and entry != self._published:
+        if known is not None and entry != self._published:
             session.write(self._path, encode(entry))
         self._published = entry
         self._waiting_since = None
         return True
 
     def _wait_for_the_name(self) -> None:
-        """Log that this node waits: it was killed, and its former session has not expired yet."""
+        """Log that this node waits: it was killed, and its former session has not expired."""
         now = self._clock.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
@@ -76,9 +76,9 @@ class OwnEntry:
             log.error(
                 "name_taken",
                 node=self._name,
-                hint=f"Another live node is called {self._name} too: give each its own name by DELAYQ_NODE.",
+                hint=f"Another live node has the name {self._name}, too. Give each node its own DELAYQ_NODE.",
             )
 
     def stopped(self, session: Session) -> None:
-        """Note that the node leaves in order: its earlier starts count no more."""
+        """Note that the node stops in order, so its earlier starts no longer count."""
         self._starts.forget(session)

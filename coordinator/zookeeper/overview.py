@@ -1,4 +1,4 @@
-"""An overview of nodes and owners for a reader that takes no part: it writes nothing to ZooKeeper."""
+"""An overview of nodes and owners. Reading it writes nothing to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delayq.clock import Clock
 
 __all__ = ["Member", "Overview", "Overviews"]
 
-#: Changes come in bursts, a queue at a time: how long to wait for more of them (ms).
+#: ms to wait for further changes, because queues change their owners one after the other.
 SETTLE: Final = 100
 
 
@@ -37,9 +37,9 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Overviews:
-    """Reads overviews, and waits for a reason to read again. Its session owns nothing, so one that fails is thrown away.
+    """Reads overviews, and waits for a reason to read again. Its session owns nothing, so a session that fails is replaced.
 
-    `queues` says which queues there are, or None. `look` and `wait` are for one thread.
+    `queues` returns the numbers of all queues, or None. `look` and `wait` belong to one thread.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Overviews:
         self._clock = clock
         self._session: Session | None = None
         self._condition = threading.Condition()
-        self._poked = False
+        self._woken = False
 
     def look(self) -> Overview:
         """Read an overview; raises CoordinatorError when ZooKeeper is away."""
         queues = self._queues()
         with self._condition:
-            self._poked = False
+            self._woken = False
         try:
             return self._read(self._connected(), queues)
         except CoordinatorError:
@@ -74,25 +74,25 @@ class Overviews:
             raise
 
     def wait(self, ms: float) -> None:
-        """Wait until something may have changed, or this time is over."""
+        """Wait until something may have changed, for `ms` at most."""
         with self._condition:
-            if not self._poked:
+            if not self._woken:
                 self._clock.wait(self._condition, ms)
-            if self._poked:
+            if self._woken:
                 self._clock.wait(self._condition, SETTLE)
 
     def close(self) -> None:
-        """End the session; the next read begins another one."""
+        """End the session; the next `look` starts a new one."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
     def _connected(self) -> Session:
         if self._session is None:
-            session = Session(self._hosts, self._timeout, self._told, self._access)
+            session = Session(self._hosts, self._timeout, self._state_changed, self._access)
             try:
                 session.open()
-            except BaseException:  # a signal's, too
+            except BaseException:  # also that of a signal
                 session.close()
                 raise
             self._session = session
@@ -104,9 +104,9 @@ class Overviews:
         for number, node in session.below(self._owners, self._changed).items():
             with suppress(ValueError):  # a znode that delayq did not write
                 owned.setdefault(node.data.decode(errors="replace"), set()).add(int(number))
-        said = {name: decode(node.data) for name, node in entries.items()}
+        known = {name: decode(node.data) for name, node in entries.items()}
         members = tuple(
-            Member(name, said.get(name, Entry()), tuple(sorted(mine))) for name, mine in sorted(owned.items())
+            Member(name, known.get(name, Entry()), tuple(sorted(mine))) for name, mine in sorted(owned.items())
         )
         unowned = None if queues is None else tuple(sorted(set(queues).difference(*owned.values())))
         return Overview(members, unowned)
@@ -114,13 +114,13 @@ class Overviews:
     # -- called in kazoo's threads -------------------------------------------------------------------------------------
 
     def _changed(self, event: Any) -> None:
-        self._poke()
+        self._wake()
 
-    def _told(self, session: Session, state: str) -> None:
+    def _state_changed(self, session: Session, state: str) -> None:
         if state != "CONNECTED":
-            self._poke()
+            self._wake()
 
-    def _poke(self) -> None:
+    def _wake(self) -> None:
         with self._condition:
-            self._poked = True
+            self._woken = True
             self._condition.notify_all()

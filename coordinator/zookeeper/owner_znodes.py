@@ -18,22 +18,22 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["OwnerZnodes"]
 
-#: How long a queue is left alone after Redis refused our epochs, doubling (ms).
+#: ms for which this node leaves a queue alone after Redis refused its epochs. The time doubles each time.
 FIRST_HOLD: Final = 1_000
 LONGEST_HOLD: Final = 15_000
-#: How often to look again when an owner znode vanishes between two looks.
+#: Attempts to create or read an owner znode that other nodes remove meanwhile.
 LOOKS: Final = 3
 log = structlog.get_logger()
 
 
 class OwnerZnodes:
-    """An epoch's number is the czxid of the queue's owner znode, so it grows with every owner that comes.
+    """The number of an epoch is the czxid of the queue's owner znode, so each new owner has a higher epoch.
 
-    Held is what was claimed and not yet released. What is held when its znode is gone is *stale*: it must not be
-    claimed again before its pull job has ended, so it is not assigned until it was released.
+    A queue is *held* from its claim to its release. A held queue whose znode is gone is *stale*. It must not be claimed
+    again before its pull job has ended, so it is not assigned until it is released.
 
-    While ZooKeeper is away nobody can claim anything. So a queue that nobody has claimed since this node is this node's
-    still, also if it was released: under the epoch that it had, which Redis refuses if there is a newer one.
+    While ZooKeeper is away, no node can claim a queue there. So a node may go on with a queue that it claimed last, even if
+    it has released the queue. It uses the epoch of that claim, and Redis refuses it if there is a newer one.
     """
 
     def __init__(self, folder: str, node: str, store: Store, clock: Clock, read_era: Callable[[], int]) -> None:
@@ -44,30 +44,28 @@ class OwnerZnodes:
         self._read_era = read_era
         self._era: int | None = None
         self._drawn = draw_owner()  # a ZooKeeper that lost its data may give an old number to another node
-        self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
+        self._turn = threading.Lock()  # one change of owner znodes at a time: two threads make them
         self._lock = threading.Lock()  # of the fields below; never held during a call
         self._held: set[int] = set()
         self._epochs: dict[int, str] = {}  # the last epoch of this node, by queue
         self._stale: set[int] = set()
         self._fenced: set[int] = set()
-        self._holds: dict[
-            int, tuple[int, int]
-        ] = {}  # by queue: until when it is held back (monotonic ms), and for how long
-        self._said = False
+        self._holds: dict[int, tuple[int, int]] = {}  # by queue: end of the hold (monotonic ms), and its length
+        self._logged = False
 
     def path(self, queue: int) -> str:
-        """A queue's owner znode."""
+        """The path of a queue's owner znode."""
         return f"{self._folder}/{queue}"
 
     def assignable(self, queues: Iterable[int]) -> frozenset[int]:
-        """These queues, without those that wait for their release or for the end of a hold."""
+        """The queues of this list that do not wait for their release or for the end of a hold."""
         now = self._clock.monotonic()
         with self._lock:
             held_off = {queue for queue, (until, _) in self._holds.items() if until > now}
             return frozenset(queues) - self._stale - held_off
 
     def kept(self, queues: Iterable[int]) -> frozenset[int]:
-        """Those of these queues that no other node has claimed since this node did, as far as it knows."""
+        """The queues of this list that this node claimed last, as far as it knows."""
         with self._lock:
             return frozenset(queues) & (self._epochs.keys() - self._stale - self._fenced)
 
@@ -75,12 +73,12 @@ class OwnerZnodes:
         """Why an assigned queue is not assignable now; '' if it is."""
         with self._lock:
             if queue in self._stale:
-                return "its owner znode is not this node's any more"
+                return "its owner znode is no longer this node's"
             hold = self._holds.get(queue)
             return "Redis refuses the epochs of this ZooKeeper" if hold and hold[0] > self._clock.monotonic() else ""
 
-    def go_on(self, queue: int) -> Claim | None:
-        """Own a kept queue without ZooKeeper, under the epoch that it had; None if Redis knows a newer one, or it is not kept.
+    def claim_kept(self, queue: int) -> Claim | None:
+        """Own a kept queue without ZooKeeper, under its last epoch; None if it is not kept or Redis has a newer epoch.
 
         Raises StoreError.
         """
@@ -97,38 +95,35 @@ class OwnerZnodes:
             return Claim(queue, epoch, claimed.parked)
 
     def claim(self, session: Session, queue: int, gone: Watch) -> Claim | None:
-        """Claim a queue; None while another node owns it (`gone` is called at its end), or if Redis refuses our epochs."""
+        """Claim a queue; None if another node owns it (`gone` is called when that ends), or if Redis refuses the epochs."""
         with self._turn:
             if not self.assignable([queue]):
                 return None
             with self._lock:
-                anew = queue in self._fenced
+                renew = queue in self._fenced
             while True:
-                node = self._own(session, queue, anew, gone)
+                node = self._own(session, queue, renew, gone)
                 if node is None:
                     return None
-                if anew or self._era is None:
+                if renew or self._era is None:
                     self._era = self._read_era()
                 epoch = epoch_text(self._era, node.czxid, self._drawn)
                 claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
                 if claimed.ok:
                     self._accepted(queue, epoch)
                     return Claim(queue, claimed.epoch, claimed.parked)
-                if anew:
+                if renew:
                     self._refused(session, queue)
                     return None
-                anew = True  # another era, or a higher number exists: a new znode has a higher one, once
+                renew = True  # there is another era or a higher number: try once with a new znode, which has a higher number
 
     def fenced(self, queue: int) -> None:
-        """Note that a newer epoch exists: if the znode is still ours, the next claim creates it anew."""
+        """Note that a newer epoch exists. If the znode still belongs to this node, the next claim replaces it."""
         with self._lock:
             self._fenced.add(queue)
 
     def release(self, session: Session, queue: int) -> bool:
-        """Give a queue back; whether that is news: it was stale, or ZooKeeper did not take it back.
-
-        Then tidying gives it back later.
-        """
+        """Give a queue back. True if the queue was stale, or if `tidy` has to give it back later."""
         with self._lock:
             news = queue in self._stale
             self._held.discard(queue)
@@ -142,14 +137,14 @@ class OwnerZnodes:
         return news
 
     def lost(self) -> None:
-        """Note that the session has ended, and all its owner znodes with it."""
+        """Note that the session has ended. ZooKeeper removed all its owner znodes."""
         with self._lock:
             self._stale |= self._held
 
     def tidy(self, session: Session, seen: Mapping[int, Znode], assigned: frozenset[int]) -> bool:
-        """Let go what is ours and nobody works on, and find what is held without a znode; True if there was such.
+        """Remove znodes of queues that this node does not work on; True if a held queue has no znode, so that it is stale.
 
-        `seen` may be outdated by a claim or a release meanwhile, so what looks odd is looked at again.
+        A claim or a release may have changed the znodes after they were `seen`. So each doubtful one is read again.
         """
         with self._lock:
             orphans = {queue for queue, node in seen.items() if node.ours} - self._held - assigned
@@ -169,10 +164,10 @@ class OwnerZnodes:
                         self._stale.add(queue)
         return found
 
-    def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Znode | None:
-        """Our owner znode, created if there is none. One whose reply was lost is found here, too."""
+    def _own(self, session: Session, queue: int, renew: bool, gone: Watch) -> Znode | None:
+        """Create or find this node's owner znode. It may exist because the reply to an earlier attempt was lost."""
         path = self.path(queue)
-        if anew:
+        if renew:
             self._disown(session, queue)
         for _ in range(LOOKS):
             node = session.create(path, self._node) or session.look(path, watch=gone)
@@ -192,7 +187,7 @@ class OwnerZnodes:
             self._stale.discard(queue)
             self._fenced.discard(queue)
             self._holds.pop(queue, None)
-            self._said = self._said and bool(self._holds)
+            self._logged = self._logged and bool(self._holds)
 
     def _refused(self, session: Session, queue: int) -> None:
         with self._lock:
@@ -200,8 +195,8 @@ class OwnerZnodes:
             hold = min(2 * before, LONGEST_HOLD)
             self._holds[queue] = (self._clock.monotonic() + hold, hold)
             self._fenced.discard(queue)
-            said, self._said = self._said, True
-        if not said:
+            logged, self._logged = self._logged, True
+        if not logged:
             log.error(
                 "epochs_refused",
                 queue=queue,

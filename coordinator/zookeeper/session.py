@@ -30,10 +30,10 @@ from delayq.errors import ConfigError
 
 __all__ = ["Session", "Watch", "Znode"]
 
-#: Called with kazoo's event, in a thread of kazoo's: it must not block.
+#: kazoo calls this with an event, in one of its threads. It must not block.
 Watch = Callable[[Any], None]
 
-# kazoo tells every attempt to connect; the coordinator tells what became of it. Who wants both adds a handler.
+# kazoo logs every attempt to connect, and the coordinator logs the result. Add a handler to see both.
 _kazoo_log = logging.getLogger("delayq.kazoo")
 _kazoo_log.addHandler(logging.NullHandler())
 
@@ -47,25 +47,25 @@ class Znode(msgspec.Struct, frozen=True):
     version: int
 
 
-#: How kazoo tells that the user was refused: to calls that wait, and otherwise to its log alone.
-_TURNED_AWAY = (AuthFailedError, SASLException, SessionClosedRequireSaslError)
+#: The errors of a refused user. kazoo raises them in calls that wait, and else only writes them to its log.
+_REFUSED_USER = (AuthFailedError, SASLException, SessionClosedRequireSaslError)
 
 
 class _Listener(logging.Handler):
     """Notices in kazoo's log that the user was refused."""
 
-    turned_away = False
+    refused_user = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at what was raised."""
+        """Check the errors of a log record."""
         raised = [record.exc_info[1] if record.exc_info else None, *(record.args or ())]
-        self.turned_away = self.turned_away or any(isinstance(one, _TURNED_AWAY) for one in raised)
+        self.refused_user = self.refused_user or any(isinstance(one, _REFUSED_USER) for one in raised)
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's threads, and connections with the TLS of `access`.
 
-    kazoo's own TLS believes the system's authorities beside the one that it is given, and tells nobody why it failed.
+    kazoo's own TLS trusts the system's authorities besides the given one, and does not report why it failed.
     """
 
     def __init__(self, access: Access) -> None:
@@ -74,7 +74,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self.refusal = ""
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A thread; what kazoo lets end it stands in kazoo's log already."""
+        """Start a thread. An error of kazoo that ends it is in kazoo's log already."""
 
         def run() -> None:
             with suppress(KazooException):
@@ -83,7 +83,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         return super().spawn(run)
 
     def create_connection(self, address: Any, timeout: float, hostname: str = "", **_: Any) -> Any:
-        """A connected socket."""
+        """Return a connected socket, with TLS if it is set."""
         sock = super().create_connection(address=address, timeout=timeout)
         where = f"{hostname}:{address[1]}"
         try:
@@ -98,10 +98,12 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             if isinstance(error, ssl.SSLCertVerificationError):
                 self.refusal = (
                     f"the certificate of the ZooKeeper at {where} is not trusted: {error.verify_message}; "
-                    "DELAYQ_ZOOKEEPER_CA names whom to trust"
+                    "set DELAYQ_ZOOKEEPER_CA to the authority to trust"
                 )
             elif isinstance(error, ssl.SSLError):
-                self.refusal = f"the ZooKeeper at {where} speaks no TLS with us: {error.reason or 'it broke off'}"
+                self.refusal = (
+                    f"the ZooKeeper at {where} does not accept TLS: {error.reason or 'it closed the connection'}"
+                )
             raise
         self.refusal = ""
         return secured
@@ -110,19 +112,21 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class Session:
     """Connects, and reconnects until it is closed. A new session follows one that expired.
 
-    `told` gets kazoo's states in kazoo's connection thread, which it must not block: 'CONNECTED', 'SUSPENDED' (the
-    session may live on), 'LOST' (it is over; said by a server, or by the end of that thread). After a call that
-    raised CoordinatorError its outcome is unknown: look before doing it again. CoordinatorRefused: people have to
-    mend something first.
+    `state_changed` gets kazoo's states in kazoo's connection thread, which it must not block. 'CONNECTED' and 'SUSPENDED'
+    are states of a session that may live on. 'LOST' means that it has ended: a server reported that, or kazoo's thread has
+    ended. The outcome of a call that raised CoordinatorError is unknown, so read before you repeat it. After
+    CoordinatorRefused somebody has to correct a setting first.
     """
 
-    def __init__(self, hosts: str, timeout: int, told: Callable[[Session, str], None], access: Access = OPEN) -> None:
+    def __init__(
+        self, hosts: str, timeout: int, state_changed: Callable[[Session, str], None], access: Access = OPEN
+    ) -> None:
         self._hosts = hosts
         self._seconds = timeout / 1000
         self._access = access
         self._handler = _Handler(access)
         self._listener = _Listener()
-        logger = logging.Logger(_kazoo_log.name)  # of this session alone
+        logger = logging.Logger(_kazoo_log.name)  # only for this session
         logger.parent = _kazoo_log
         logger.addHandler(self._listener)
         login = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
@@ -134,31 +138,31 @@ class Session:
             use_ssl=bool(access.tls),
             sasl_options=login if access.user else None,
             default_acl=CREATOR_ALL_ACL if access.own else None,
-            # By default the pauses between attempts grow to an hour.
+            # kazoo waits up to an hour between two attempts by default.
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=1),
         )
-        self._client.add_listener(lambda state: told(self, str(state)))
+        self._client.add_listener(lambda state: state_changed(self, str(state)))
 
     def open(self) -> None:
-        """Connect; raises CoordinatorError if no server answers within the session's time-out."""
+        """Connect; raises CoordinatorError if no server answers within the session's timeout."""
         try:
             self._client.start(timeout=self._seconds)
         except KazooTimeoutError:
             raise self._refusal() or CoordinatorError(
                 f"no ZooKeeper of {self._hosts} answered within {self._seconds:g} s: "
-                "start it, or set DELAYQ_ZOOKEEPER to where it is"
+                "start it, or correct DELAYQ_ZOOKEEPER"
             ) from None
 
     def close(self) -> None:
-        """End the session: ZooKeeper removes its znodes at once, all together. Bounded (10 s, kazoo's own)."""
-        with suppress(KazooException, OSError, AttributeError):  # AttributeError: kazoo's, if it never connected
+        """End the session, within 10 s. ZooKeeper removes all its znodes at once."""
+        with suppress(KazooException, OSError, AttributeError):  # kazoo raises AttributeError if it never connected
             self._client.stop()
         with suppress(Exception):  # kazoo raises a plain Exception if its thread did not end in time
             self._client.close()
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now, with a session."""
+        """Whether there is a connection with a session now."""
         return bool(self._client.connected)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -173,12 +177,12 @@ class Session:
         return Znode(data, stat.czxid, True, stat.version)
 
     def look(self, path: str, watch: Watch | None = None) -> Znode | None:
-        """The znode without its data; None if there is none. `watch` is called once, when that changes."""
+        """Return the znode without its data; None if there is none. `watch` is called once, when that changes."""
         stat = self._do(self._kazoo().exists_async(path, watch=watch))
         return None if stat is None else self._node(b"", stat)
 
     def read(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Znode]:
-        """The znodes among these that exist, read at the same time."""
+        """Read these znodes at the same time, and return those that exist."""
         asked = [(path, self._kazoo().get_async(path, watch=watch)) for path in paths]
         found = {}
         for path, reply in asked:
@@ -188,14 +192,14 @@ class Session:
         return found
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The names below a znode; none if it does not exist."""
+        """Return the names below a znode; none if it does not exist."""
         try:
             return sorted(self._do(self._kazoo().get_children_async(path, watch=watch), NoNodeError))
         except NoNodeError:
             return []
 
     def below(self, path: str, names: Watch, each: Watch | None = None) -> dict[str, Znode]:
-        """The znodes below one, by name. `names` is called when the names change, `each` when the data of one changes."""
+        """Read the znodes below another, by name. `names` is called when a name comes or goes, `each` when data changes."""
         paths = {f"{path}/{name}": name for name in self.children(path, names)}
         return {paths[found]: node for found, node in self.read(paths, each).items()}
 
@@ -225,23 +229,23 @@ class Session:
         return Znode(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0], stat.version)
 
     def _kazoo(self) -> KazooClient:
-        """The client, if it is connected. Else it would keep a call until it is, and the caller waiting."""
+        """Return the client if it is connected, because kazoo would let a call wait for the connection."""
         if not self._client.connected:
             raise self._refusal() or CoordinatorError(f"ZooKeeper is away ({self._hosts}): no connection")
         return self._client
 
     def _do(self, reply: Any, *answers: type[KazooException]) -> Any:
-        """Wait for a reply; `answers` are the errors that are answers, any other error means 'away'."""
+        """Wait for a reply. The errors in `answers` are answers; with any other error ZooKeeper counts as away."""
         try:
             return reply.get(timeout=self._seconds)
         except answers:
             raise
-        except _TURNED_AWAY:
-            raise self._turn_away() from None
+        except _REFUSED_USER:
+            raise self._refused_user_error() from None
         except NoAuthError:
             raise CoordinatorRefused(
-                f"ZooKeeper ({self._hosts}) lets {self._who} not at what is there: see its ACLs (getAcl), or set "
-                "DELAYQ_ZOOKEEPER_USER to whom they name"
+                f"ZooKeeper ({self._hosts}) denies {self._user} access to existing znodes: see their ACLs (getAcl), or set "
+                "DELAYQ_ZOOKEEPER_USER to a user that they name"
             ) from None
         except (KazooException, KazooTimeoutError) as error:
             reason = str(error) or type(error).__name__
@@ -249,16 +253,16 @@ class Session:
             raise (self._refusal() or away) from None
 
     @property
-    def _who(self) -> str:
+    def _user(self) -> str:
         return f"the user {self._access.user}" if self._access.user else "a client without a user"
 
     def _refusal(self) -> CoordinatorRefused | None:
         """Why there is no connection, if ZooKeeper refuses the client or the client does not trust it."""
         if self._handler.refusal:
             return CoordinatorRefused(self._handler.refusal)
-        return self._turn_away() if self._listener.turned_away else None
+        return self._refused_user_error() if self._listener.refused_user else None
 
-    def _turn_away(self) -> CoordinatorRefused:
+    def _refused_user_error(self) -> CoordinatorRefused:
         return CoordinatorRefused(
-            f"ZooKeeper ({self._hosts}) refuses {self._who}: see DELAYQ_ZOOKEEPER_USER and DELAYQ_ZOOKEEPER_PASSWORD"
+            f"ZooKeeper ({self._hosts}) refuses {self._user}: check DELAYQ_ZOOKEEPER_USER and DELAYQ_ZOOKEEPER_PASSWORD"
         )

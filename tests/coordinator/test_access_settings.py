@@ -44,7 +44,7 @@ WRONG = [
     ({"zookeeper_tls": "yes", "zookeeper_key": "key.pem"}, "goes with DELAYQ_ZOOKEEPER_CERTIFICATE"),
     ({"zookeeper_tls": "yes", "zookeeper_ca": "/nowhere"}, "DELAYQ_ZOOKEEPER_CA: /nowhere: No such file"),
     ({"zookeeper_tls": "yes", "zookeeper_certificate": "/nowhere"}, "/nowhere: No such file"),
-    ({"zookeeper_acl": "creator"}, "needs somebody to be"),
+    ({"zookeeper_acl": "creator"}, "needs a user"),
 ]
 
 

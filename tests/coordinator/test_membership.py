@@ -83,7 +83,7 @@ def test_a_link_is_lost_and_right_again_when_it_has_been_so_for_a_while() -> Non
         assert link.state == "ok"
         for good, after, state in steps:
             clock.advance(after)
-            link.tell(good)
+            link.record(good)
             assert link.state == state
 
 
@@ -91,7 +91,7 @@ def test_a_round_that_takes_long_is_no_proof_that_redis_is_lost() -> None:
     """As one that claims many queues of a slow Redis, after a first question that had no answer."""
     clock = ManualClock()
     link = Link(clock)
-    link.tell(False)
+    link.record(False)
     clock.advance(10 * REDIS_AWAY)
     assert link.state == "trouble", "nobody has looked since"
 

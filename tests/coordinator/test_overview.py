@@ -146,7 +146,7 @@ def test_a_terminal_gets_a_table_that_it_does_not_obey_a_script_tabs_and_a_progr
     assert local_time.in_sentence("left out until 1970-01-01T00:00:09.000Z") in shown
     assert "\x1b[2J" not in shown and "\\x1b[2Jw1" in shown
     lines = printed(monkeypatch, io.StringIO(), Overview(MEMBERS[:1], None)).splitlines()
-    assert lines[0].split("\t")[1] == "1 node, 4 queues owned; Redis, which knows all queues, does not answer"
+    assert lines[0].split("\t")[1] == "1 node, 4 queues owned; Redis, which has the list of queues, does not answer"
     assert lines[1].split("\t")[:4] == ["w0", "4", "0-2,5", "live"]
     line = printed(monkeypatch, io.StringIO(), Overview(MEMBERS, (3, 4)), json=True)
     assert line.count("\n") == 1

@@ -188,6 +188,6 @@ def test_what_a_node_is_told_of_a_queue_that_goes_is_why(nodes: Team, clock: Man
     exclude(nodes, clock, one)
     assert one.coordinator.reason(queue) == "other is to have it: this node does not reach Redis"
     one.coordinator.share([0])
-    assert one.coordinator.reason(15) == "there is no such queue any more"
+    assert one.coordinator.reason(15) == "the queue no longer exists"
     other.coordinator.stop()
     assert other.coordinator.reason(0) == "this node's session with ZooKeeper is over"

@@ -116,7 +116,7 @@ def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
         session.open()
         session.keep(f"{zookeeper_root}/starts", b"{}", None)
         stranger.open()
-        with pytest.raises(CoordinatorRefused, match="lets the user else not at what is there"):
+        with pytest.raises(CoordinatorRefused, match="denies the user else access to existing znodes"):
             stranger.read([f"{zookeeper_root}/starts"])
         with pytest.raises(CoordinatorRefused, match="the user else"):
             stranger.keep(f"{zookeeper_root}/starts", b"{}", None)
@@ -127,12 +127,14 @@ def test_who_does_not_get_in_is_told_why_in_one_sentence(
 ) -> None:
     stranger = str(Authority(tmp_path).file)
     refuses = f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER and"
-    untrusted = "is not trusted: unable to get local issuer certificate; DELAYQ_ZOOKEEPER_CA names whom to trust"
+    untrusted = (
+        "is not trusted: unable to get local issuer certificate; set DELAYQ_ZOOKEEPER_CA to the authority to trust"
+    )
     for hosts, given, said in (
         (guarded.secure_hosts, replace(access, password="canary-wrong"), f"{refuses} DELAYQ_ZOOKEEPER_PASSWORD"),
         (guarded.secure_hosts, replace(access, user="", password="", own=False), "refuses a client without a user"),
         (guarded.secure_hosts, replace(access, ca=stranger), untrusted),
-        (guarded.hosts, access, "speaks no TLS with us"),
+        (guarded.hosts, access, "does not accept TLS"),
     ):
         assert said in refused(hosts, given)
 
