@@ -45,7 +45,7 @@ __all__ = [
 
 
 #: The most topics that the commands of one packet count, as Redis executes a packet without a break: about 2 µs for each.
-HELD_AT_ONCE: Final = 2_000
+HELD_AT_ONCE: Final = 4_000
 #: Members of the index that one look by a business key reads at most: it takes the server a few ms.
 LOOK_BY_KEY: Final = 5_000
 
