@@ -2,7 +2,7 @@
 
 `beside` runs one benchmark in both checkouts in turn, each with its own .venv. It compares figures of the same name, and
 the ratio to the limit of a figure that has one. `changes` measures the cost of a message in both at the same time, slot by
-slot (see `slots`), and can show a difference of one or two percent.
+slot (see `slots`). It can show a difference of one or two percent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measures several sides at the same time, each in its own slots, and shows differences of one or two percent.
 
-Each side has its own server and worker, and each second belongs to one side, in turns: first one, then the other, the other
-again, and so on. So whatever slows the machine for a while slows all sides. Runs of minutes in turns do not achieve that: they
-differ by a tenth and more although nothing has changed. Servers and workers of one commit also differ by some percent for as
-long as they live, so each round starts new ones.
+Each side has its own server and worker, and each second belongs to one side, in turns. So whatever slows the machine for a
+while slows all sides. Runs of minutes in turns do not achieve that: they differ by a tenth and more although nothing has
+changed. Servers and workers of one commit also differ by some percent for as long as they live, so each round starts new
+ones.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def rates(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goa
 
 
 def rate(slot: dict[str, float]) -> float:
-    """The messages/s of a whole backlog."""
+    """The messages/s of a complete backlog."""
     return slot["rate"]
 
 

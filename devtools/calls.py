@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["FAILURES", "Call", "get_status", "send"]
 
-#: What goes wrong with a call. A refusal is one of them: urllib.error.HTTPError is an OSError.
+#: The errors of a call. A refusal is one of them: urllib.error.HTTPError is an OSError.
 FAILURES = (OSError, http.client.HTTPException)
 
 # A proxy of the environment is not for this machine.
@@ -18,7 +18,7 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 class Call(NamedTuple):
-    """A change that the API is asked for; `reason` is what the audit is told."""
+    """A change by the API; `reason` goes into the audit."""
 
     path: str
     body: Any

@@ -1,4 +1,4 @@
-"""./dev check: everything that can be said about the code and the pages without running tests.
+"""./dev check: everything that can be checked in the code and the pages without running tests.
 
 Each module in devtools/checks has functions that return complaints, as lines "file:line: what is wrong, and the remedy".
 They run in this process, beside mypy, which takes longest.
@@ -27,7 +27,7 @@ TYPED: Final = (
     "pyspark_delayq.py",
 )  # fmt: skip
 LINT_IMPORTS: Final = "import sys; from importlinter.cli import lint_imports_command; sys.argv[1:] = ['--no-logo']; "
-#: What Python is called with.
+#: The arguments of Python.
 PROGRAMS: Final = {
     "types": ["-m", "mypy", *TYPED],
     "format": ["-m", "ruff", "format", "--check"],
@@ -37,7 +37,7 @@ PROGRAMS: Final = {
 
 
 class Result(NamedTuple):
-    """The result of a check: without a complaint it is good. `skipped` says why it could not run."""
+    """The result of a check: without a complaint it passed. `skipped` is the reason why it could not run."""
 
     name: str
     seconds: float
@@ -52,7 +52,7 @@ class Result(NamedTuple):
 
 
 def check(*, fix: bool) -> bool:
-    """Run every check and print the result of each; whether all are good."""
+    """Run every check and print the result of each. Return whether all passed."""
     if fix:
         with Progress("repairing", name="dev"):
             _repair()
@@ -131,7 +131,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
 
 
 def _repair() -> None:
-    """Write anew what is generated, and have ruff mend what it can; the checks say what is left."""
+    """Write the generated files, and run the repairs of ruff. The checks then list the rest."""
     from devtools import unasync
 
     unasync.write()
@@ -199,7 +199,7 @@ def _run(name: str, words: list[str]) -> Result:
 
 
 def main() -> int:
-    """What ./dev check and ./dev openapi end with."""
+    """Run ./dev check or ./dev openapi, and return the exit status."""
     if "--openapi" in sys.argv:
         write_openapi()
         return 0

@@ -26,16 +26,16 @@ HEAD = """\
 
 
 class NotInstalled(Exception):
-    """This environment lacks something that the image gets; the message says what."""
+    """A package of the image is missing in this environment; the message names it."""
 
 
 def requirements() -> list[Requirement]:
-    """What pyproject.toml asks for: delayq itself, the extras of the image, and Spark."""
+    """The requirements of pyproject.toml: delayq itself, the extras of the image, and Spark."""
     return with_extras({*_argument("EXTRAS").split(","), "spark"})
 
 
 def with_extras(extras: Iterable[str]) -> list[Requirement]:
-    """What delayq asks for with these extras, and with the extras that these include."""
+    """The requirements of delayq with these extras, and with the extras that these include."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = [*project["dependencies"], *(text for one in extras for text in project["optional-dependencies"][one])]
     parts = [Requirement(text) for text in texts]
@@ -45,7 +45,7 @@ def with_extras(extras: Iterable[str]) -> list[Requirement]:
 
 
 def needed(wanted: Iterable[Requirement] | None = None) -> dict[str, str]:
-    """The versions installed here, by name, of what is wanted; whatever that needs is among them.
+    """The versions installed here, by name, of the wanted packages and all their requirements.
 
     Without an argument, of what the image needs. Raises NotInstalled.
     """
@@ -102,7 +102,7 @@ def _argument(name: str) -> str:
 
 
 def main() -> int:
-    """Write the file anew."""
+    """Write the file again."""
     try:
         versions = needed()
     except NotInstalled as error:

@@ -12,7 +12,7 @@ from delayq.embedded.processes import LOCALHOST
 
 __all__ = ["Endpoint"]
 
-#: Of each so many seconds the bank is closed for the first ones.
+#: The bank is closed at the beginning of each such period.
 PERIOD_SECONDS: Final = 200
 CLOSED_SECONDS: Final = 60
 
@@ -22,7 +22,7 @@ class Endpoint:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._completed: set[str] = set()  # invoices that were refused once: somebody has filled in what they lacked
+        self._completed: set[str] = set()  # invoices that were refused once, and that somebody has completed
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
 
@@ -83,4 +83,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(words.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: ./dev up tells what the workers make of it."""
+        """Print nothing: ./dev up prints the log of the workers."""

@@ -1,4 +1,4 @@
-"""The metrics that the code exports: those of an API and a worker that have seen everything once."""
+"""The metrics that the code exports, from an API and a worker that have recorded each event once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _api() -> bytes:
 
 
 def exported(redis_url: str) -> dict[str, Metric]:
-    """By name. The Redis behind the URL only has to answer."""
+    """The metrics by name. The Redis behind the URL only has to answer."""
     found: dict[str, Metric] = {}
     for text in (_worker(redis_url), _api()):
         for family in text_string_to_metric_families(text.decode()):

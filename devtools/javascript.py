@@ -18,7 +18,7 @@ _STRICT: Final = (
 
 
 def wrong_types(folder: Path = CONSOLE) -> str:
-    """What the compiler says of them; nothing if all is well. Raises ServerMissing where there is none."""
+    """The errors of the compiler; empty if there are none. Raises ServerMissing where there is none."""
     compiler = folders.find("openapi-typescript") / "node_modules" / ".bin" / "tsc"
     own = [path for pattern in ("*.d.ts", "*.js", "*/*.js") for path in folder.glob(pattern)]
     words: list[str | Path] = [compiler, *_STRICT, *sorted(path for path in own if path.parent.name != "vendor")]

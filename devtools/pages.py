@@ -1,12 +1,13 @@
 """README.md, docs/ and code as checks and tests read them: fenced code blocks, tables, and places for complaints.
 
 A page is a story: its blocks run in order, in one folder, and Python blocks share their names. The HTML comment in the
-line above a block says what happens to the block:
+line above a block decides the use of the block:
 
-<!-- file NAME -->          it is written to that file, for the blocks that follow <!-- prints -->             the
-previous block prints it; see `matches` in tests/docs/blocks.py <!-- until TEXT -->         it runs forever; it is ended
-as soon as it has printed TEXT <!-- exit N -->             the command ends with that status <!-- run by tests/… -->
-another test runs it
+    <!-- file NAME -->          the block is written to that file, for the blocks that follow
+    <!-- prints -->             the previous block prints it; see `matches` in tests/docs/blocks.py
+    <!-- until TEXT -->         it runs forever; it is ended as soon as it has printed TEXT
+    <!-- exit N -->             the command ends with that status
+    <!-- run by tests/… -->     another test runs it
 """
 
 from __future__ import annotations
@@ -107,5 +108,5 @@ def rows_after(page: Path, start: str) -> list[Row]:
 
 
 def names_in(cell: str) -> frozenset[str]:
-    """All that stands in backticks."""
+    """The texts in backticks."""
     return frozenset(re.findall(r"`([^`]+)`", cell))

@@ -29,9 +29,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 IMAGES: Final = ROOT / "docs" / "images"
 SIZE: Final = (1440, 900)
 COLOURS: Final = 128
-#: What the pages of a repository load without much ado.
+#: The largest picture that the page of a repository loads quickly.
 MOST_BYTES: Final = 150_000
-#: What the overview's charts show, and until the demo's bank has been closed again for a while.
+#: The charts of the overview show this time. At its end the demo's bank has been closed again for a while.
 MINUTES: Final = 10.4
 START_SECONDS: Final = 90.0
 
@@ -47,7 +47,7 @@ def demo(minutes: float) -> Iterator[str]:
         try:
             while get_status(f"{api}/readyz")[0] != 200:
                 if time.monotonic() > ends or running.poll() is not None:
-                    sys.exit("screenshots: the demo did not start; ./dev up --demo says why")
+                    sys.exit("screenshots: the demo did not start; ./dev up --demo shows the reason")
                 time.sleep(0.2)
             print(f"the demo runs for {minutes} minutes", flush=True)
             time.sleep(minutes * 60)
@@ -57,7 +57,7 @@ def demo(minutes: float) -> Iterator[str]:
 
 
 def picture(browser: Browser, url: str, scheme: Literal["light", "dark"]) -> bytes:
-    """What a page looks like, as a small PNG."""
+    """A page as a small PNG."""
     width, height = SIZE
     context = browser.new_context(
         viewport={"width": width, "height": height},

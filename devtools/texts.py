@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["Text", "files_of"]
 
-#: What is filled in later, as code.
+#: Stands for a value that is filled in later, as code.
 FILLED: Final = "`x`"
 #: A string is prose from so many plain words on: less is a name, a label or a part of a query.
 FEWEST: Final = 3
@@ -55,7 +55,7 @@ def _of_python(source: str) -> Iterator[Text]:
 
 
 def _strings(node: ast.AST, documented: set[int]) -> Iterator[Text]:
-    """The strings of several words. One with values in it is a single text."""
+    """The strings of several words. An f-string is a single text."""
     for child in ast.iter_child_nodes(node):
         if id(child) in documented:
             continue
@@ -123,7 +123,7 @@ def _of_yaml(source: str) -> Iterator[Text]:
 
 
 def _of_notes(source: str) -> Iterator[Text]:
-    """What a chart prints once it is installed."""
+    """The notes that a chart prints after its installation."""
     yield Text(1, re.sub(r"\{\{.*?\}\}", FILLED, re.sub(r"^\{\{-.*\}\}$", "", source, flags=re.MULTILINE)))
 
 
@@ -131,7 +131,7 @@ def _of_page(source: str) -> Iterator[Text]:
     yield Text(1, source)
 
 
-#: What is read of a file, by its path. The first pattern that fits counts.
+#: The reader of each file, by its path. The first matching pattern counts.
 READERS: Final[Mapping[str, Callable[[str], Iterator[Text]]]] = {
     "*.md": _of_page,
     "*.py": _of_python,

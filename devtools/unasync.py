@@ -7,7 +7,7 @@
     event_loop                                threads
     AsyncCalls, async_calls                   Client, client
 
-`./dev check` says when one is not what its source makes; `./dev check --fix` writes them anew.
+`./dev check` reports a module that differs from its source; `./dev check --fix` writes it again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def outdated() -> list[Path]:
 
 
 def write() -> None:
-    """Make them all anew."""
+    """Generate all modules again."""
     for source in SOURCES:
         made_from(source).write_text(threaded(source), encoding="utf-8")
 

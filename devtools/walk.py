@@ -1,7 +1,7 @@
 """`python -m devtools.walk`: the files through which one message passes, from the HTTP request to its target.
 
-One message is scheduled through the API and delivered by a worker, all in this process. Each of delayq's own files whose
-functions run for it is told once for each leg, in the order in which the message comes to it.
+One message is scheduled through the API and delivered by a worker, all in this process. Each file of
+delayq whose functions run for it is listed once for each leg, in the order of the calls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """./dev brokers: real brokers on this machine, which go on until they are stopped.
 
-up [NAME...]      start these or all, on free ports of 127.0.0.1; what they need is fetched
-down [NAME...]    stop these or all, and remove their data
-fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, promtool, vale, openapi-typescript), and
-                  start nothing
+up [NAME...]      start these or all, on free ports of 127.0.0.1.
+down [NAME...]    stop these or all, and remove their data.
+fetch [NAME...]   fetch the classes of servers (zookeeper, too) or a tool, and start nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "brokers"
 
 
 def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
-    """Do what the command line says; 0, or 1 if a broker that was asked for is not there."""
+    """Run the command line. Return 0, or 1 if a requested broker is missing."""
     parser = argparse.ArgumentParser(
         prog="./dev brokers",
         description=__doc__,
@@ -58,7 +57,7 @@ def fetch(names: Sequence[str]) -> int:
 
 
 def up(brokers: Brokers, names: Sequence[str]) -> int:
-    """Start what is not there yet, and say where it is; one that is missing hinders no other."""
+    """Start the missing brokers, and print the address of each. The others start even if one fails."""
     running: dict[str, Note] = {}
     missing = []
     for name in names or known():

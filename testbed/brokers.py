@@ -29,7 +29,7 @@ KILL_SECONDS: Final = 10.0
 
 
 class Broker(Protocol):
-    """What all brokers have."""
+    """The interface of all brokers."""
 
     @property
     def url(self) -> str: ...
@@ -64,7 +64,7 @@ def known() -> list[str]:
 
 
 def prepare(name: str) -> None:
-    """Fetch what the broker lacks and can be fetched; raises ServerMissing if this machine cannot run it."""
+    """Fetch the missing classes of the broker. Raises ServerMissing if this machine cannot run it."""
     if (Path(__file__).parent / f"{name}.jars").exists() and jars.missing(name):
         jars.fetch(name)
     import_module(f"testbed.{name}").available()
@@ -94,7 +94,7 @@ class Brokers:
             yield
 
     def notes(self) -> dict[str, Note]:
-        """What was started and not stopped, by name."""
+        """The brokers that were started and not stopped, by name."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Note])
         except (FileNotFoundError, msgspec.MsgspecError):
@@ -116,7 +116,7 @@ class Brokers:
             pids = [one.pid for one in staying[before:] if one.pid is not None]
             note = Note(broker.url, tuple(Process(pid, _began(pid)) for pid in pids), str(data))
             self._write({**self.notes(), name: note})
-        except BaseException:  # Ctrl-C, too: nobody would know of it
+        except BaseException:  # Ctrl-C, too: no note would name the broker
             broker.stop()
             raise
         return note, False
@@ -140,7 +140,7 @@ class Brokers:
 
 
 def _stop(process: Process) -> None:
-    """SIGTERM, after a while SIGKILL, unless its id is another process's by now."""
+    """Send SIGTERM, after a while SIGKILL, unless another process has its id now."""
     for signum, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
         if _began(process.pid) != process.began:
             return
@@ -156,7 +156,7 @@ def _began(pid: int) -> str:
     """When the process began, as this system writes it; '' if it is not there."""
     if Path("/proc/self/stat").exists():
         try:
-            # Behind the name, which may have anything in it, the state is the first word and the moment the 20th.
+            # The name may contain any character. After it, the state is the first word and the start time the 20th.
             words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return ""

@@ -13,7 +13,7 @@ from testbed.errors import ServerMissing
 
 __all__ = ["REBOUND", "find", "running"]
 
-#: What it is called by systems; the first that there is counts.
+#: Its names on different systems; the first that exists counts.
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: A name that is not this machine's own and leads to it all the same.
 REBOUND: Final = "rebound.test"
@@ -33,7 +33,7 @@ def find() -> str:
 
 @contextmanager
 def running() -> Iterator[Browser]:
-    """One that runs. So long this thread can run no event loop of its own. Raises ServerMissing."""
+    """A running Chromium. Meanwhile this thread can run no event loop of its own. Raises ServerMissing."""
     program = find()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)

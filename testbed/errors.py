@@ -1,4 +1,4 @@
-"""What can go wrong before a server of one's own serves."""
+"""The errors before a server of the testbed is ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ServerError", "ServerMissing"]
 
 
 class ServerMissing(DelayqError):
-    """This machine has no such server; the message says how to get one."""
+    """This machine has no such server; the message explains how to get it."""
 
 
 class ServerError(DelayqError):

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m testbed.image delayq        # or: spark
 
-Where the base image comes from, registries, is not asked: its stand-in is made of Debian's packages. That is the same
-Debian with an older Python 3.11, and like the real one it has a `python` and a `pip` that installs below /usr/local.
+The build needs no registry for the base image. Its stand-in is built from Debian's packages, with an older Python 3.11 of the
+same Debian. Like the real base, it has a `python`, and a `pip` that installs below /usr/local.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SUITE: Final = "bookworm"
 PACKAGES: Final = (
     "ca-certificates", "python3", "python3-distutils", "python3-pip-whl", "python3-setuptools-whl", "python3-wheel-whl"
 )  # fmt: skip
-#: From Debian's Python to what the official image has: its name, its pip, nobody who forbids to use that, no manuals and
-#: no folder for them. (What is mounted below gets its empty file here, so that the image gets none.)
+#: Turns Debian's Python into that of the official image: its name, its pip without a block, no manuals and no folder for
+#: them. Files that are mounted later get an empty file here, so that the image gets none.
 FINISH: Final = r"""
 chroot "$1" sh -ec '
 ln -s /usr/bin/python3 /usr/local/bin/python
@@ -52,7 +52,7 @@ _SECONDS: Final = 1_500.0  # on a busy machine
 
 
 class CannotBuild(Exception):
-    """A step failed; the message is the end of what it said."""
+    """A step failed; the message is the end of its output."""
 
 
 def why_not() -> str:
@@ -107,7 +107,7 @@ def mounted(image: str) -> Iterator[Path]:
 
 
 def config_of(image: str) -> dict[str, Any]:
-    """What the image says about how to run it, as in `docker inspect`."""
+    """The image's configuration for running it, as in `docker inspect`."""
     found: dict[str, Any] = json.loads(_buildah("inspect", "--type", "image", image))["Docker"]["config"]
     return found
 
@@ -138,7 +138,7 @@ def _downloads(folder: Path) -> Iterator[str]:
 
 
 def _forget_others(image: str) -> None:
-    """Remove those that were in this one's place before; one that somebody looks at stays."""
+    """Remove the older images of this name. An image that a container uses stays."""
     for older in {*_images(image.rpartition(":")[0])} - {image}:
         _run(*_command("rmi", older), check=False)
 

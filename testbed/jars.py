@@ -94,7 +94,7 @@ def _fetch_one(folder: Path, coordinates: str, digest: str) -> int:
         raise ServerMissing(f"{url} could not be fetched: {error}") from None
     if _digest(content) != digest:
         raise ServerMissing(f"{url} is not what was expected: its SHA-256 is {_digest(content)}")
-    # Renamed when it is whole, so that a fetch that was cut off leaves no half jar.
+    # Renamed when it is complete, so that an interrupted fetch leaves no half jar.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
         part.write(content)
     Path(part.name).chmod(0o644)

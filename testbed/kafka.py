@@ -19,7 +19,7 @@ from testbed.process import Server, ServerProcess
 __all__ = ["PASSWORD", "USER", "Kafka", "available"]
 
 NAME: Final = "kafka"
-#: Who may log in at the second listener (SASL/PLAIN). Access lists hold for this user, nobody else has any.
+#: The user of the second listener (SASL/PLAIN). Access lists exist for this user alone.
 USER: Final = "shop"
 PASSWORD: Final = "canary-of-kafka"
 
@@ -221,7 +221,7 @@ def _format(command: list[str], file: Path, cluster: str) -> None:
 
 
 def _count_brokers(port: int) -> int:
-    """How many brokers the one at this port says are there: a Metadata request of version 0; 0 without an answer."""
+    """The number of brokers by the answer of this port to a Metadata request of version 0; 0 without an answer."""
     request = struct.pack(">hhih", _METADATA, 0, 1, -1) + struct.pack(">i", 0)
     try:
         with socket.create_connection((LOCALHOST, port), timeout=2) as connection:

@@ -1,9 +1,9 @@
-"""RocketMQ's servers that cannot be told where to listen, made to listen on 127.0.0.1.
+"""RocketMQ's servers without a setting for their address, changed to listen on 127.0.0.1.
 
 Its gRPC proxy, the proxy's port for the older protocol and the broker's replication bind to every interface: the address
-stands in their code. A class file keeps such a word in its table of constants, whose entries say how long they are, so it
-can be replaced without anything else in the file changing. The changed copies go before RocketMQ's jars, which are pinned
-by hash: what was found in them once is there.
+is in their code. A class file keeps such a word in its table of constants, and each entry has its length. So a word can be
+replaced without any other change of the file. The changed copies precede RocketMQ's jars on the class path. The jars are
+pinned by hash, so the constants never move.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from testbed.errors import ServerError
 
 __all__ = ["CLASSES", "replaced", "write"]
 
-#: What all of them make of a port alone, and what they are to make of it.
+#: The address that all of them derive from a port, and its replacement.
 _ANYWHERE: Final = "java/net/InetSocketAddress"
 _HERE: Final = "delayq/Loopback"
-#: By the beginning of a jar's name: the class, the constant in it, and what it becomes.
+#: The class, the constant in it and its replacement, by the beginning of a jar's name.
 CLASSES: Final[Mapping[str, tuple[str, str, str]]] = {
     "grpc-netty-shaded": ("io/grpc/netty/shaded/io/grpc/netty/NettyServerBuilder", _ANYWHERE, _HERE),
     "rocketmq-store": ("org/apache/rocketmq/store/ha/DefaultHAService$AcceptSocketService", _ANYWHERE, _HERE),

@@ -20,7 +20,7 @@ __all__ = ["Server", "ServerProcess", "stand_still", "standing_still", "staying"
 
 STOP_SECONDS = 30.0
 PAUSE_SECONDS = 30.0
-#: Those that this process has started to stay, in that order.
+#: The processes that this process has started to stay, in that order.
 staying: list[ServerProcess] = []
 
 
@@ -60,8 +60,8 @@ def _running(pid: int) -> int:
 class ServerProcess:
     """One process of a server. Not for several threads.
 
-    On Linux a process that was started from the main thread gets SIGTERM when this process dies; one that is to `stay`
-    does not.
+    On Linux a process that was started from the main thread gets SIGTERM when this process dies, unless it is to
+    `stay`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ServerProcess:
             staying.append(self)
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready` says so; raises ServerError with the end of its log when it ends or the time is over."""
+        """Wait until `ready` returns true. Raises ServerError with the end of its log when it ends or the time is over."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.pid is None or time.monotonic() > deadline:
@@ -113,12 +113,12 @@ class ServerProcess:
             time.sleep(0.05)
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines that it said."""
+        """The last lines of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing. Returns when all its threads stand still."""
+        """Send SIGSTOP: it keeps its connections and sends nothing. Returns once all its threads are stopped."""
         if (pid := self.pid) is not None:
             stand_still(pid)
 
@@ -150,7 +150,7 @@ class ServerProcess:
 
 
 class Server:
-    """What servers of one's own have in common: a folder for their data, and the ways to begin, to pause and to end.
+    """The common parts of servers in the testbed: a folder for their data, and methods to start, pause and stop them.
 
     `data_dir` None is a temporary folder that `stop` removes.
     """
@@ -175,7 +175,7 @@ class Server:
             process.kill()
 
     def pause(self, *numbers: int) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """Send SIGSTOP: it keeps its connections and sends nothing."""
         for process in self._processes(numbers):
             process.pause()
 
@@ -192,7 +192,7 @@ class Server:
         self.stop()
 
     def _processes(self, numbers: Sequence[int]) -> list[ServerProcess]:
-        """Those that can be killed, paused and resumed: of a server that has several, all or the ones of these numbers."""
+        """The processes that can be killed, paused and resumed: all processes of a server, or those of these numbers."""
         raise NotImplementedError
 
     def _folder(self) -> Path:

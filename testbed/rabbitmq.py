@@ -45,7 +45,7 @@ def _program(name: str) -> str:
 
 
 def available() -> None:
-    """Raise ServerMissing if this machine has no RabbitMQ; the message says how to get it."""
+    """Raise ServerMissing if this machine has no RabbitMQ; the message explains how to get it."""
     _program("rabbitmq-server")
     if shutil.which("epmd") is None:
         raise ServerMissing(f"RabbitMQ needs Erlang's epmd: {_HOW}")
@@ -116,7 +116,7 @@ class RabbitMQ(Server):
         )
         self._epmd.start()
         self._epmd.wait(lambda: not port_is_free(names), START_SECONDS)
-        # Told that it may read input, the script becomes the broker, so that signals reach it and not a shell.
+        # With input allowed, the script becomes the broker, so that signals reach it instead of a shell.
         self._broker = ServerProcess(
             "RabbitMQ",
             [_program("rabbitmq-server"), "-noinput"],
@@ -139,11 +139,11 @@ class RabbitMQ(Server):
             cookie.chmod(0o400)
 
     def control(self, *words: str) -> str:
-        """Run rabbitmqctl on it; what it printed. Raises ServerError."""
+        """Run rabbitmqctl on it and return its output. Raises ServerError."""
         return self.run("rabbitmqctl", "--quiet", *words)
 
     def run(self, program: str, *words: str) -> str:
-        """Run one of RabbitMQ's programs on it; what it printed. Raises ServerError."""
+        """Run a program of RabbitMQ on it and return its output. Raises ServerError."""
         if self.pid is None:
             raise ServerError("RabbitMQ does not run")
         ran = subprocess.run(
@@ -183,7 +183,7 @@ class RabbitMQ(Server):
 
 
 def _environment(folder: Path, names: int) -> dict[str, str]:
-    """What the scripts go by; nothing of the system's own RabbitMQ, nor of the environment's."""
+    """The environment of the scripts, without that of the system's own RabbitMQ."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RABBITMQ_", "ERL_"))}
     return kept | {
         "HOME": str(folder),  # the cookie is looked for there

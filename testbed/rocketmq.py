@@ -34,7 +34,7 @@ GROUP: Final = "delayq"  # of `./dev brokers up`; consumers of one that there is
 START_SECONDS: Final = 300.0
 _CLUSTER: Final = "DefaultCluster"
 _JAVA: Final = ("-XX:+UseSerialGC", "-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true")
-#: What its two processes are told beside that.
+#: The further options of its two processes.
 NAMES_JAVA: Final = ("-Xmx96m", "-XX:TieredStopAtLevel=1")
 BROKER_JAVA: Final = (
     "-Xmx384m", "-XX:MaxDirectMemorySize=128m",
@@ -50,8 +50,8 @@ _BROKER_SETTINGS: Final = {
     "maxHashSlotNum": 100_000, "maxIndexNum": 400_000, "mappedFileSizeTimerLog": 4 << 20, "diskMaxUsedSpaceRatio": 99,
     "waitTimeMillsInSendQueue": 10_000, "osPageCacheBusyTimeOutMills": 30_000,
 }  # fmt: skip
-# A topic that was made after somebody asked for it is found within a second, not after twenty; who finds no messages is
-# told so as soon as it wants, not after five.
+# A topic that was created after a request for it is found within a second instead of twenty. A consumer without messages gets
+# its answer at once instead of after five seconds.
 _PROXY_SETTINGS: Final = {
     "rocketMQClusterName": _CLUSTER, "localServeAddr": LOCALHOST, "topicRouteServiceCacheRefreshSeconds": 1,
     "topicConfigCacheRefreshSeconds": 1, "grpcClientConsumerMinLongPollingTimeoutMillis": 100,
@@ -66,7 +66,7 @@ _READ_AND_WRITE: Final = 6
 
 
 def available() -> None:
-    """Raise ServerMissing, which says how to get it, unless a RocketMQ can be started here."""
+    """Raise ServerMissing, with the way to get it, unless a RocketMQ can be started here."""
     jars.find_java("RocketMQ")
     if absent := jars.missing(NAME):
         raise ServerMissing(
@@ -115,7 +115,7 @@ class RocketMQ(Server):
             self._names, self._broker = self._make(self._folder())
         try:
             self._names.start()
-            # A broker that finds no name server tells it of itself ten seconds later.
+            # A broker that finds no name server registers ten seconds later.
             self._names.wait(lambda: _listens(self._ports.names), START_SECONDS)
             self._broker.start()
             self._broker.wait(self._serves, START_SECONDS)
@@ -160,7 +160,7 @@ class RocketMQ(Server):
         ask(self._ports.broker, _DELETE_TOPIC, {"topic": name})
 
     def find_by_key(self, topic: str, key: str) -> bytes:
-        """What a search for a business key finds: the messages as the broker has stored them; empty without one."""
+        """The messages that a search for a business key finds, as the broker has stored them."""
         now = int(time.time() * 1000)
         fields = {
             "topic": topic, "key": key, "maxNum": 32, "beginTimestamp": now - 3_600_000,
@@ -212,7 +212,7 @@ class RocketMQ(Server):
 
 
 def java(home: Path) -> list[str]:
-    """Java with RocketMQ's classes, and what all its programs are told: their home, where their logs go, too."""
+    """Java with RocketMQ's classes and the options of all its programs: their home and the folder of their logs."""
     folder = jars.cache(NAME)
     classes = f"{loopback.write(home / 'classes', folder)}{os.pathsep}{folder}{os.sep}*"
     where = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp", classes)
@@ -233,7 +233,7 @@ def configure_names(home: Path, ports: Ports) -> Path:
 
 
 def configure_broker(home: Path, ports: Ports) -> tuple[Path, Path]:
-    """Write what a broker and its proxy go by, where they look if nobody tells them; their files."""
+    """Write the settings of a broker and its proxy to the places that they read. Return the files."""
     of_broker = _write(
         home / "conf" / "broker.conf",
         {

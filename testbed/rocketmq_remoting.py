@@ -19,7 +19,7 @@ _SUCCESS: Final = 0
 
 
 class Answer(NamedTuple):
-    """What a server said: `code` 0 is success, `remark` its words for any other."""
+    """The reply of a server: `code` 0 is success, `remark` explains any other code."""
 
     code: int
     remark: str
@@ -41,7 +41,7 @@ def ask(
 def exchange(connection: socket.socket, code: int, fields: Mapping[str, object], body: bytes = b"") -> Answer:
     """Send a request of this code, and have its answer. Raises OSError.
 
-    A request is its length, the length of its head (whose first byte tells how that is written), the head and a body.
+    A request is its length, the length of its head (whose first byte is its encoding), the head and a body.
     """
     head: dict[str, Any] = {
         "code": code, "flag": 0, "language": "OTHER", "opaque": 1, "version": 0, "serializeTypeCurrentRPC": "JSON",

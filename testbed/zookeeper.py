@@ -46,7 +46,7 @@ _DEBIANS: Final = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "
 
 
 def available() -> None:
-    """Raise ServerMissing, which says how to get it, where no ZooKeeper can run."""
+    """Raise ServerMissing, with the way to get it, where no ZooKeeper can run."""
     find_java("a ZooKeeper server")
     find_jars()
 
@@ -96,7 +96,7 @@ class ZooKeeperServer(Server):
         self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = (), guard: Guard | None = None
     ) -> None:
         super().__init__("zookeeper", data_dir)
-        # Of clients, then of the peers and of their votes.
+        # The ports of clients, then of the peers and of their votes.
         ports = [*ports, *(free_port() for _ in range(3 * members - len(ports)))]
         self._members = [_Member(number, port, guard) for number, port in enumerate(ports[:members], 1)]
         self._peers = {
@@ -153,7 +153,7 @@ class ZooKeeperServer(Server):
         self._end(signal.SIGKILL, numbers)
 
     def wipe(self) -> None:
-        """Kill all and remove what they know, as if their disks were lost; `start` begins anew."""
+        """Kill all and remove their data, as if their disks were lost. `start` begins without data."""
         self.kill()
         if self.data_dir is not None:
             shutil.rmtree(self.data_dir)
@@ -217,7 +217,7 @@ class _Member:
         return ""
 
     def _ask(self, word: bytes) -> str:
-        """What the server on our port says to one of ZooKeeper's four-letter words; nothing if it says nothing."""
+        """The reply of the server on our port to one of ZooKeeper's four-letter words; empty without a reply."""
         reply = b""
         with contextlib.suppress(OSError), socket.create_connection((LOCALHOST, self.port), timeout=1) as connection:
             connection.sendall(word)

@@ -1,4 +1,4 @@
-"""What guards a ZooKeeper server: users with passwords, and TLS on a port of its own."""
+"""The access control of a ZooKeeper server: users with passwords, and TLS on a port of its own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
 class Guard:
     """`users` (name to password) have to log in by SASL, if there are any.
 
-    `certificate` is a PEM file with a key (PKCS #8) and its certificates, `authority` one with who issues those of
-    clients; with it each client has to show one.
+    `certificate` is a PEM file with a key (PKCS #8) and its certificates. `authority` is a PEM file with the issuer of the
+    clients' certificates; with it each client has to show a certificate.
     """
 
     users: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Brokers to compare with: their own Python clients alone, and consumers that record when a message arrived.
 
-The module of a broker is also a program: `alone URL COUNT` sends with its own client and prints the seconds, `read SOURCE TOPIC
+The module of a broker is also a program: `alone URL COUNT` sends with its own client and prints the seconds. `read SOURCE TOPIC
 COUNT FILE` writes arrivals like the consumer of `benchmarks.load.traffic`.
 """
 
@@ -68,8 +68,8 @@ class Kit(Protocol):
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
         """Send the messages with the broker's own client in its fastest way; return the seconds.
 
-        The promise is the same as delayq's: each message is put into the broker's form as delayq's target does it, and the
-        broker's reply to each is checked.
+        The promise is the same as delayq's. Each message gets the broker's form in the same way as in delayq's target, and
+        the broker's reply to each is checked.
         """
 
     def source(self, broker: Broker) -> str:

@@ -1,8 +1,8 @@
 """RocketMQ 5, with its official Python client to send.
 
 The consumer reads each queue from the broker with the remoting protocol, like the Java client. The Python client's consumers
-cannot be used to measure: those without acknowledgements lose messages when a reply is lost, and the others take half a core
-for 1,000 messages a second. A pull names the offset at which it continues, so nothing is lost, and the broker answers a
+cannot be used to measure. Consumers without acknowledgements lose messages when a reply is lost. The others take half a core
+for 1,000 messages a second. A pull names the offset at which it continues, so no message is lost. The broker answers a
 waiting pull as soon as a message arrives.
 """
 

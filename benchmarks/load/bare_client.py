@@ -1,8 +1,8 @@
 """A bare client: the least work that a delivery takes. It knows all messages and their due times in advance.
 
-It sleeps until the next due time and sends one packet over a plain socket, with everything that is due then: plain commands for
-each message, or one call of `SCRIPT` for each queue that has due messages. Arguments: the server's port, and the path of a
-`Handshake` from which it reads the packets.
+It sleeps until the next due time and sends one packet over a plain socket, with everything that is due then. It has plain
+commands for each message, or one call of `SCRIPT` for each queue that has due messages. Arguments: the server's port, and
+the path of a `Handshake` from which it reads the packets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["SCRIPT", "Packet", "by_script", "deliver", "plain"]
 
 _CHUNK: Final = 1 << 16
 
-#: The smallest script that finds, appends and removes due messages: six calls for one message. The entry has the whole record;
+#: The smallest script that finds, appends and removes due messages: six calls for one message. The entry has the complete record;
 #: the topic is at the place where `delayq.codec` puts it.
 SCRIPT: Final = b"""#!lua
 local queue, pool = KEYS[1], KEYS[2]

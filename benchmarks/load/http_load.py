@@ -1,7 +1,7 @@
 """HTTP requests to a service: with wrk if it is installed, else with a sender in Python; and at an even rate.
 
-`http_load send …` is that sender in a process of its own. `http_load drip PORT COUNT` is a number of slow clients: a third of
-them drips a head, a third drips a body that nobody waits for, a third sends nothing.
+`http_load send …` is that sender in a process of its own. `http_load drip PORT COUNT` is a number of slow clients. A third of
+them drips a head, a third drips a body that nobody waits for, and a third sends nothing.
 """
 
 from __future__ import annotations

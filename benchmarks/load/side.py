@@ -1,9 +1,10 @@
-"""One of several sides that are measured at the same time, each in its own slots: `side PLAN FILE`, with a JSON of `Plan`, and
-the file of a `Handshake` that brings the time at which all begin.
+"""A side of a measurement; several sides run at the same time, each in its own slots.
+
+`side PLAN FILE` takes a JSON of `Plan`, and the file of a `Handshake` with the start time of all sides.
 
 The Python of the measured checkout runs it, with the packages of that checkout. So it uses only names that be13e658 has, too,
-the oldest checkout that is measured. It prints a JSON with the cost of a message in each slot: CPU µs of the worker and of
-Redis; for a backlog also messages/s, in total and from RAMP_MS on.
+the oldest checkout that is measured. It prints a JSON with the cost of a message in each slot, in CPU µs of the worker and of
+Redis. A backlog also has messages/s, in total and from RAMP_MS on.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def _spent(plan: Plan, _: Watch, __: Client, process: Process, server_pid: int |
 def _drained(
     plan: Plan, watch: Watch, operator: Client, process: Process, server_pid: int | None
 ) -> Iterator[dict[str, float]]:
-    """Measure backlogs; one is drained when it has left the pool, which is read every 10 ms."""
+    """Measure backlogs. A backlog is drained when it has left the pool, which is read every 10 ms."""
     count = plan.slot.count
     left = count * len(plan.starts)
     for number, start in enumerate(plan.starts):

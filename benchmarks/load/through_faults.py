@@ -47,7 +47,7 @@ _LAYOUT: Final = Layout(QUEUES)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to schedule: messages a second of one topic from a start time on (Unix ms); `file` is for the results."""
+    """The messages to schedule: messages a second of one topic from a start time on (Unix ms); `file` is for the results."""
 
     url: str
     topic: str

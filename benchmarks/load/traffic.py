@@ -2,7 +2,7 @@
 
 `Traffic` runs two processes. The producer (`traffic produce URL PLAN`) schedules messages at a steady rate, whatever becomes
 of them. The due time of a message is its planned time plus a random delay, so a late producer makes no figure look better.
-The consumer (`traffic consume URL TOPICS COUNT FILE`) reads the topics' streams and writes three numbers for each message: its
+The consumer (`traffic consume URL TOPICS COUNT FILE`) reads the topics' streams. For each message it writes three numbers: its
 due time (Unix ms), its arrival (Unix µs) and the time in its entry's id (Unix ms). It creates the file when it begins to read.
 """
 
@@ -49,7 +49,7 @@ PRODUCE: Final = ("-m", "benchmarks.load.traffic", "produce")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to schedule: messages a second from a start time on (Unix ms), with a smallest and a largest delay (ms).
+    """The traffic: messages a second from a start time on (Unix ms), with a smallest and a largest delay (ms).
 
     Without a start time (0) `Traffic` begins when all its processes are ready.
     """
@@ -81,7 +81,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def entry_late(self) -> int:
-        """The ms between due time and entry, by the clock of Redis, in whole ms."""
+        """The ms between due time and entry, by the clock of Redis, without fractions."""
         return self.entry - self.due
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark runs: a Valkey on fresh data or the Redis of `--redis-url`, a worker, an API, and helpers of its own."""
+"""The servers of a benchmark: a Valkey on fresh data or the Redis of `--redis-url`, a worker, an API, and helpers of its own."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _given(url: str) -> Iterator[Given]:
 
 
 def connect(url: str) -> Any:
-    """A plain client for looking into a Redis. Behind sentinels it connects to the current primary."""
+    """A plain client for looking into a Redis. With Sentinel it connects to the current primary."""
     address = parse(url)
     if address.kind == CLUSTER:
         return redis.RedisCluster.from_url(address.url_of(address.nodes[0]), protocol=2, socket_timeout=_PATIENCE)

@@ -26,7 +26,7 @@ def complaints() -> Iterator[str]:
     named = {name for row in folders for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", " ".join(row.cells))}
     sources = [*SOURCES, *(ROOT / "delayq").rglob("*.lua")]
     for folder in sorted({path.parent.relative_to(ROOT).as_posix() for path in sources} - named):
-        yield at(PAGE, folders[0].line, f"the folders lack `{folder}`: describe it")
+        yield at(PAGE, folders[0].line, f"`{folder}` is missing: describe it")
     for number, line in enumerate(text.splitlines(), start=1):
         for name in re.findall(r"`([\w.]+(?:/[\w.]+)+)`", line):
             if not (ROOT / name).exists() and not (ROOT / "delayq/store/lua" / name).exists():
@@ -49,7 +49,7 @@ def _plan(text: str) -> Iterator[str]:
     names = {path.name for path in wanted} - {"__pycache__"}
     targets = {path.name for path in (ROOT / "delayq/targets").iterdir() if path.is_dir()} - {"__pycache__"}
     for name in sorted(names - shown | {target for target in targets if target not in plan}):
-        yield at(PAGE, begin, f"the plan lacks {name}: draw it")
+        yield at(PAGE, begin, f"the plan has no {name}: draw it")
     lines = plan.splitlines()
     if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
         yield at(PAGE, begin, f"the plan has more than {MOST_LINES} lines or {MOST_COLUMNS} columns: shorten it")

@@ -54,7 +54,7 @@ def complaints() -> Iterator[str]:
 
 
 def _clears_what_is_full(node: ast.If) -> bool:
-    """Whether it is `if len(some) >= most: some.clear()`, as a cache made by hand begins."""
+    """Whether it is `if len(some) >= most: some.clear()`, as a cache without a library begins."""
     test = node.test
     if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.GtE, ast.Gt))):
         return False

@@ -26,7 +26,7 @@ LICENSES: Final = ("htm.LICENSE.txt", "uPlot.LICENSE.txt")
 #: Compressed bytes of all that a browser may load. A library that nobody has weighed would exceed it; `./dev bench
 #: console` measures how far the goal is.
 BOUND: Final = 144 * 1024
-#: What the content security policy forbids.
+#: The code that the content security policy forbids.
 FORBIDDEN: Final = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://(?!www\.w3\.org)"
 )
@@ -40,7 +40,7 @@ _TEXT: Final = re.compile(
 
 
 def complaints() -> Iterator[str]:
-    """All that can be said about the console's files without a browser."""
+    """Every check of the console's files that needs no browser."""
     yield from _vendored()
     loaded = [path for path in CONSOLE.rglob("*") if path.suffix in (".js", ".css", ".html")]
     size = sum(len(gzip.compress(path.read_bytes(), 9)) for path in loaded)

@@ -96,11 +96,11 @@ def _promises() -> Iterator[str]:
     for name, number in promised.items():
         if name not in rows:
             yield at(
-                README, number, f"the table of promises in docs/faults.md lacks {name!r}: name the tests that show it"
+                README, number, f"the table of promises in docs/faults.md has no {name!r}: name the tests that show it"
             )
     for name, row in rows.items():
         if name not in promised:
-            yield at(PAGE, row.line, f"README.md does not promise {name!r}: write the promise as it stands there")
+            yield at(PAGE, row.line, f"README.md does not promise {name!r}: write the promise with the same words")
         yield from _tests_exist(row, row.cells[1])
 
 

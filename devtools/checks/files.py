@@ -22,7 +22,7 @@ EXPECTED: Final = ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".
 PROGRAMS: Final = ("dev", ".ci/run")
 #: The one package under tests/: another one could hide a service of the same name.
 PACKAGES: Final = {"tests/targets/adapters"}
-_AGAIN: Final = "write the file anew by python -m devtools.constraints"
+_AGAIN: Final = "write the file again with python -m devtools.constraints"
 NODE: Final = ROOT / "workers" / "node" / "node.py"
 
 
@@ -37,10 +37,10 @@ def are_there() -> Iterator[str]:
             yield at(ROOT / name, 1, f"it cannot be run: chmod +x {name}")
     for words in ("Apache License", "END OF TERMS AND CONDITIONS"):
         if words not in read(ROOT / "LICENSE"):
-            yield at(ROOT / "LICENSE", 1, f"it lacks {words!r}: it should be the Apache License 2.0")
+            yield at(ROOT / "LICENSE", 1, f"{words!r} is missing: it should be the Apache License 2.0")
     version = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["version"]
     if f"## {version}" not in read(ROOT / "CHANGELOG.md"):
-        yield at(ROOT / "CHANGELOG.md", 1, f"it lacks the version {version}: add its section")
+        yield at(ROOT / "CHANGELOG.md", 1, f"the version {version} is missing: add its section")
     for path in (ROOT / "tests").rglob("__init__.py"):
         if path.parent.relative_to(ROOT).as_posix() not in PACKAGES:
             yield at(path, 1, "no package under tests/: it could hide a service of the same name. Remove this file")
@@ -66,7 +66,7 @@ def pin_the_image() -> Iterator[str]:
 
 
 def _wanted(pins: dict[str, str]) -> Iterator[tuple[Requirement, str]]:
-    """What pyproject.toml needs in the image, and what those packages need that are installed here as they are pinned."""
+    """Every requirement of the image in pyproject.toml, and of the packages installed here, is pinned to its version."""
     waiting = [(one, "pyproject.toml") for one in constraints.requirements()]
     seen = set()
     while waiting:

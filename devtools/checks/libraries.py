@@ -1,4 +1,4 @@
-"""docs/libraries.md: what is private to a library is used where the page says, and nowhere else."""
+"""Private names of a library are used only where docs/libraries.md lists them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _LOGGER: Final = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:structlog\.get_logger
 
 
 class Call(NamedTuple):
-    """A call of a logger. `wrong` says why the table cannot have it."""
+    """A call of a logger. `wrong` is the reason why the table cannot have it."""
 
     path: Path
     line: int

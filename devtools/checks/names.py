@@ -32,7 +32,7 @@ SNAKE: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*_?")
 KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
 #: Operations of the API that are none of a client.
 HTTP_ONLY: Final = {"me", "livez", "readyz", "metrics"}
-#: What else a range of times may be called, everywhere.
+#: Other names for a range of times, which are refused everywhere.
 RANGES: Final = {"begin", "end", "since", "until", "before", "after"}
 
 

@@ -47,7 +47,7 @@ def complaints() -> Iterator[str]:
 
 
 def _moves(path: Path) -> Iterator[tuple[int, str]]:
-    """What a module moves that is not its own, and where."""
+    """The moves of a module that belong to another one, with their places."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and not _is_self(node.value):
             if node.attr in FIELDS:

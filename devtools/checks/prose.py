@@ -50,7 +50,7 @@ def forget_clean(root: Path = ROOT, unclean: Path = UNCLEAN) -> None:
 
 
 def findings(root: Path) -> Mapping[str, list[str]]:
-    """What Vale finds in each file, as lines "file:line: what is wrong". Raises ServerMissing where there is no Vale."""
+    """The findings of Vale in each file, as lines "file:line: what is wrong". Raises ServerMissing where there is no Vale."""
     vale = tools.find("vale")
     found: dict[str, list[str]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:

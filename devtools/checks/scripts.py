@@ -94,7 +94,7 @@ def _when_it_is_full(text: str) -> Iterator[str]:
     line = before.count("\n") + 1
     refused, separator, going_on = paragraph.partition("allow-oom")
     if not found or not separator:
-        yield at(REDIS, line, "it needs a paragraph **When it is full** that says which scripts are marked allow-oom")
+        yield at(REDIS, line, "it needs a paragraph **When it is full** that names the scripts marked allow-oom")
         return
     for name in scripts.NAMES:
         flags = _FLAGS.search(scripts.source(name))

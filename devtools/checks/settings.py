@@ -41,7 +41,7 @@ def complaints() -> Iterator[str]:
                 )
     for field in msgspec.structs.fields(Route):
         if f"| `{field.encode_name}` |" not in text:
-            yield at(page, 1, f"the table of a route's fields lacks `{field.encode_name}`: describe it")
+            yield at(page, 1, f"the table of a route's fields has no `{field.encode_name}`: describe it")
     yield from _route_tables(page)
     yield from _kafka_options()
 

@@ -15,7 +15,7 @@ __all__ = ["complaints"]
 
 PAGE: Final = DOCS / "sizing.md"
 RESULTS: Final = DOCS / "benchmarks" / "results.json"
-#: By how much a rounded figure may differ from the measured one, which varies as much.
+#: The allowed difference of a rounded figure from the measured one, which varies as much.
 ABOUT: Final = 0.2
 BEYOND: Final = r"about (\d+) bytes on Redis, (\d+) on Valkey\."
 KEY: Final = r"Each business key is (\d+) bytes more on Redis, (\d+) on Valkey"

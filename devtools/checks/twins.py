@@ -1,4 +1,4 @@
-"""What threads and asyncio share is written once: the module for threads is generated (devtools/unasync.py)."""
+"""Code for threads and asyncio is written once: the module for threads is generated (devtools/unasync.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Function(NamedTuple):
 def are_up_to_date() -> Iterator[str]:
     """Each generated module is what its source gives."""
     for path in unasync.outdated():
-        yield at(path, 1, "it is not what its source gives: ./dev check --fix writes it anew")
+        yield at(path, 1, "it differs from its source: ./dev check --fix writes it again")
 
 
 def complaints() -> Iterator[str]:

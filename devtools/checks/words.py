@@ -50,7 +50,7 @@ def _readme() -> Iterator[str]:
 
 
 def _decisions() -> Iterator[str]:
-    """A decision keeps its number for ever, so the numbers have gaps where decisions were merged."""
+    """A decision never changes its number, so the numbers have gaps where decisions were merged."""
     numbers: dict[str, str] = {}
     for page in sorted((DOCS / "decisions").glob("*.md")):
         number, text = page.name.partition("-")[0], read(page)
@@ -78,4 +78,4 @@ def _glossary() -> Iterator[str]:
                 yield at(GLOSSARY, number, f"{entry[1]} should stand before {before}: the entries are sorted")
             before = entry[1]
     for word in sorted(WORDS - set(re.findall(r"\*\*(.+?)\*\*", text))):
-        yield at(GLOSSARY, 1, f"it lacks the word {word}: explain it")
+        yield at(GLOSSARY, 1, f"it has no entry {word}: explain it")
