@@ -82,8 +82,8 @@ MUTANTS = (
         changes=(("cancel", *_rule("forgetting exposed")[0][1:]),),
     ),
     Mutant(
-        "removing before forwarding", ("lost",), (_target_hangs(1, 2.2), Fault(2.2, "kill-worker", 0, 0.2)),
-        changes=_rule("removing before forwarding"),
+        "removing before delivering", ("lost",), (_target_hangs(1, 2.2), Fault(2.2, "kill-worker", 0, 0.2)),
+        changes=_rule("removing before delivering"),
     ),
     Mutant(
         "a rank as offset", ("lost",), (_target_hangs(1, 1.5), _target_refuses(3, 1)), {"cancelled": 0.3},
@@ -111,7 +111,7 @@ MUTANTS = (
         changes=(("retry", "redis.call('ZADD', queue, ARGV[i + 3], ticket)", "redis.call('ZREM', queue, ticket)"),),
     ),
     Mutant(
-        "an owner that acks whatever the target says", ("lost",),
+        "an owner that acks whatever the target answers", ("lost",),
         tuple(_target_refuses(at, 0.5) for at in (1, 2.5, 4)),
         owner=_ack_whatever_the_target_says,
     ),

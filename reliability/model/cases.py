@@ -120,7 +120,7 @@ PROTOCOL = Model(
             remember_exposed="forgetting exposed messages",
             lower_exposes="lowering the watermark without exposing",
         ),
-        *_without(_GONE, compare_generation="settling by id alone", forward_before_remove="removing before forwarding"),
+        *_without(_GONE, compare_generation="settling by id alone", forward_before_remove="removing before delivering"),
         Variant(
             "a rank as offset",
             {"due_as_offset": False},
@@ -173,7 +173,7 @@ HOLD = Model(
         ),
         *_without("0 may be sent while its topic is paused", drops="sending what waited when its topic was paused"),
         *_without("0 may be sent while its topic is paused", judges="a release of what is paused"),
-        *_without("0 is sent twice", keeps="a pull that sets aside what its owner is sending"),
+        *_without("0 is sent twice", keeps="a pull that parks what its owner is sending"),
         *_without(_FOR_EVER, spares="a forced message that its own topic holds"),
     ),
 )
@@ -187,7 +187,7 @@ MEMORY = Model(
         *_without("a key leads to an id that nobody knows", member_goes="a key that outlives the id"),
         *_without(
             "a message that lives is found as one that has ended",
-            made_forgets="an id that is scheduled anew and stays remembered",
+            made_forgets="an id that is scheduled again and stays remembered",
         ),
         *_without(
             "a call that was repeated is delivered twice",

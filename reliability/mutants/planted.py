@@ -124,7 +124,7 @@ _SOURCE = (
         ("tests/store/test_wrong_server.py", "tests/faults/test_a_failover.py"),
     ),
     Planted(
-        "a client that ignores the version of policies that a queue told it",
+        "a client that ignores the version of policies that a queue returned",
         "delayq/client/known_policies.py",
         "for version in (found.version, told):",
         "for version in (found.version,):",
@@ -252,7 +252,7 @@ _SOURCE = (
         ("tests/store/test_held_sets.py",),
     ),
     Planted(
-        "a pull that sets aside what its owner has in memory",
+        "a pull that parks what its owner has in memory",
         "delayq/store/lua/include/look.lua",
         "if in_memory and in_memory[entries[i]] then",
         "if false then",

@@ -97,7 +97,7 @@ MUTANTS = (
         path=REDRIVEN,
     ),
     Mutant(
-        "removing before forwarding",
+        "removing before delivering",
         (
             (
                 "pull",

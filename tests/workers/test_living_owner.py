@@ -142,7 +142,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "weight that stays counted": (InFlight, "_forget", _leave_weight_counted, (0, 1, 2)),
     "an ack for what was not sent": (InFlight, "not_sent", _take_for_sent, (5, 4, 6)),
     "parking without those behind it": (Lanes, "clear_from", _hear_nobody_behind, (1, 2, 3)),
-    "telling Redis once, heard or not": (Settlement, "steps", _tell_once, (0, 1, 2)),
+    "reporting to Redis once, with or without an answer": (Settlement, "steps", _tell_once, (0, 1, 2)),
     "a share that never gets its room back": (InFlight, "_move", _keep_the_room, (0, 1, 2)),
     "a key of which nobody follows": (InFlight, "_leave_lane", _let_nobody_follow, (0, 1, 2)),
     "a reset that keeps what waits for room": (InFlight, "reset", _leave_what_waits, (1, 8, 9)),
