@@ -44,7 +44,7 @@ _SOURCE = (
     Planted(
         "an overview that does not notice a change of owners",
         "coordinator/zookeeper/overview.py",
-        "def _changed(self, event: Any) -> None:\n        self._poke()",
+        "def _changed(self, event: Any) -> None:\n        self._wake()",
         "def _changed(self, event: Any) -> None:\n        return",
         ("tests/coordinator/test_overview.py::test_what_changes_ends_the_wait",),
         ("tests/coordinator/test_overview.py",),
