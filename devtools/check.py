@@ -116,7 +116,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "links and named files": links.lead_somewhere,
         "every page is in docs/README.md": links.index_is_complete,
         "every command in docs/ is run": links.blocks_are_run,
-        "README, decisions and glossary": words.complaints,
+        "length of pages, README, decisions, glossary": words.complaints,
         "prose of pages and of texts in code": prose.complaints,
         "names of the interfaces in docs/glossary.md": names.complaints,
         "code for threads and for asyncio": twins.complaints,
