@@ -55,7 +55,7 @@ class Request(starlette.requests.Request):
         given = dict(pairs)
         for name, _ in pairs:
             if name not in names:
-                known = "; this path accepts none" if names else "; this path accepts {' and '.join(names)}"
+                known = f"; this path accepts {' and '.join(names)}" if names else "; this path accepts none"
                 raise Problem("invalid", f"{name}: unknown parameter{known}.", field=name)
         if len(given) < len(pairs):
             name = next(name for name in given if [one for one, _ in pairs].count(name) > 1)

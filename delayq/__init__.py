@@ -1,4 +1,4 @@
-"""delayq: give it a message now, it hands it to a topic at the millisecond you chose."""
+"""delayq delivers a message to a topic at the millisecond that you choose."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -69,8 +69,8 @@ __all__ = [
     "parse_instant",
 ]
 
-#: Where each of them is. A module is imported when its name is first asked for, since what talks to Redis takes longer
-#: to import than many a command of the command line to run.
+#: The module of each name. A module is imported when its name is first used, because modules that use Redis take longer
+#: to import than many commands take to run.
 _PLACES = {
     "AsyncClient": "delayq.client.async_client",
     "Cancelled": "delayq.client.changing.messages",
@@ -106,7 +106,7 @@ _PLACES = {
 }
 
 
-if not TYPE_CHECKING:  # who checks types knows the names from above, and no others
+if not TYPE_CHECKING:  # type checkers know the names from above, and no others
 
     def __getattr__(name: str) -> Any:
         if name not in _PLACES:

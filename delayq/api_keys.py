@@ -1,6 +1,7 @@
-"""The keys of the HTTP API: a file with what each may do, and of its secret only the hash.
+"""The API keys: a file with the scopes of each key, and with the hash of its secret.
 
-A key reads `dq_<id>_<secret>`. The secret is 256 random bits, so its SHA-256 tells nothing of it and needs no salt.
+A key reads `dq_<id>_<secret>`. The secret has 256 random bits, so its SHA-256 reveals nothing about it and needs no
+salt.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one key may do.
+    """The permissions of one API key.
 
-    `scopes` maps topic patterns (with `*` and `?`) to what is allowed there. `name` is whose key it is; keys of one
-    name share its quota. `ids` is how all ids of its messages begin: no other key can give or ask for such.
-    `rate` is requests a second, each message of a batch counting as one, `burst` how many of them may come at once;
-    `pending` how many messages of this name may be waiting, or be dead letters. Without these there is no limit. With
-    `audit` its cancels and moves are written down, as those by hand are. Without `console` nobody comes into the console
-    with it.
+    `scopes` maps topic patterns (with `*` and `?`) to the scopes there. `name` is the owner of the key; keys with the
+    same name share its quota. `ids` is the prefix of all ids of its messages, and no other key can use or read such
+    ids. `rate` is requests per second, where each message of a batch counts as one. `burst` is the maximum at once.
+    `pending` is the maximum number of waiting messages and dead letters of this name. Without these fields there is no
+    limit. With `audit`, its cancels and reschedules are recorded in the audit, like manual changes. Without `console`,
+    the console refuses the key.
     """
 
     id: str
@@ -55,32 +56,32 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     created: str = ""
 
     def __repr__(self) -> str:
-        """Without its hash."""
+        """Return the key as text, without its hash."""
         return f"ApiKey(id={self.id!r}, name={self.name!r})"
 
     def check(self) -> None:
-        """Raise ConfigError if the key makes no sense."""
+        """Raise ConfigError for an invalid key."""
         if not _ID.fullmatch(self.id):
-            raise ConfigError("the id of a key is 4 to 32 of a-z and 0-9")
+            raise ConfigError("the id of a key must be 4 to 32 of a-z and 0-9")
         if not _NAME.fullmatch(self.name):
-            raise ConfigError(f"key {self.id}: its name is 1 to 64 of A-Z a-z 0-9 . _ -")
+            raise ConfigError(f"key {self.id}: the name must be 1 to 64 of A-Z a-z 0-9 . _ -")
         if not _HASH.fullmatch(self.hash):
-            raise ConfigError(f"key {self.id}: its hash is 'sha256:' and 64 hexadecimal digits")
+            raise ConfigError(f"key {self.id}: the hash must be 'sha256:' and 64 hexadecimal digits")
         if not self.scopes:
-            raise ConfigError(f"key {self.id}: it has no scopes; revoke it by taking it out of the file")
+            raise ConfigError(f"key {self.id}: it has no scopes; add some, or remove the key from the file")
         for pattern, scopes in self.scopes.items():
             if not _PATTERN.fullmatch(pattern):
-                raise ConfigError(f"key {self.id}: {pattern!r} is no topic pattern")
+                raise ConfigError(f"key {self.id}: {pattern!r} is not a topic pattern")
             if not scopes:
-                raise ConfigError(f"key {self.id}: nothing is allowed on {pattern!r}; give some of {', '.join(SCOPES)}")
+                raise ConfigError(f"key {self.id}: {pattern!r} has no scopes; add some of {', '.join(SCOPES)}")
         if self.ids and not _PREFIX.fullmatch(self.ids):
-            raise ConfigError(f"key {self.id}: ids is how its ids begin, 1 to 64 of A-Z a-z 0-9 . _ : -")
+            raise ConfigError(f"key {self.id}: ids must be a prefix of ids, 1 to 64 of A-Z a-z 0-9 . _ : -")
         for field in ("rate", "burst", "pending"):
             value = getattr(self, field)
             if value is not None and not 1 <= value <= 10**12:
-                raise ConfigError(f"key {self.id}: {field} is a whole number from 1")
+                raise ConfigError(f"key {self.id}: {field} must be an integer from 1")
         if self.burst is not None and self.rate is None:
-            raise ConfigError(f"key {self.id}: burst goes with a rate")
+            raise ConfigError(f"key {self.id}: burst needs a rate")
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,18 +89,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def hash_of(key: str) -> str:
-    """What the file has of a key."""
+    """Return the entry of a key in the file."""
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
 def id_of(key: str) -> str | None:
-    """The id in a key; None if it has not the form of one."""
+    """Return the id in a key, or None for a malformed key."""
     match = _SHAPE.fullmatch(key)
     return match.group(1) if match else None
 
 
 def make_key(name: str, scopes: Mapping[str, Sequence[Scope]], **limits: Any) -> tuple[str, ApiKey]:
-    """A new key: what its user gets, and what the file keeps; raises ConfigError."""
+    """Return a new key: the text for its user, and the entry of the file. Raises ConfigError."""
     id = secrets.token_hex(6)
     text = f"dq_{id}_{secrets.token_urlsafe(32)}"
     granted = {pattern: list(some) for pattern, some in scopes.items()}
@@ -109,16 +110,16 @@ def make_key(name: str, scopes: Mapping[str, Sequence[Scope]], **limits: Any) ->
 
 
 def load_keys(path: Path) -> list[ApiKey]:
-    """The keys of a JSON, YAML or TOML file; raises ConfigError, which shows nothing of what is in it."""
+    """Return the keys of a JSON, YAML or TOML file. Raises ConfigError, which shows nothing of the file's content."""
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"DELAYQ_API_KEYS: {path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"DELAYQ_API_KEYS: cannot read {path}: {error.strerror or error}") from None
     return parse_keys(raw, path)
 
 
 def parse_keys(raw: bytes, path: Path) -> list[ApiKey]:
-    """The keys that a file holds whose name is `path`; raises ConfigError."""
+    """Return the keys in the content of a file whose name is `path`. Raises ConfigError."""
     kind = path.suffix.lower()
     try:
         if kind in (".yaml", ".yml"):
@@ -127,7 +128,7 @@ def parse_keys(raw: bytes, path: Path) -> list[ApiKey]:
             data = msgspec.toml.decode(raw.decode())
         else:
             data = msgspec.json.decode(raw)
-        keys = msgspec.convert({} if data is None else data, _File).keys  # an empty file is one that is being written
+        keys = msgspec.convert({} if data is None else data, _File).keys  # an empty file is still being written
         for key in keys:
             key.check()
         _check_together(keys)
@@ -135,7 +136,7 @@ def parse_keys(raw: bytes, path: Path) -> list[ApiKey]:
         raise ConfigError(f"DELAYQ_API_KEYS: {path}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         what = kind.lstrip(".").upper() or "JSON"
-        raise ConfigError(f"DELAYQ_API_KEYS: {path} is no {what}") from None  # the reason would quote from it
+        raise ConfigError(f"DELAYQ_API_KEYS: {path} is not {what}") from None  # the reason would quote the file
     except ConfigError as error:
         raise ConfigError(f"DELAYQ_API_KEYS: {path}: {error}") from None
     return keys
@@ -148,22 +149,22 @@ def _check_together(keys: Sequence[ApiKey]) -> None:
     for one in prefixes:
         for other in prefixes:
             if one != other and other.startswith(one):
-                raise ConfigError(f"ids that begin with {other!r} begin with {one!r}, too; they have to differ")
+                raise ConfigError(f"ids with the prefix {other!r} also have the prefix {one!r}; use different prefixes")
     for key in keys:
         if key.ids and prefixes[key.ids] != key.name:
-            raise ConfigError(f"keys of two names have ids that begin with {key.ids!r}")
+            raise ConfigError(f"keys of two names have the same id prefix {key.ids!r}; use different prefixes")
 
 
 def write_keys(path: Path, keys: Sequence[ApiKey]) -> None:
-    """Put the keys into the file, whole or not at all, for its owner's eyes only; raises ConfigError."""
+    """Write the keys into the file, atomically, readable by its owner alone. Raises ConfigError."""
     _check_together(keys)
     kind = path.suffix.lower()
     if kind == ".toml":
-        raise ConfigError(f"{path}: TOML is only read; write it by hand, or use a .yaml or .json file")
+        raise ConfigError(f"{path}: a TOML file is only read; edit it, or use a .yaml or .json file")
     value = _File(list(keys))
     yaml = kind in (".yaml", ".yml")
     text = msgspec.yaml.encode(value) if yaml else msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-    target = path.resolve()  # of a link, the file that it leads to
+    target = path.resolve()  # if the path is a link, the file that it points to
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # 0600
         try:
@@ -176,4 +177,4 @@ def write_keys(path: Path, keys: Sequence[ApiKey]) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None

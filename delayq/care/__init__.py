@@ -1,1 +1,1 @@
-"""Looking after what is in Redis: audits, repairs, resharding, undoing a run."""
+"""Maintenance of the data in Redis: accounts, repairs, resharding, undoing a run."""

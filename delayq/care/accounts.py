@@ -1,10 +1,10 @@
-"""Whether all messages are accounted for. Of each queue, as its counters say:
+"""The check that all messages are accounted for. For each queue, by its counters:
 
-scheduled = delivered + cancelled + cancelled in flight + discarded + written off + those that are in the pool
+scheduled = delivered + cancelled + cancelled in flight + discarded + written off + messages in the pool
 
-Every script changes counters and pool together, so a difference is never delayq's own doing: a hand in Redis, or data
-that came from elsewhere. A whole queue that was deleted takes its counters with it; that is seen only by a process that
-remembers them.
+Every script changes counters and pool together, so delayq itself never causes a difference. Its cause is a manual
+change in Redis, or data from elsewhere. A deleted queue loses its counters too; only a process that remembers them
+detects that.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from delayq.store.commands import QueueStats
 
 __all__ = ["GONE", "Accounts", "Found"]
 
-#: What it is about if queues are others than before: only a process that remembers them can tell.
+#: The subject of a finding about other queues than before: only a process that remembers them can detect that.
 GONE: Final = "gone"
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a look has found: `lost`, by what it is about, holds until it is mended."""
+    """The result of a check. `lost`, by its subject, lasts until it is corrected."""
 
     missing: int
     lost: dict[str, str]
 
 
 class Accounts:
-    """Compares the figures of the queues with each other, and looks whether they are the queues that they were."""
+    """Compares the figures of the queues with each other, and with those of earlier checks."""
 
     def __init__(self) -> None:
         self._born: dict[int, str] = {}
 
     def look(self, stats: Sequence[QueueStats]) -> Found:
-        """What is wrong with the queues, whose figures were just read."""
+        """Return the problems of the queues whose figures were just read."""
         lost: dict[str, str] = {}
         gone: list[int] = []
         for one in stats:
@@ -50,7 +50,7 @@ class Accounts:
         if gone:
             which = f"queue {gone[0]} is" if len(gone) == 1 else f"{len(gone)} queues ({gone[0]} and others) are"
             lost[GONE] = (
-                f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and what was there is "
-                "gone: restore a backup, or start this process again to go on without"
+                f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and their "
+                "messages are gone; restore a backup, or restart this process to continue without them"
             )
         return Found(sum(one.missing for one in stats if one.missing > 0), lost)

@@ -1,4 +1,4 @@
-"""Whether every message in a pool has its ticket, and how to give back those that were lost."""
+"""The check that every message in a pool has its ticket, and the repair of lost tickets."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ TRIES: Final = 5
 LOOK: Final = 500
 LOOKUPS: Final = 10_000
 
-#: Told of a repair: the queue, how many of its messages were looked at, and of how many.
+#: Called during a repair with the queue, the number of messages that were read, and their total.
 Progress = Callable[[int, int, int], None]
 
 
 def check_pools(store: Store, queues: Sequence[int]) -> Iterator[Check]:
-    """A check for each queue whose counts do not agree; a single good one if all do."""
+    """Return a check for each queue whose counts disagree, or one passed check."""
     agree = True
     for queue in queues:
         pool, tickets, parked = _count(store, queue)
         if pool > tickets + parked:
             agree = False
             text = f"queue {queue}: {pool - tickets - parked} messages have no ticket, so they are never delivered"
-            yield Check("pool", FAIL, text, "delayq doctor --repair gives them their tickets back")
+            yield Check("pool", FAIL, text, "delayq doctor --repair restores their tickets")
         elif pool < tickets:
             agree = False
             text = f"queue {queue}: {tickets - pool} or more tickets have no message"
-            yield Check("pool", WARN, text, "nothing needs to be done: each is dropped when it is due")
+            yield Check("pool", WARN, text, "nothing to do: each of them is dropped when it is due")
     if agree:
         yield Check("pool", OK, "every queue has as many tickets as messages")
 
 
 def lacks_tickets(store: Store, queue: int) -> bool:
-    """Whether a queue has messages that no ticket leads to: they would never be delivered."""
+    """Return whether a queue has messages without a ticket: they would never be delivered."""
     pool, tickets, parked = _count(store, queue)
     return pool > tickets + parked
 
 
 def repair_page(store: Store, queue: int, cursor: str, entry: str = "") -> tuple[str, int, int, int]:
-    """Put right a page of a queue's pool: (next cursor, looked at, tickets given back, buried as corrupt)."""
-    # Read for each page: what is parked under a name that is not known would look lost.
+    """Repair one page of a queue's pool. Return the next cursor and the numbers of messages read, repaired and buried
+    as corrupt.
+    """
+    # Read again for each page: a message that is parked under an unknown name would look lost.
     names = store.run(_parked_names(queue))
     look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
     cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look, entry=entry))
@@ -54,7 +56,8 @@ def repair_page(store: Store, queue: int, cursor: str, entry: str = "") -> tuple
 
 
 def _count(store: Store, queue: int) -> tuple[int, int, int]:
-    """Messages in the pool, tickets in the queue and among the dead, parked tickets; all at one moment.
+    """Return the messages in the pool, the tickets in the queue and of dead letters, and the parked tickets, all at one
+    moment.
 
     A parked ticket may have lost its message by a cancel.
     """
@@ -71,14 +74,14 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
             [plain("MULTI", read=_same, key=keys.pool), *counts, plain("EXEC", read=_same, key=keys.pool)]
         )
         pool, waiting, dead, fields, *parked = answers[-1]
-        if _names(fields) == names:  # else a set came or went between the two looks
+        if _names(fields) == names:  # otherwise a set appeared or disappeared between the two reads
             break
         names = _names(fields)
     return pool, waiting + dead, sum(parked)
 
 
 def repair_pools(store: Store, queues: Sequence[int], progress: Progress, entry: str) -> Check:
-    """Look at every message of every queue, page by page, and put right what is wrong."""
+    """Read every message of every queue, page by page, and repair it."""
     restored = corrupt = 0
     for queue in queues:
         keys = queue_keys(queue)
@@ -91,7 +94,7 @@ def repair_pools(store: Store, queues: Sequence[int], progress: Progress, entry:
                 break
             progress(queue, min(looked, total), total)
         progress(queue, total, total)
-    text = f"{restored} messages got their ticket back, {corrupt} that cannot be read went to the dead letters"
+    text = f"the tickets of {restored} messages were restored, and {corrupt} corrupt messages became dead letters"
     return Check("repair", OK, text)
 
 

@@ -1,7 +1,7 @@
-"""More queues, or fewer, while everything runs: a new layout is listed, then the old queues are closed.
+"""Change the number of queues while delayq runs: list a new layout, then close the old queues.
 
-No message is moved. Each step may be broken off and done again: the list comes first, so a client that meets a closed
-queue always finds where to go on. Policies come next: what is paused is paused in the new queues before they are used.
+No message moves. Each step may be interrupted and repeated. The list comes first, so a client that finds a closed queue
+always finds the next layout. Policies come next: a paused topic is paused in the new queues before they are used.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layo
 
 __all__ = ["ReshardStep", "reshard"]
 
-#: How long (ms) to wait for nodes to take new queues, from the last time that one was taken.
+#: The time (ms) to wait for nodes to claim new queues, since the last claim.
 PATIENCE: Final = 15_000
 LOOK_EVERY: Final = 200
 TRIES: Final = 5
 
 
 class ReshardStep(msgspec.Struct, frozen=True):
-    """A step that was taken (or would be): 'list', 'own', 'policies', 'close' or 'keep', and what it is about."""
+    """A step that was done (or would be): 'list', 'own', 'policies', 'close' or 'keep', and its subject."""
 
     step: str
     text: str
@@ -39,13 +39,13 @@ class ReshardStep(msgspec.Struct, frozen=True):
 def reshard(
     store: Store, queues: int, clock: Clock, *, dry_run: bool = False, entry: str = ""
 ) -> Iterator[ReshardStep]:
-    """Let what is new go to so many queues, step by step; again, it goes on where it was broken off.
+    """Change the number of queues for new messages, step by step. A repeated call continues an interrupted one.
 
-    `entry` is for the audit. Raises ConfigError for what makes no sense, and StoreError.
+    `entry` is for the audit. Raises ConfigError for invalid changes, and StoreError.
     """
     layouts = store.run(commands.layouts())
     if not layouts:
-        raise ConfigError(f"this Redis has no queues yet: start delayq with DELAYQ_QUEUES={queues}")
+        raise ConfigError(f"this Redis has no queues yet; start delayq with DELAYQ_QUEUES={queues}")
     if layouts[-1].queues == queues and len(layouts) == 1:
         raise ConfigError(f"this Redis has {queues} queues already")
     if layouts[-1].queues != queues:
@@ -55,8 +55,8 @@ def reshard(
     yield _own(store, newest, clock, dry_run=dry_run)
     version = store.run(commands.policies()).get("version", "") if dry_run else store.follow(bring(Layouts(layouts)))
     if version:
-        # Whoever pauses a topic from now on finds the new queues listed; who did before, they have it now. So nothing of it is
-        # handed out there, and while no queue is closed there is nothing in them.
+        # A later pause finds the new queues listed, and the step brings earlier pauses to them. So nothing of a paused
+        # topic is pulled there; while no old queue is closed, the new ones are empty.
         yield ReshardStep("policies", f"version {number_of(version)}, to all queues")
     for old in layouts[:-1]:
         stats = _stats(store, old)
@@ -66,23 +66,25 @@ def reshard(
                 store.run_all([commands.close(queue_keys(queue), entry=entry) for queue in still_open])
             yield ReshardStep("close", f"{len(still_open)} of the {old.queues} queues from {old.first} on")
         waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
-        yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, for {waiting} messages in them")
+        yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, which still have {waiting} messages")
 
 
 def _list(store: Store, queues: int, entry: str) -> tuple[Layout, ...]:
-    """List the new layout, whoever else changes the list meanwhile."""
+    """List the new layout, even if others change the list meanwhile."""
     for _ in range(TRIES):
         before = store.run(commands.layouts())
-        if before and before[-1].queues == queues:  # another one did
+        if before and before[-1].queues == queues:  # another caller did
             return before
         after = (*before, following(before, queues))
         if store.run(commands.set_layouts(before, after, entry=entry)) == after:
             return after
-    raise ConfigError(f"the layouts change all the time (they are {write_layouts(before)}); look who else reshards")
+    raise ConfigError(
+        f"others keep changing the layouts (they are {write_layouts(before)}); find out who else reshards"
+    )
 
 
 def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> ReshardStep:
-    """Wait until the live nodes own the new queues, so that what goes there is on time; raises ConfigError."""
+    """Wait until the live nodes own the new queues, so that new messages are on time. Raises ConfigError."""
     lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
     live = sum(not line.stale for line in read_nodes(lines, now).values())
     by = f"{newest.queues} queues, by {live} live node{'' if live == 1 else 's'}"
@@ -94,8 +96,8 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
             owned, end = now_owned, clock.monotonic() + PATIENCE
         elif clock.monotonic() >= end:
             raise ConfigError(
-                f"only {owned} of the {newest.queues} new queues have an owner, though nodes are live, so no queue "
-                "was closed; see delayq doctor and the versions of the nodes, then run the same again"
+                f"only {owned} of the {newest.queues} new queues have an owner, so no queue was closed; see "
+                "delayq doctor and the versions of the nodes, then repeat the command"
             )
         pause(clock, LOOK_EVERY)
     return ReshardStep("own", by)

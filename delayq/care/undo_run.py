@@ -1,4 +1,4 @@
-"""Take a backfill back: a look through every queue for the messages of one run, which are cancelled page by page."""
+"""Undo a backfill: read every queue, and cancel the messages of one run page by page."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from delayq.store.keys import QueueKeys, queue_keys
 
 __all__ = ["UndoProgress", "Undone", "undo"]
 
-#: Messages that one look begins with, at least and at most, and the bytes of records that it is to come to: the server
-#: reads them all at once, and does nothing else meanwhile.
+#: The number of messages of the first read, at least and at most, and the bytes of records of a read. The server reads
+#: them all at once, and does nothing else meanwhile.
 LOOK: Final = (8, 1_000)
 LOOK_BYTES: Final = 1_000_000
 #: Ids in one cancel.
@@ -26,9 +26,10 @@ CHUNK: Final = 500
 
 
 class Undone(msgspec.Struct, frozen=True):
-    """What became of the messages of a run that were found.
+    """The outcomes of the messages of a run.
 
-    `too_late` were due, or had been in flight before: they are removed, but may have been delivered. `dead` ones stay.
+    `too_late` messages were due, or had been in flight before: they are removed, but may have been delivered. `dead`
+    ones stay.
     """
 
     cancelled: int = 0
@@ -40,7 +41,7 @@ class Undone(msgspec.Struct, frozen=True):
 
 
 class UndoProgress(msgspec.Struct, frozen=True):
-    """How far it has come: the queue, how many of its messages were looked at and of about how many, and the sum."""
+    """The progress: the queue, its messages that were read and their approximate number, and the sum."""
 
     queue: int
     looked: int
@@ -49,9 +50,9 @@ class UndoProgress(msgspec.Struct, frozen=True):
 
 
 def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iterator[UndoProgress]:
-    """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError.
+    """Cancel the pending messages of a run, page by page. An interrupted undo can be repeated. Raises StoreError.
 
-    What was cancelled for certain may be scheduled again at once: the corrected run needs nothing for that.
+    Messages that were certainly cancelled may be scheduled again at once: the corrected run needs no option.
     """
     by = one_act(by)
     entry = entry_of(by and msgspec.structs.replace(by, run=run), "undoBackfill", context.retention)
@@ -62,7 +63,7 @@ def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iter
             for progress in _undo_queue(store, context, queue, run, entry):
                 undone += progress.undone
                 yield msgspec.structs.replace(progress, undone=undone)
-        left = _queues(store, context, left[-1])  # those of a layout that was listed meanwhile
+        left = _queues(store, context, left[-1])  # queues of a layout that was listed meanwhile
 
 
 def _queues(store: Store, context: Context, behind: int) -> list[int]:
@@ -85,12 +86,12 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str
         yield UndoProgress(queue, looked, looked if done else max(total, looked), undone)
         if done:
             return
-        if found.looked:  # as many next time as these bytes allow
+        if found.looked:  # as many messages next time as these bytes allow
             look = min(max(LOOK_BYTES * found.looked // max(1, found.size), LOOK[0]), LOOK[1], 4 * look)
 
 
 def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str) -> Undone:
     results: list[Any] = store.run(commands.cancel(keys, ids, free=True, entry=entry, retention=context.retention))
-    # One that was delivered or cancelled since it was found is delivered, or not there: too late as well.
+    # A message that ended since it was found is delivered or gone: it is too late as well.
     cancelled, dead = results.count("cancelled"), results.count("dead")
     return Undone(cancelled, len(results) - cancelled - dead, dead)

@@ -1,1 +1,1 @@
-"""What callers use: the clients, and what they do with Redis."""
+"""The clients, and their operations on Redis."""

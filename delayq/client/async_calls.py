@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 __all__ = ["AsyncCalls"]
 
 T = TypeVar("T")
-#: s between the first two looks at whether the nodes know of a pause. The wait doubles each time, up to LONGEST_LOOK.
+#: s between the first two checks whether the nodes have a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01
 LONGEST_LOOK: Final = 0.25
-#: s between the first two looks at whether a development server has delivered everything that is due; it doubles, too.
+#: s between the first two checks whether a development server has delivered everything that is due; it doubles too.
 LOOK_FOR_DUE: Final = 0.002
 
 
@@ -104,7 +104,7 @@ class AsyncCalls:
             self.store.follow_time(development=meta.advanced is not None)
             context = self._setup.context(meta)
             context.policies.take(policies)
-            self.store.durability = durability  # before the context: whoever sees that schedules at once
+            self.store.durability = durability  # before the context, because whoever reads it schedules at once
             self._context = context
         else:
             await self._keep_up(self._context)
@@ -126,7 +126,7 @@ class AsyncCalls:
     async def _keep_up(self, context: Context) -> None:
         if context.layouts.outdated(self._setup.clock):
             (listed,) = await self.store.run_many([commands.layouts()])
-            if not isinstance(listed, StoreError):  # after an error the known layouts are good enough
+            if not isinstance(listed, StoreError):  # after an error, the known layouts are sufficient
                 context.layouts.take(listed)
 
     @property
@@ -242,10 +242,10 @@ class AsyncCalls:
         delay_level: int | None = None,
         by: By | None = None,
     ) -> Rescheduled:
-        """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level.
+        """Change the due time of a message: exactly one of a delay (ms), a date (Unix ms) and a level.
 
-        Here and elsewhere, a duration may also be a `timedelta` or text such as '30m', and a time may be an aware `datetime`
-        or RFC 3339.
+        Here and elsewhere, a duration may also be a `timedelta` or text such as '30m'. A time may also be an aware
+        `datetime` or RFC 3339.
         """
         now = self._setup.clock.now()
         spec = plans.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
@@ -265,9 +265,10 @@ class AsyncCalls:
     async def deliver_now_by_key(
         self, key: str, *, force: bool = False, by: By | None = None
     ) -> list[Rescheduled | Any]:
-        """Deliver all messages that carry a business key now and return the results (a StoreError where one is unknown).
+        """Deliver all messages that carry a business key now and return the results (a StoreError where one is
+        unknown).
 
-        Messages that have ended are included, as in `cancel_by_key`, and their results say how they ended.
+        Messages that have ended are included, as in `cancel_by_key`, and their results are how they ended.
         """
         each = partial(plans.deliver_now, force=force, by=one_act(by))
         return await self._run(plans.by_key(await self.context(), key, each))
@@ -326,7 +327,7 @@ class AsyncCalls:
 
     async def redis_now(self) -> int:
         """Return the time of Redis (Unix ms), as its scripts see it."""
-        await self.reading()  # says whether this is a development server, whose time is another one
+        await self.reading()  # shows whether this is a development server, whose time is another one
         return await self.store.run(commands.redis_now())
 
     async def queues(self) -> list[QueueStats]:
@@ -361,15 +362,17 @@ class AsyncCalls:
         return await self._page(lambda context, behind: plans.dead_letters(context, limit, behind, wanted), token)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
+        """Redrive dead letters: put them back, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
         return await self._run(plans.redrive(await self.context(), ids, by=one_act(by)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
-        """Delete a dead letter for good; False if no dead letter has this id."""
+        """Delete a dead letter permanently; False if no dead letter has this id."""
         return bool(single(await self.discard_many((id,), by=by)) == "discarded")
 
     async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Delete dead letters for good and return 'discarded' or 'notDead' for each (a StoreError where it is unknown)."""
+        """Delete dead letters permanently and return 'discarded' or 'notDead' for each (a StoreError where it is
+        unknown).
+        """
         return await self._run(plans.discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
@@ -381,7 +384,7 @@ class AsyncCalls:
         return await self._run(plans.routes(await self.reading()))
 
     async def status(self) -> list[Finding]:
-        """Return what is wrong, the worst finding first, and what to do."""
+        """Return the problems, worst finding first, with their remedies."""
         return plans.findings(await self.facts())
 
     async def overview(self) -> Overview:
@@ -486,11 +489,12 @@ class AsyncCalls:
         return await self._run(plans.delete_policy(await self.context(), name, if_version=if_version, by=by))
 
     async def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
-        """Move the time of a development server forward by `time`, and return once everything that fell due was delivered.
+        """Move the time of a development server forward by `time`, and return once everything that fell due was
+        delivered.
 
-        Time moves from one due time to the next, so retries, pauses that end and later messages come in their order. Raises
-        NotDevelopment for every other server, and StillDue if time stands still for `timeout` of
-        real time, because something is due and not delivered.
+        Time moves from one due time to the next, so retries, pauses that end and later messages come in their order.
+        Raises NotDevelopment for every other server. Raises StillDue if due messages keep time from moving for
+        `timeout` of real time.
         """
         context, clock = await self.context(), self._setup.clock
         way = await self._run(plans.begin_advance(context, given_duration("time", time) or 0))

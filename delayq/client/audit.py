@@ -1,4 +1,4 @@
-"""Who changes something by hand, and the entry about it that a script writes into the audit."""
+"""The caller of a manual change, and the entry that a script writes into the audit."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The caller of a manual change: name, id of the API key, address and reason.
 
-    `changed` gets the ids of the messages that the call really changed. `patterns` are the topics that the key may change, if
-    these are not all topics: they bound the number of pauses and policies, and the audit does not have them. All changes of
-    one `act` are one entry. `run` is the backfill that is changed.
+    `changed` gets the ids of the messages that the call really changed. `patterns` are the topics that the key may
+    change, if these are not all topics. They bound the number of pauses and policies, and the audit does not have them.
+    All changes of one `act` are one entry. `run` is the backfill that is changed.
     """
 
     actor: str
@@ -43,9 +43,9 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def check(self) -> None:
         """Raise InvalidMessage for a reason that is too long, or for text of more than one line."""
         if not self.actor.isprintable():
-            raise InvalidMessage("actor", "is a line of printable text")
+            raise InvalidMessage("actor", "must be a line of printable text")
         if len(self.reason) > LONGEST_REASON or not self.reason.isprintable():
-            raise InvalidMessage("reason", f"is a line of at most {LONGEST_REASON} characters")
+            raise InvalidMessage("reason", f"must be a line of at most {LONGEST_REASON} characters")
 
 
 def entry_of(by: By | None, action: Action, retention: Retention) -> str:

@@ -22,7 +22,8 @@ OLDEST: Final = 4_000
 #: Topics whose check is remembered; callers may name any number of topics.
 TOPICS: Final = 10_000
 NO_WORKER: Final = (
-    "no worker is live: its routes are unknown, so every topic is accepted; nothing is delivered until a worker starts"
+    "no worker is live, so its routes are unknown and every topic is accepted; messages are delivered once a "
+    "worker starts"
 )
 
 #: The name of the logger that warns in a program that uses the client.
@@ -32,12 +33,12 @@ LOGGER: Final = "delayq.client"
 class KnownRoutes:
     """Checks whether a message can be delivered: a live worker has a route for its topic, and the target accepts it.
 
-    Without a live worker every topic is accepted, and one line of the log says so. An older worker publishes no table, so it
-    may have any route.
+    Without a live worker every topic is accepted, and one line of the log reports that. An older worker publishes no
+    table, so it may have any route.
 
-    `own` is the table of this process. It never decides about a topic, but it knows more about targets than the published
-    tables, such as the path of a URL. So its check of a target applies if the workers have the same route, or if no worker
-    is live.
+    `own` is the table of this process. It never decides about a topic, but it knows more about targets than the
+    published tables, such as the path of a URL. So its check of a target applies if the workers have the same route, or
+    if no worker is live.
 
     Threads may share it: each change replaces one attribute.
     """

@@ -1,8 +1,8 @@
-"""What a plan is, and how a plan finds the queue of an id while there may be more than one layout.
+"""Plans: operations without I/O, and the search for the queue of an id in several layouts.
 
-A plan is an operation without I/O: it yields commands and is sent their answers. It looks for an id in the oldest layout
-first, and a closed queue that does not have the id refers to the next layout. With one layout this is one round trip. Only
-an unknown id may lack the suffix of its ordering key: then every queue is asked for it.
+A plan yields commands and is sent their answers. It looks for an id in the oldest layout first, and a closed queue that
+does not have the id refers to the next layout. With one layout this is one round trip. Only an unknown id may be
+without the suffix of its ordering key: then every queue is asked for it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[lis
         else:
             layouts.take(listed)
     nowhere = unread or StoreUnavailable(
-        "the queues are closed and delayq:meta lists no newer layout; run the same `delayq reshard` again"
+        "the queues are closed, but delayq:meta lists no newer layout; repeat the last `delayq reshard`"
     )
     found = (layouts.place(id, queue) for id, queue in wanted)
     return [nowhere if place is None else place for place in found]
@@ -103,7 +103,7 @@ def by_asked_id(
     moved: Callable[[T], bool],
     missing: Callable[[T], bool],
 ) -> Plan[dict[str, Any]]:
-    """Ask for ids that may lack the suffix of their ordering key, and return an answer or a StoreError for each.
+    """Ask for ids that may omit the suffix of their ordering key, and return an answer or a StoreError for each.
 
     `ask` gets the complete ids, and the ids that the caller gave. An id that matches several messages finds none.
     """

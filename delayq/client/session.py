@@ -1,4 +1,4 @@
-"""The settings, limits and routes of a client, and the context that it makes of them for its plans."""
+"""The settings, limits and routes of a client, and the context of its plans."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ DEFAULT_QUEUES: Final = 16
 def check_layouts(meta: Meta, wanted: int | None) -> None:
     """Raise LayoutMismatch if this version of delayq or DELAYQ_QUEUES does not match the layouts in Redis."""
     if meta.version != LAYOUT_VERSION:
-        raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
+        raise LayoutMismatch(f"this Redis has layout version {meta.version}, but this delayq needs {LAYOUT_VERSION}")
     if wanted is not None and wanted not in [layout.queues for layout in meta.layouts]:
-        raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
+        raise LayoutMismatch(f"this Redis has {meta.queues} queues, but DELAYQ_QUEUES is {wanted}; unset it")
 
 
 def retention_of(settings: Settings) -> Retention:

@@ -39,7 +39,7 @@ def check_rights(store: Store) -> Check:
         return Check("rights", OK, "this user may do all that API, clients, workers and the command line do")
     text = "; ".join(f"{right} ({', '.join(who)})" for right, who in missing.items())
     only_workers = all(who == [rights.WORKER.processes] for who in missing.values())
-    return Check("rights", WARN if only_workers else FAIL, f"this user lacks {text}", MEND)
+    return Check("rights", WARN if only_workers else FAIL, f"this user is missing {text}", MEND)
 
 
 def check_password(store: Store) -> Check:

@@ -178,12 +178,12 @@ def complaints(
     found += untrusted(server, accept)
     if any(disk.failing for disk in server.disks):
         found.append(
-            f"Redis cannot write its append-only file{_where(server)}, and takes no changes: make room on its disk"
+            f"Redis cannot write its append-only file{_where(server)}, and refuses changes: free space on its disk"
         )
     elif any(disk.suspect for disk in server.disks):
         found.append(
-            f"Redis could not write its append-only file for a while{_where(server)}, and might not load it again: "
-            "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers ask for one"
+            f"Redis could not write its append-only file for a while{_where(server)}, and may not load it again: "
+            "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers start one"
         )
     if _is_replica(server):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
@@ -202,7 +202,7 @@ def complaints(
 
 def _file(server: ServerSettings) -> str:
     if server.aof is None:
-        return f"the server does not say whether it keeps an append-only file{_where(server)}"
+        return f"the server does not report whether it keeps an append-only file{_where(server)}"
     return f"the append-only file is off{_where(server)}"
 
 
@@ -211,22 +211,22 @@ def _where(server: ServerSettings) -> str:
 
 
 def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> Iterator[str]:
-    """Why a server may lose messages, a sentence each. What the server does not report counts, unless it is accepted."""
+    """Yield the reasons why a server may lose messages. A fact that it does not report counts, unless it is accepted."""
     if server.policy is None and EVICTION not in accept:
         yield (
-            f"the server does not say its maxmemory-policy{_where(server)}, so it may throw messages away: ask who runs it "
+            f"the server does not report its maxmemory-policy{_where(server)}, so it may delete messages: ask its operator "
             f"whether it is noeviction, then set DELAYQ_ACCEPT={EVICTION}"
         )
     elif server.policy not in (None, "noeviction"):
         yield (
-            f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
+            f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis delete messages: "
             "run CONFIG SET maxmemory-policy noeviction"
         )
     if server.aof is False:
         yield f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
     elif server.aof is None and PERSISTENCE not in accept:
         yield (
-            f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it, then set "
+            f"{_file(server)}, so a restart of Redis may lose messages: ask its operator, then set "
             f"DELAYQ_ACCEPT={PERSISTENCE}"
         )
 
@@ -236,7 +236,7 @@ def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared
     known = {PERSISTENCE, EVICTION} <= set(accept)
     rights = " ".join(right for right in server.lacking if not (known and right == "+info") and right not in spared)
     return [
-        f"the user of Redis lacks {rights}{_where(server)}: {_GIVE}"
+        f"the user of Redis is missing {rights}{_where(server)}: {_GIVE}"
     ] if rights else []  # fmt: skip
 
 
@@ -297,7 +297,7 @@ def told(answers: list[Any]) -> ServerSettings:
     found, good, *more = answers
     rights = more.pop(0) if more else None
     if is_missing_right(found) and (named := _COMMAND.search(str(found))) is not None and named.group(1) != "info":
-        raise ConfigError(f"the user of Redis lacks +{named.group(1)}: {_GIVE}")
+        raise ConfigError(f"the user of Redis is missing +{named.group(1)}: {_GIVE}")
     if isinstance(rights, StoreError) and str(rights).startswith(too_old("")):  # also if it may not say what it is
         raise ConfigError(str(rights))
     for answer in answers:
@@ -341,7 +341,7 @@ def refuse_fsync(server: ServerSettings) -> None:
     if server.aof is not True:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, but {_file(server)}")
     if believable(server.name, server.version) and not server.may_waitaof:
-        raise ConfigError(f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis lacks +waitaof{_where(server)}")
+        raise ConfigError(f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis is missing +waitaof{_where(server)}")
     if not believable(server.name, server.version) and server.appendfsync != "always":
         known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
         raise ConfigError(

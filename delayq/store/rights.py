@@ -123,7 +123,7 @@ def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
     def read(reply: Any) -> StoreError:
         missing = " ".join(_read([reply]) or ())
         return StoreRefused(
-            f"the user of Redis lacks {missing}; docs/operations.md lists all rights" if missing else reason
+            f"the user of Redis is missing {missing}; docs/operations.md lists all rights" if missing else reason
         )
 
     return plain("EVAL", *_question(sorted(scripts.called(refused.script))), read=read, key=refused.keys[0])

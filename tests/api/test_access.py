@@ -146,7 +146,7 @@ async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenant
     line["queues"] = {str(queue): EPOCH for queue in range(16)}
     worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
     before = await everything()
-    assert "node-1 takes it in its turn" in before[f"messages/{own[1]}?explain=true"]
+    assert "node-1 pulls it in its turn" in before[f"messages/{own[1]}?explain=true"]
     assert '"looked":5' in before["messages?key=common"]
     for n, state in enumerate(states):
         due = {"delayTime": HOUR} if state == "scheduled" else {"delayTime": None, "expectDate": "2020-01-31T08:00:00Z"}
@@ -163,7 +163,7 @@ async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenant
             worker.store.run(commands.plain("ZADD", queue, 1, ticket, read=int))
     assert (await tenants.ask("boss", "GET", "/v1/messages?limit=1000")).json()["looked"] == 5 + others
     told = (await tenants.ask("boss", "GET", f"/v1/messages/{own[1]}?explain=true")).json()["explain"]["text"]
-    assert "node-1 takes it in its turn, behind 9 others" in told
+    assert "node-1 pulls it in its turn, behind 9 others" in told
     assert await everything() == before
 
 

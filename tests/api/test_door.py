@@ -149,7 +149,7 @@ def test_an_address_that_others_reach_takes_keys_or_the_word_that_none_are_wante
         assert "\n" not in str(raised.value)
         create_app(load_settings(api_host=host, api_keys=str(keys.path)))
         create_app(load_settings(api_host=host, api_open="yes-without-keys"))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         Door(load_settings(api_keys=str(keys.path.with_name("none.yaml"))))
     with pytest.raises(ConfigError, match="DELAYQ_API_OPEN"):
         load_settings(api_open="yes")

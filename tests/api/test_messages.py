@@ -15,7 +15,7 @@ async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker
     ):  # fmt: skip
         answer = await api.request(method, f"/v1/{path}/unknown", json=body)
         assert assert_refused(answer, 404)["id"] == "unknown"
-    reasons = {"dead": "nobody wants it", "parked": "no live worker says that it owns its queue"}
+    reasons = {"dead": "nobody wants it", "parked": "no live worker reports that it owns its queue"}
     for queue, state in enumerate(("scheduled", "due", "inFlight", "parked", "dead", *ENDS)):
         id = await bring_into(state, api, worker, queue)
         found = (await api.get(f"/v1/messages/{id}")).json()

@@ -85,13 +85,16 @@ async def test_a_parked_message_tells_what_it_waits_for_and_when_its_target_is_t
         found = (await api.get(f"/v1/messages/{id}")).json()
         return found["reason"], found["nextProbeTime"]
 
-    assert await told(id) == ("no live worker says that it owns its queue", None)
+    assert await told(id) == ("no live worker reports that it owns its queue", None)
     publish(worker, LINE | {"node": "fenced", "queues": owns(EPOCH), "routes": [HOOKS]})
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS | {"circuit": OPEN}, STREAMS]})
     reason = "the circuit of route hooks is open: hooks.example answered 500"
     assert await told(id) == (reason, "2027-01-31T08:00:30.000Z")
-    assert await told(waits) == ("its target takes no more for now, or messages of its ordering key go first", None)
+    assert await told(waits) == (
+        "its target accepts no more messages now, or earlier messages of its ordering key",
+        None,
+    )
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS]})
-    assert await told(waits) == ("no route of owner takes its topic", None)
+    assert await told(waits) == ("no route of owner matches its topic", None)
     publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH)})  # an older worker
     assert await told(id) == (None, None)

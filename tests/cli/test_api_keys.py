@@ -88,7 +88,7 @@ def test_ids_of_two_names_are_kept_apart_and_a_key_may_be_none_for_the_console(c
     assert cli("api-keys", "new", "shop", "--allow", "*=read", "--ids", "shop.").code == 0
     assert cli("api-keys", "new", "shop", "--allow", "*=read", "--ids", "shop.").code == 0  # the next key of the same
     for ids in ("shop.", "shop.x.", "sh"):
-        assert "begin with" in cli("api-keys", "new", "press", "--allow", "*=read", "--ids", ids).refused()
+        assert "prefix" in cli("api-keys", "new", "press", "--allow", "*=read", "--ids", ids).refused()
     cli("api-keys", "new", "machine", "--allow", "*=read", "--no-console")
     assert [key.console for key in load_keys(file)] == [True, True, False]
     listed = json.loads(cli("api-keys", "list", "--json").out)["keys"]

@@ -16,6 +16,6 @@ def test_the_time_of_a_development_server_moves(cli: Cli, given: Given) -> None:
 
 
 def test_any_other_server_refuses(cli: Cli, given: Given) -> None:
-    assert cli("dev", "advance", "30m").refused().startswith("only a development server moves its time: ")
+    assert cli("dev", "advance", "30m").refused().startswith("only a development server moves its time; ")
     assert cli("dev", "advance", "soon").refused().startswith("DURATION: use a duration")
     assert not given.admin.hexists("delayq:meta", "advanced")

@@ -76,7 +76,7 @@ def test_a_redis_without_its_append_only_file_or_that_could_not_write_it_fails(
     cli: Cli, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for appendonly, said, advice in (
-        (False, "loses messages", "appendonly yes"), (True, "might not be loaded again", "BGREWRITEAOF")
+        (False, "loses messages", "appendonly yes"), (True, "may not load after a restart", "BGREWRITEAOF")
     ):  # fmt: skip
         with EmbeddedServer(appendonly=appendonly) as server, closing(redis.Redis(port=server.port)) as admin:
             if appendonly:
@@ -105,9 +105,9 @@ def test_a_redis_that_is_nearly_full_or_throws_messages_away_is_reported(cli: Cl
 
 def test_the_durability_is_shown(cli: Cli, healthy: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, result, text in (
-        ("MIN_REPLICAS", "0", "ok", "a fail-over can lose what the replica has not got"),
-        ("MIN_REPLICAS", "1", "fail", "in 1 of its replicas, of which 0 are connected: none can be confirmed"),
-        ("FSYNC", "everysec", "ok", "a power cut can lose the last moments (appendfsync everysec)"),
+        ("MIN_REPLICAS", "0", "ok", "a fail-over can lose changes that the replica has not received"),
+        ("MIN_REPLICAS", "1", "fail", "in 1 of its replicas, of which 0 are connected: no change can be confirmed"),
+        ("FSYNC", "everysec", "ok", "a power failure can lose the latest changes (appendfsync everysec)"),
         ("FSYNC", "always", "fail", "needs appendfsync always"),
     ):
         with monkeypatch.context() as patch:
@@ -221,7 +221,10 @@ def test_messages_parked_for_a_route_that_is_gone_are_reported(
     assert checks(ran)["pool"][0] == "ok"
     given.admin.hset(queue_keys(3).state, "parked:t:streams", "1")
     result, text, mend = checks(cli("doctor"))["streams"]
-    assert (result, text) == ("warn", "messages of route streams are parked in queue 3: their streams take nothing")
+    assert (result, text) == (
+        "warn",
+        "messages of route streams are parked in queue 3: their streams accept no messages",
+    )
     assert "stream_refuses" in mend
     given.admin.hdel(queue_keys(3).state, "parked:t:streams")
     given.owner("node-2", range(0), routes=[{"name": "gone", "match": "x", "target": "log:"}])
@@ -253,7 +256,7 @@ def test_a_lost_ticket_fails_and_repair_restores_it(cli: Cli, given: Given) -> N
 
     ran = cli("doctor", "--repair")
     assert ran.code == 0
-    assert checks(ran)["repair"][1].startswith("1 messages got their ticket back, 0 ")
+    assert checks(ran)["repair"][1].startswith("the tickets of 1 messages were restored, and 0 ")
     assert checks(ran)["pool"][0] == "ok"
     assert given.admin.zscore(keys.queue, ticket) == due
     assert sum(one.scheduled for one in given.client.queues()) == 40

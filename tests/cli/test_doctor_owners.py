@@ -52,7 +52,7 @@ def test_without_a_live_node_a_worker_has_to_be_started(given: Given, owners: Ow
     assert mend.startswith("start a worker")
     given.scheduled("a")
     ((result, text, _),) = owners()
-    assert (result, text.endswith(", with 1 messages that nobody delivers")) == ("fail", True)
+    assert (result, text.endswith(", with 1 messages that no node delivers")) == ("fail", True)
 
 
 def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Owners) -> None:
@@ -63,8 +63,8 @@ def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Ow
     ((result, text, mend),) = owners()
     assert (result, text) == (
         "fail",
-        f"queue {queue} without an owner, with 1 messages that nobody delivers, though node-1, node-2 are live: "
-        "no node has ever claimed it",
+        f"queue {queue} without an owner, with 1 messages that no node delivers, though node-1, node-2 are live: "
+        "no node has ever claimed them",
     )
     assert "logs of the workers" in mend
 
@@ -73,19 +73,19 @@ def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Ow
 FENCED: list[tuple[int, list[tuple[str, range, dict[str, Any]]], str, str]] = [
     (
         1, [("a", ALL, ZK), ("b", range(0), ZK)],
-        "queue 0 without an owner, though a, b are live (a is fenced off): most likely ZooKeeper", "delayq era bump",
+        "queue 0 without an owner, though a, b are live (a is fenced): most likely ZooKeeper", "delayq era bump",
     ),
     (
         16, [("a", ALL, LOCAL)],
-        "though a is live (a is fenced off): they were fenced off by a node that is gone", "look again in 15 s",
+        "though a is live (a is fenced): they were fenced by a node that is gone", "check again in 15 s",
     ),
     (
         16, [("a", ALL, LOCAL), ("b", range(0), ZK)],
-        "they go by different coordinators (local, zookeeper)", "start all workers with the same coordinator",
+        "they use different coordinators (local, zookeeper)", "start all workers with the same coordinator",
     ),
     (
         16, [("a", range(3, 16), ZK | {"epoch": NEW_EPOCH})],
-        "3 queues (0, 1, 2) without an owner, though a is live: most likely ZooKeeper's data was wiped, or the "
+        "3 queues (0, 1, 2) without an owner, though a is live: most likely ZooKeeper's data was deleted, or the "
         "coordinator was changed, so that new epochs are too low",
         "delayq era bump",
     ),
@@ -111,7 +111,7 @@ def test_workers_with_one_name_are_named_as_the_cause(given: Given, cli: Cli) ->
     given.stored(NEW_EPOCH, ALL)
     given.owner("a", ALL, **LOCAL, epoch=OLD_EPOCH, complaints=[f"{SAME_NAME} a, too"])
     ((text, mend),) = [(text, mend) for _, name, text, mend in cli("doctor").rows if name == "owners"]
-    assert text.endswith("though a is live (a is fenced off): several workers have the name a")
+    assert text.endswith("though a is live (a is fenced): several workers have the name a")
     assert mend == "give each worker a DELAYQ_NODE of its own"
 
 
@@ -121,7 +121,7 @@ def test_what_has_only_just_changed_is_no_cause_for_alarm_yet(given: Given, owne
         now = given.owner("a", range(8), **ZK)
         given.owner("b", range(8, 12), **ZK | {moment: now - 5_000})
         ((result, text, mend),) = owners()
-        assert (result, mend) == ("warn", "look again in 15 s")
+        assert (result, mend) == ("warn", "check again in 15 s")
         assert "within the last 15 s" in text
 
 
@@ -133,7 +133,7 @@ def test_an_epoch_of_a_later_era_is_told_whether_the_queue_has_an_owner_or_not_u
     given.owner("b", range(2, 16), **ZK)
     (lacking, owned) = owners()
     assert lacking[1].startswith("queue 1 without an owner, though a, b are live: Redis has an epoch of a later era")
-    assert owned[1].startswith("queue 0 owned under an epoch of a later era than the present one, 0,")
+    assert owned[1].startswith("queue 0 owned under an epoch of a later era than the current one, 0,")
     assert {mend for _, _, mend in (lacking, owned)} == {"delayq era bump"}
     given.owner("a", ALL, epoch=LATER_ERA, **ZK)
     assert [result for result, _, _ in owners()] == ["warn"]
@@ -146,7 +146,10 @@ def test_a_node_that_does_not_let_go_is_told(given: Given, owners: Owners) -> No
     given.owner("new", ALL, owned_for=LINE_AGE + 1_000, **ZK)
     given.owner("old", range(2), epoch=OLD_EPOCH, **ZK)
     ((result, text, mend),) = owners()
-    assert (result, text) == ("warn", "old was fenced off from 2 queues (0, 1) more than 15 s ago and does not let go")
+    assert (result, text) == (
+        "warn",
+        "old was fenced from 2 queues (0, 1) more than 15 s ago and has not released them",
+    )
     assert "see the log of old" in mend
     given.owner("new", ALL, owned_for=1_000, **ZK)  # an old owner may take a moment
     assert [result for result, _, _ in owners()] == ["ok"]

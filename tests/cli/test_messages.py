@@ -145,7 +145,7 @@ def test_reschedule_moves_the_due_time_but_not_of_what_is_in_flight_or_dead(cli:
     fields = dict(cli("get", "b").rows)
     assert (fields["state"], fields["reason"], fields["attempts"]) == ("dead", "the broker said no", "1")
     given.pulled("a")
-    assert "so its due time cannot be changed" in cli("reschedule", "a", "--delay", "1h").refused()
+    assert "so its due time can no longer be changed" in cli("reschedule", "a", "--delay", "1h").refused()
     ran = cli("cancel", "a")
     assert (ran.code, ran.rows) == (1, [["a", "inFlight"]])
 

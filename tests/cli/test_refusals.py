@@ -59,7 +59,7 @@ def test_settings_that_make_no_sense_are_one_sentence(cli: Cli, given: Given, mo
     for name, value, command, sentence in (
         ("REDIS_TIMEOUT", "soon", "queues", "DELAYQ_REDIS_TIMEOUT: "),
         ("ROUTES", '[{"name": "a",\n"nonsense": 1}]', "schedule t x --delay 1h", "DELAYQ_ROUTES: "),
-        ("QUEUES", "4", "queues", "Redis has 16 queues, DELAYQ_QUEUES says 4"),
+        ("QUEUES", "4", "queues", "Redis has 16 queues, but DELAYQ_QUEUES is 4"),
         ("ROUTES", shop, "schedule orders x --tags a||b --delay 1h", "--tags: RocketMQ takes one tag, without a '|'"),
         ("ROUTES", shop, "schedule orders --delay 1h", "BODY: is empty, and RocketMQ has no messages without a body."),
     ):

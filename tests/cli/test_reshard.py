@@ -32,7 +32,7 @@ def test_new_messages_go_to_the_new_queues_and_the_others_stay(cli: Cli, given: 
         ["list", "64 queues, numbered from 16 on"],
         ["own", "64 queues, by 0 live nodes"],
         ["close", "16 of the 16 queues from 0 on"],
-        ["keep", "the 16 queues from 0 on, for 1 messages in them"],
+        ["keep", "the 16 queues from 0 on, which still have 1 messages"],
     ]
     assert "DELAYQ_QUEUES" in ran.sentence()
     assert listed(given) == "16 64@16"
@@ -137,12 +137,12 @@ def test_the_doctor_tells_of_messages_in_old_queues_of_a_list_that_was_lost_and_
     assert (result, "with 1 messages still in them" in text) == ("ok", True)
     assert told("layout")[0][0] == "warn"
     given.admin.hset(META, "layouts", "64@16")
-    assert "DELAYQ_QUEUES says 16" in cli("queues").refused()
+    assert "DELAYQ_QUEUES is 16" in cli("queues").refused()
     assert told("layout")[0][0] == "fail"
     monkeypatch.delenv("DELAYQ_QUEUES")
     given.admin.hset(META, "layouts", "16")
     assert told("reshard")[0][0] == "fail"
-    assert "run the same `delayq reshard` again" in cli("schedule", "demo", "x", "--delay", "1h").refused()
+    assert "repeat the last `delayq reshard`" in cli("schedule", "demo", "x", "--delay", "1h").refused()
     assert cli("reshard", "--queues", "64").code == 0
     assert listed(given) == "16 64@16"
     assert main(["schedule", "demo", "x", "--delay", "1h"]) == 0

@@ -50,9 +50,9 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
         "node-1",
     )
     text = by_code["circuit"]["text"]
-    parked = "hooks.example answered 500): 1 messages are parked, the next probe goes in"
+    parked = "hooks.example answered 500): 1 messages are parked, the next probe is sent in"
     left = range((now + 8_500 - after) // 1_000, 9)  # seconds: which of them, the time that the command took tells
-    assert any(f"{parked} {seconds} s; see to the target" in text for seconds in left)
+    assert any(f"{parked} {seconds} s; check the target" in text for seconds in left)
     doctor = cli("doctor", "--json")
     assert doctor.code == 1
     assert [one for one in json.loads(doctor.out)["findings"] if one["code"] != "circuit"] == [
@@ -75,7 +75,7 @@ def test_dead_letters_late_deliveries_and_pauses_are_findings(cli: Cli, given: G
     told = [(row[0], row[1]) for row in ran.rows]
     assert (ran.code, told) == (0, [("warning", "deadLetters"), ("warning", "lateness"), ("info", "paused")])
     dead, late, paused = (row[3] for row in ran.rows)
-    assert dead.startswith("3 dead letters wait for somebody")
+    assert dead.startswith("3 dead letters wait to be redriven")
     assert "100 of the 100 messages" in late and "the p99 is more than 10 min" in late
     assert "orders.* (payment is down)" in paused
     assert ran.rows[0][2] != "-"

@@ -99,7 +99,7 @@ def test_chosen_times_colors_and_language_are_kept(pages: Pages, world: World) -
     local = shown.inner_text()  # the zone of the reader
     page.get_by_text("View", exact=True).click()
     page.get_by_label("Times").select_option("UTC")
-    page.get_by_label("Colours").select_option("dark")
+    page.get_by_label("Colors").select_option("dark")
     page.get_by_label("Language").select_option("zh-CN")
     for _ in range(2):
         expect(shown).not_to_have_text(local)

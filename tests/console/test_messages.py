@@ -49,19 +49,19 @@ def test_an_id_or_a_business_key_leads_to_its_message(world: World, pages: Pages
     expect(page.locator("tbody tr").first).to_be_visible()
     expect(page).to_have_url(re.compile(r"#/messages\?key=batch-7$"))
     search(page, "no such thing")
-    expect(page.get_by_text("No message has the id or the business key no such thing.")).to_be_visible()
+    expect(page.get_by_text("No message has the id or business key no such thing.")).to_be_visible()
 
 
 def test_a_message_says_what_it_waits_for_and_keeps_its_digits(world: World, pages: Pages) -> None:
     page = pages.open(f"{world.url}#/messages/partners.orders-1")
-    expect(page.locator(".why")).to_contain_text("the target of route partners takes nothing since")
-    expect(page.locator(".timeline .next")).to_contain_text("The target is tried next")
+    expect(page.locator(".why")).to_contain_text("the target of route partners has refused messages since")
+    expect(page.locator(".timeline .next")).to_contain_text("The next probe to its target")
     expect(page.locator(".body")).to_contain_text("9223372036854775808")
     page.goto(f"{world.url}#/messages/orders.paid-1")
     expect(page.locator(".why.delivered")).to_contain_text("it was delivered at")
-    expect(page.get_by_role("button", name="Cancel it …")).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel …")).to_have_count(0)
     page.goto(f"{world.url}#/messages/crm.contacts-0")
-    expect(page.locator(".timeline")).to_contain_text("1 attempt has failed")
+    expect(page.locator(".timeline")).to_contain_text("1 failed attempt")
     expect(page.locator(".timeline .next")).to_contain_text("Attempt 2")
     expect(page.locator(".facts")).to_contain_text(["backoff 1 day"])
 
@@ -69,7 +69,7 @@ def test_a_message_says_what_it_waits_for_and_keeps_its_digits(world: World, pag
 def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages) -> None:
     (id,) = world.schedule("story.messages", keys=["a/b?c#d"])
     page = pages.open(f"{world.url}#/messages/{quote(id, safe='')}", zone="Europe/Berlin")
-    page.get_by_role("button", name="Move it …").click()
+    page.get_by_role("button", name="Reschedule …").click()
     page.get_by_role("radio", name="a time").check()
     field = page.get_by_label("a time (Europe/Berlin, UTC")
     dialog = page.get_by_role("dialog")
@@ -83,8 +83,8 @@ def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages
         expect(dialog.get_by_label(f"a time (Europe/Berlin, UTC{offset})")).to_be_visible()
     field.fill("2030-01-31T08:00:00.250")
     expect(dialog).to_contain_text('{"expectDate":"2030-01-31T07:00:00.250Z"}')
-    dialog.get_by_label("Why").fill("the sale is later")
-    confirm(page, "Move it")
+    dialog.get_by_label("Reason").fill("the sale is later")
+    confirm(page, "Reschedule")
     expect(dialog).to_contain_text("scheduled: due at 01/31/2030 08:00:00.250")
     assert world.get(f"/v1/messages/{id}")["dueTime"] == "2030-01-31T07:00:00.250Z"
     page.keyboard.press("Escape")
@@ -92,9 +92,9 @@ def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages
     page.get_by_role("link", name="a/b?c#d").click()
     expect(page.get_by_role("link", name=id)).to_be_visible()
     page.go_back()
-    page.get_by_role("button", name="Cancel it …").click()
-    expect(dialog).to_contain_text("once cancelled it is never delivered")
-    confirm(page, "Cancel it")
+    page.get_by_role("button", name="Cancel …").click()
+    expect(dialog).to_contain_text("Once cancelled, it is never delivered")
+    confirm(page, "Cancel")
     expect(dialog).to_contain_text("1 cancelled: never delivered")
     page.keyboard.press("Escape")
     expect(page.locator(".why")).to_contain_text("it was cancelled, and never delivered, at")
@@ -110,14 +110,14 @@ def test_what_is_selected_is_cancelled_by_the_keyboard_and_the_count(world: Worl
         page.keyboard.press(key)
     expect(rows.and_(page.locator("[aria-selected=true]"))).to_have_count(2)
     page.get_by_role("button", name="Cancel 2 messages …").press("Enter")
-    confirm(page, "Cancel it", 2)
+    confirm(page, "Cancel", 2)
     expect(page.get_by_role("dialog")).to_contain_text("2 cancelled: never delivered")
     page.keyboard.press("Escape")
     expect(rows).to_have_count(1)
     left = [id for id in ids if world.get(f"/v1/messages/{id}")["state"] == "scheduled"]
     page.get_by_role("checkbox", name=f"Select {left[0]}").check()
     page.get_by_role("button", name="Deliver 1 message now …").click()
-    confirm(page, "Deliver it now", 1)
+    confirm(page, "Deliver now", 1)
     expect(page.get_by_role("dialog")).to_contain_text("1 scheduled: due now")
 
 
@@ -126,13 +126,13 @@ def test_a_search_goes_on_until_it_has_found_something(world: World, pages: Page
     due = f"dueFrom={begin}&dueTo={begin + 6 * HOUR}"
     page = pages.open(f"{world.url}#/messages?property=region:us&tags=app&{due}&limit=50")
     rows = page.locator("tbody tr")
-    onward = page.get_by_role("button", name=re.compile("Show more|Look on"))
+    onward = page.get_by_role("button", name=re.compile("Show more|Continue"))
     while rows.count() < 100:
         onward.click()
     page.get_by_label("Topic").fill("nothing.*")
     page.get_by_role("button", name="Search").click()
     expect(page).to_have_url(re.compile("topic=nothing"))
-    expect(page.get_by_text(re.compile("No message fits|None so far"))).to_be_visible()
+    expect(page.get_by_text(re.compile("No message matches|None yet"))).to_be_visible()
 
 
 def test_a_group_of_dead_letters_is_put_back_and_deleted_by_its_count(world: World, pages: Pages) -> None:
@@ -151,14 +151,14 @@ def test_a_group_of_dead_letters_is_put_back_and_deleted_by_its_count(world: Wor
     expect(letters).to_have_count(5)
     page.get_by_role("checkbox", name=f"Select {ids[0]}").check()
     page.get_by_role("button", name="Delete 1 selected …").click()
-    confirm(page, "Delete", 1)
-    expect(page.get_by_role("dialog")).to_contain_text("1 discarded: deleted for good")
+    confirm(page, "Discard", 1)
+    expect(page.get_by_role("dialog")).to_contain_text("1 discarded: deleted permanently")
     page.keyboard.press("Escape")
     expect(letters).to_have_count(4)
     world.take_again("story")
     expect(row.get_by_role("cell", name="4", exact=True)).to_be_visible()
-    row.get_by_role("button", name="Put back …").click()
-    confirm(page, "Put back", 4)
+    row.get_by_role("button", name="Redrive …").click()
+    confirm(page, "Redrive", 4)
     expect(page.get_by_role("dialog")).to_contain_text("4 scheduled: due now")
     page.keyboard.press("Escape")
     expect(row).to_have_count(0)
@@ -193,15 +193,15 @@ def test_a_group_is_deleted_no_further_than_confirmed(world: World, pages: Pages
         row = page.locator("tbody").first.locator("tr")
         row.get_by_role("link").first.click()
         if reasonless:
-            expect(page.get_by_role("main")).to_contain_text("No dead letter fits.")
+            expect(page.get_by_role("main")).to_contain_text("No dead letter matches.")
             page.get_by_role("button", name="Search").click()
             assert page.evaluate("location.hash") == f"#/dead-letters?topic={topic}&group="
         else:
             expect(page.locator("tbody").nth(1).locator("tr")).to_have_count(5)
         row.get_by_role("button", name="Delete …").click()
-        confirm(page, "Delete", 3)
+        confirm(page, "Discard", 3)
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("nothing left to do" if reasonless else "3 discarded")
+        expect(dialog).to_contain_text("Nothing is left to do" if reasonless else "3 discarded")
         assert ("there are more now" in dialog.inner_text()) is not reasonless
         left = world.get("/v1/dead-letters", topic=topic)["deadLetters"]
         assert len(left) == (5 if reasonless else 2)

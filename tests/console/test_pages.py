@@ -32,10 +32,10 @@ OPENED: Final = (
         ("messages?limit=50", "text", "More filters"),
     ),
     (
-        ("messages/unpaid-0", "button", "Cancel it"),
-        ("messages/unpaid-0", "button", "Move it"),
-        ("messages/sms.marketing-1", "button", "Deliver it now"),
-        ("messages/billing.refund-1", "button", "Put back"),
+        ("messages/unpaid-0", "button", "Cancel"),
+        ("messages/unpaid-0", "button", "Reschedule"),
+        ("messages/sms.marketing-1", "button", "Deliver now"),
+        ("messages/billing.refund-1", "button", "Redrive"),
         ("dead-letters", "button", "Delete …"),
     ),
     (

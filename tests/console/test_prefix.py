@@ -111,6 +111,6 @@ def test_a_session_is_of_that_path_alone(pages: Pages, keyed: AnotherApi) -> Non
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         assert [one["path"] for one in page.context.cookies()] == [PREFIX]
         page.get_by_role("button", name="Log out").click()
-        expect(page.get_by_label("Key of the API")).to_be_visible()
+        expect(page.get_by_label("API key")).to_be_visible()
         assert page.context.cookies() == []
         page.close()  # before the proxy stops

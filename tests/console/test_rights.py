@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 #: Chromium logs each of these answers as an error, and these tests provoke them.
 REFUSED: Final = r"status of (401|403|429)"
 #: The names of the buttons that change something.
-ACTS: Final = re.compile(r"Cancel|Deliver|Move|Put back|Delete|Pause|Resume|policy|Change")
+ACTS: Final = re.compile(r"Cancel|Deliver|Reschedule|Redrive|Discard|Delete|Pause|Resume|policy|Change")
 #: Pages on which `boss` can change something.
 PLACES: Final = (
     "messages?topic=sms.*",
@@ -54,7 +54,7 @@ FRAME: Final = "(src) => document.body.append(Object.assign(document.createEleme
 
 
 def log_in(page: Page, key: str) -> None:
-    page.get_by_label("Key of the API").fill(key)
+    page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Log in").click()
 
 
@@ -70,12 +70,12 @@ def only_the_login(page: Page, why: str) -> None:
     """The page shows nothing but the login, with the reason."""
     expect(page.get_by_role("alert")).to_contain_text(why)
     expect(page.get_by_role("navigation")).to_have_count(0)
-    expect(page.get_by_label("Key of the API")).to_be_visible()
+    expect(page.get_by_label("API key")).to_be_visible()
 
 
 def test_a_caller_without_a_valid_key_sees_only_the_login_and_the_reason(pages: Pages, keyed: AnotherApi) -> None:
     page = pages.open(keyed.url, width=320, accepts=[REFUSED])
-    expect(page.get_by_label("Key of the API")).to_be_focused()
+    expect(page.get_by_label("API key")).to_be_focused()
     expect(page.get_by_role("navigation")).to_have_count(0)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -90,7 +90,7 @@ def test_a_caller_without_a_valid_key_sees_only_the_login_and_the_reason(pages: 
         assert keyed.service.http.post("/console/session", json={"key": wrong, "path": "/"}).status_code == 401
     log_in(page, right)
     only_the_login(page, "wrong")
-    expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Try again in \d"))
+    expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Retry in \d"))
     page = pages.open(keyed.url.replace(LOCALHOST, REBOUND), accepts=[REFUSED])
     log_in(page, keyed.keys.texts["boss"])
     only_the_login(page, "needs HTTPS")
@@ -113,15 +113,15 @@ def test_a_session_is_hidden_from_scripts_and_the_same_in_all_tabs(pages: Pages,
     expect(other.get_by_role("banner")).to_contain_text("boss")
     page.route("**/console/session*", lambda route: route.abort())
     log_out.click()
-    expect(page.get_by_role("alert")).to_contain_text("The API does not answer. You are not logged out")
+    expect(page.get_by_role("alert")).to_contain_text("The API does not answer. You are still logged in")
     page.unroute("**/console/session*")
     log_out.click()
     for tab in (page, other):
-        expect(tab.get_by_label("Key of the API")).to_be_visible()
+        expect(tab.get_by_label("API key")).to_be_visible()
     assert page.context.cookies() == []
     log_in(page, keyed.keys.texts["reader"])
     expect(other.get_by_role("banner")).to_contain_text("reader")
-    expect(other.get_by_role("button", name="Pause by a pattern")).to_have_count(0)
+    expect(other.get_by_role("button", name="Pause a pattern")).to_have_count(0)
 
 
 def test_a_session_ends_with_its_key_and_its_time(pages: Pages, keyed: AnotherApi, world: World) -> None:
@@ -147,7 +147,7 @@ def test_a_caller_who_may_only_read_is_offered_no_change(pages: Pages, keyed: An
 
 def test_a_caller_with_few_topics_sees_no_other(pages: Pages, keyed: AnotherApi) -> None:
     page = enter(pages, keyed, "shop", "messages/unpaid-0", "404 .*/v1/messages/sms.marketing-1")
-    expect(page.get_by_role("contentinfo")).to_contain_text("This key may read orders.*:")
+    expect(page.get_by_role("contentinfo")).to_contain_text("This key can read orders.*.")
     settle(page)
     expect(page.get_by_role("main")).to_contain_text("orders.unpaid")
     page.goto(f"{keyed.url}#/messages/sms.marketing-1")
@@ -166,7 +166,7 @@ def test_another_site_can_neither_read_nor_change_nor_frame_it(
     page.goto(f"{url.replace(LOCALHOST, REBOUND)}/livez")  # another name, so another site
     with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
         page.evaluate(FRAME, keyed.url)
-    expect(page.frame_locator("iframe").get_by_label("Key of the API")).to_have_count(0)
+    expect(page.frame_locator("iframe").get_by_label("API key")).to_have_count(0)
     forged: Any = page.evaluate(FORGE, url)
     assert forged == ["opaque", "refused", "refused"]
     page.evaluate(SUBMIT, f"{url}/v1/topics:pause")

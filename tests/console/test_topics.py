@@ -101,8 +101,8 @@ def test_the_timeline_is_moved_by_keys_and_by_dragging_and_a_bar_lists_its_messa
 def test_topics_are_found_by_a_pattern_among_thousands(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/topics")
     expect(page.get_by_role("main")).to_contain_text(re.compile(r"100 of [\d,]+ topics"))
-    page.get_by_role("link", name="The next topics").click()
-    expect(page.get_by_role("link", name="Back to the first")).to_be_visible()
+    page.get_by_role("link", name="Next page").click()
+    expect(page.get_by_role("link", name="First page")).to_be_visible()
     page.get_by_label("Topic or pattern").fill("sms.*")
     page.get_by_role("button", name="Filter").click()
     row = page.get_by_role("region", name="Topics").get_by_role("row").filter(has_text="sms.marketing")
@@ -112,20 +112,20 @@ def test_topics_are_found_by_a_pattern_among_thousands(pages: Pages, world: Worl
 
 def test_a_pause_of_several_topics_is_confirmed_by_their_number(pages: Pages, world: World, topics: str) -> None:
     page = pages.open(f"{world.url}#/topics?match={topics}")
-    page.get_by_role("button", name="Pause by a pattern").click()
+    page.get_by_role("button", name="Pause a pattern").click()
     expect(dialog(page).get_by_role("button", name="Pause")).to_be_disabled()
     dialog(page).get_by_label("Type 2 to confirm").fill("2")
-    dialog(page).get_by_label("Why").fill("<b>the provider</b> is down")
+    dialog(page).get_by_label("Reason").fill("<b>the provider</b> is down")
     dialog(page).get_by_role("button", name="Pause").click()
-    done(page, f"paused: nothing of {topics} is handed out any more")
+    done(page, f"Nothing of {topics} is delivered")
     row = page.get_by_role("region", name="Topics").get_by_role("row").filter(has_text="held-by-hand.one")
     expect(row).to_contain_text("<b>the provider</b> is down")
     row.get_by_role("link").first.click()
-    expect(page.get_by_role("main")).to_contain_text("paused: nothing may arrive")
+    expect(page.get_by_role("main")).to_contain_text("paused: no message may arrive")
     page.get_by_role("button", name="Resume").click()
-    dialog(page).get_by_label("Messages a second at most").fill("0.5")
+    dialog(page).get_by_label("Maximum messages per second").fill("0.5")
     dialog(page).get_by_role("button", name="Resume").click()  # the browser itself refuses that
-    dialog(page).get_by_label("Messages a second at most").fill("50")
+    dialog(page).get_by_label("Maximum messages per second").fill("50")
     dialog(page).get_by_role("button", name="Resume").click()
     done(page, f"{topics} is resumed")
     expect(page.get_by_role("main")).to_contain_text("It is not paused.")
@@ -137,7 +137,7 @@ def test_a_pause_that_ends_while_the_dialog_waits_is_not_made_again(pages: Pages
     page.on("request", lambda request: asked.append(f"{request.method} {request.url.partition('?')[0]}"))
     page.get_by_role("button", name="Pause").click()
     dialog(page).get_by_role("button", name="Pause").click()
-    expect(dialog(page)).to_contain_text("at most 3 messages may arrive yet")
+    expect(dialog(page)).to_contain_text("at most 3 messages may still arrive")
     with page.expect_response("**/v1/topics?match=slow.reports*"):  # it is looked at
         pass
     world.service.http.post("/v1/topics:resume", json={"match": "slow.reports"}).raise_for_status()
@@ -156,15 +156,15 @@ def test_what_may_arrive_yet_of_a_pattern_is_looked_at_again_and_again(pages: Pa
     left: list[int | None] = [2, None]
     page = pages.open(f"{world.url}#/topics?match=slow.*")
     page.route("**/v1/topics?match=slow.*", looked)
-    page.get_by_role("button", name="Pause by a pattern").click()
+    page.get_by_role("button", name="Pause a pattern").click()
     dialog(page).get_by_label("Topic, or a pattern").fill("slow.*")
     dialog(page).get_by_role("button", name="Pause").click()
     try:
-        expect(dialog(page)).to_contain_text("not every node has told yet")
+        expect(dialog(page)).to_contain_text("not every node has reported yet")
         left[1] = 3
-        expect(dialog(page)).to_contain_text("at most 5 messages may arrive yet")
+        expect(dialog(page)).to_contain_text("at most 5 messages may still arrive")
         left.clear()
-        done(page, "nothing of slow.* is handed out any more, and nothing may arrive")
+        done(page, "Nothing of slow.* is delivered, and no message may arrive")
     finally:
         world.service.http.post("/v1/topics:resume", json={"match": "slow.*"}).raise_for_status()
 
@@ -172,10 +172,10 @@ def test_what_may_arrive_yet_of_a_pattern_is_looked_at_again_and_again(pages: Pa
 def test_a_pause_that_is_replaced_while_the_dialog_waits_is_not_called_resumed(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/topics?match=slow.*")
     for match in ("slow.reports", "slow.*"):
-        page.get_by_role("button", name="Pause by a pattern").click()
+        page.get_by_role("button", name="Pause a pattern").click()
         dialog(page).get_by_label("Topic, or a pattern").fill(match)
         dialog(page).get_by_role("button", name="Pause").click()
-        expect(dialog(page)).to_contain_text("at most 3 messages may arrive yet")
+        expect(dialog(page)).to_contain_text("at most 3 messages may still arrive")
         other = {"match": match, "reason": "another one"}
         world.service.http.post("/v1/topics:pause", json=other, params={"wait": 0}).raise_for_status()
         done(page, "was changed meanwhile")
@@ -192,11 +192,11 @@ def test_policies_are_created_and_changed_and_a_change_of_others_is_shown(
     dialog(page).get_by_label("Name").fill("by-hand-3")
     dialog(page).get_by_label("Pattern").fill(topics)
     dialog(page).get_by_label("Order").fill("7")
-    dialog(page).get_by_label("Waits between attempts").fill("10s, 1m")
+    dialog(page).get_by_label("Back-off").fill("10s, 1m")
     dialog(page).get_by_label("Spread over").fill("1h30m")
-    dialog(page).get_by_label("Why").fill("für die Kunden: 短信")
+    dialog(page).get_by_label("Reason").fill("für die Kunden: 短信")
     dialog(page).get_by_role("button", name="Save").click()
-    done(page, "It holds now")
+    done(page, "The policy is in force")
     policies = page.get_by_role("region", name="Policies")
     row = policies.get_by_role("row").filter(has_text="by-hand-3")
     expect(row).to_contain_text("10 sec, 1 min")
@@ -206,15 +206,15 @@ def test_policies_are_created_and_changed_and_a_change_of_others_is_shown(
     world.service.http.put("/v1/policies/by-hand-3", json={"match": topics, "pending": 77}).raise_for_status()
     dialog(page).get_by_label("Spread over").fill("2h")
     dialog(page).get_by_role("button", name="Save").click()
-    expect(dialog(page)).to_contain_text("It was changed meanwhile")
+    expect(dialog(page)).to_contain_text("The policy was changed meanwhile")
     expect(dialog(page)).to_contain_text("77")
     dialog(page).get_by_role("button", name="Save").click()
-    done(page, "It holds now")
+    done(page, "The policy is in force")
     assert world.get("/v1/policies/by-hand-3")["window"] == 7_200_000
     row.get_by_role("button", name="Delete").click()
     dialog(page).get_by_label("Type 2 to confirm").fill("2")
     dialog(page).get_by_role("button", name="Delete").click()
-    done(page, "It holds no more")
+    done(page, "The policy is deleted")
     expect(row).to_have_count(0)
 
 
@@ -237,18 +237,18 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
     page.goto(f"{world.url}#/timeline?range=6h")
     main = page.get_by_role("main")
     expect(main).to_contain_text("36 messages are overdue")
-    expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("2 hr")
+    expect(main.get_by_text("Time to deliver all").locator("xpath=..")).to_contain_text("2 hr")
     expect(main.get_by_text("Drain rate, messages/s").locator("xpath=..")).to_contain_text("< 0.01")
     expect(main).to_contain_text(re.compile(r"36 at .* would take 2 hr"))
     capacity = None  # no message had to wait: nobody knows how long anything takes
     page.get_by_role("button", name="Refresh now").click()
-    expect(main).to_contain_text("the page cannot predict how long messages take")
+    expect(main).to_contain_text("The capacity of the workers is unknown")
     expect(main).to_contain_text("The bars exceed the measured peak rate once")
     expect(main).to_contain_text("7 fall due between")
-    expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("–")
+    expect(main.get_by_text("Time to deliver all").locator("xpath=..")).to_contain_text("–")
     expect(main).not_to_contain_text(re.compile(r"would take \d| late\."))
     capacity = 0.005
     for later in ("range=6h&topic=sms.*", f"dueFrom={now() + HOUR}&dueTo={now() + 2 * HOUR}"):
         page.goto(f"{world.url}#/timeline?{later}")
-        expect(main).to_contain_text("What is overdue, or due before this time, is not in it.")
-        expect(main).to_contain_text("Nothing falls due in this time.")
+        expect(main).to_contain_text("Overdue messages, and those due before this range, are excluded.")
+        expect(main).to_contain_text("No message falls due in this range.")

@@ -56,13 +56,13 @@ def test_a_page_waits_for_the_api_and_redis_and_shows_how_old_its_figures_are(pa
     footer = page.get_by_role("contentinfo")
     expect(footer).to_contain_text(FRESH)
     own_world.service.api.kill()
-    expect(footer).to_contain_text("Not fresh: as of")
+    expect(footer).to_contain_text("Outdated: as of")
     expect(footer).to_contain_text("The API does not answer.")
     own_world.service.api.start()
     expect(footer).to_contain_text(FRESH)
     expect(footer).not_to_contain_text("Not fresh")
     own_world.valkey.kill()
-    expect(footer).to_contain_text(re.compile(r"Not fresh: as of \d\d:\d\d:\d\d"))
+    expect(footer).to_contain_text(re.compile(r"Outdated: as of \d\d:\d\d:\d\d"))
     own_world.valkey.start()
     expect(footer).to_contain_text(FRESH)
     expect(footer).not_to_contain_text("Not fresh")
@@ -73,9 +73,9 @@ def test_a_page_whose_file_is_gone_is_loaded_again(pages: Pages, world: World) -
     settle(page)
     page.route("**/pages/audit.js", lambda route: route.fulfill(status=404))
     page.get_by_role("link", name="Audit").click()
-    expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("it is another version by now")
+    expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("its version has changed")
     page.unroute("**/pages/audit.js")
-    page.get_by_role("button", name="Load the console again").click()
+    page.get_by_role("button", name="Reload the console").click()
     expect(page.get_by_role("heading", name="Audit", level=1)).to_be_visible()
 
 
@@ -90,8 +90,8 @@ def test_the_answer_of_a_proxy_is_not_taken_for_the_api(pages: Pages, world: Wor
         expect(footer).to_contain_text(FRESH)
         settle(page)
         page.route("**/v1/*", partial(sign_in, answer))
-        expect(footer).to_contain_text("Not fresh: as of")
-        expect(footer).to_contain_text("What answered is not the API")
+        expect(footer).to_contain_text("Outdated: as of")
+        expect(footer).to_contain_text("The answer is not from the API")
         page.unroute("**/v1/*")
         expect(footer).not_to_contain_text("Not fresh")
 
@@ -105,10 +105,10 @@ def test_an_answer_that_takes_longer_than_the_refresh_is_shown(pages: Pages, own
     expect(main).to_contain_text(FRESH)
     own_world.schedule("story.slow")
     page.goto(f"{own_world.url}#/messages?state=scheduled,due,inFlight,retrying")
-    expect(main).to_contain_text("Of all messages 1 fit")
+    expect(main).to_contain_text("Matching messages in all: 1")
     own_world.schedule("story.slow")
-    expect(main).to_contain_text("These are all: 2.")
-    expect(main).to_contain_text("Of all messages 2 fit")
+    expect(main).to_contain_text("All matches: 2.")
+    expect(main).to_contain_text("Matching messages in all: 2")
 
 
 def test_a_page_is_not_fresh_if_a_part_of_it_is_not(pages: Pages, world: World) -> None:
@@ -123,7 +123,7 @@ def test_a_page_is_not_fresh_if_a_part_of_it_is_not(pages: Pages, world: World) 
         expect(main).to_contain_text(FRESH)
         page.route(f"**/{path}", lambda route: route.abort())
         page.get_by_role("button", name="Refresh now").click()
-        expect(main).to_contain_text("Not fresh: as of")
+        expect(main).to_contain_text("Outdated: as of")
         page.unroute(f"**/{path}")
         page.get_by_role("button", name="Refresh now").click()
         expect(main).not_to_contain_text("Not fresh")
@@ -132,11 +132,11 @@ def test_a_page_is_not_fresh_if_a_part_of_it_is_not(pages: Pages, world: World) 
 def test_an_action_without_an_answer_may_have_been_done(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/messages/unpaid-0", accepts=[AWAY])
     page.route("**/v1/messages:cancel", lambda route: route.abort())
-    page.get_by_role("button", name="Cancel it").click()
+    page.get_by_role("button", name="Cancel").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Cancel it").click()
+    dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_contain_text("The API does not answer.")
-    expect(dialog).to_contain_text("It may have been done all the same")
+    expect(dialog).to_contain_text("The change may have been made")
 
 
 def test_a_page_waits_for_the_api_and_appears_by_itself_and_a_hidden_one_asks_nothing(
@@ -172,7 +172,7 @@ def test_a_broken_page_is_drawn_again_with_another_view(pages: Pages, world: Wor
     settle(page)
     page.route("**/v1/forecast?*", lambda route: route.fulfill(json={"buckets": 1}))
     page.evaluate("location.hash = '#/timeline'")
-    expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("This page is broken")
+    expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("This page has failed")
     page.unroute("**/v1/forecast?*")
     page.evaluate("location.hash = '#/timeline?range=1h'")
     expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
@@ -203,5 +203,5 @@ def test_old_bars_stay_and_show_their_age(pages: Pages, world: World) -> None:
     page.route("**/v1/*", lambda route: route.abort())
     with page.expect_request(lambda request: "/v1/forecast" in request.url):
         page.clock.run_for(30_000)  # other bars begin by now
-    expect(main).to_contain_text("Not fresh: as of")
+    expect(main).to_contain_text("Outdated: as of")
     expect(main.get_by_text("In the highest bar")).to_be_visible()

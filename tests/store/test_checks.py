@@ -46,7 +46,7 @@ def test_a_server_that_cannot_write_to_its_disk_says_so_and_it_is_told() -> None
             assert checks.weakest([GOOD, server]).disk_failing is failing
     found = checks.server().read(b"aof_enabled:1\r\nmaxmemory_policy:noeviction\r\naof_last_write_status:err\r\n")
     (complaint,) = checks.complaints(found)
-    assert "make room on its disk" in complaint
+    assert "free space on its disk" in complaint
 
 
 def test_what_a_disk_has_refused_counts_until_a_rewrite_has_made_it_good() -> None:
@@ -84,7 +84,7 @@ def test_what_a_server_does_not_say_is_refused_unless_exactly_that_is_accepted(
     server = msgspec.structs.replace(GOOD, **unknown)
     for some in (accept[:n] for n in range(len(accept))):
         assert checks.complaints(server, accept=some)
-        with pytest.raises(ConfigError, match=r"DELAYQ_ACCEPT=|lacks \+info"):
+        with pytest.raises(ConfigError, match=r"DELAYQ_ACCEPT=|is missing \+info"):
             checks.refuse(server, some)
     assert checks.complaints(server, accept=accept) == []
     checks.refuse(server, accept)
@@ -133,11 +133,11 @@ def test_the_waitaof_of_redis_eight_and_later_is_believed() -> None:
         ({"aof": False}, "CONFIG SET appendonly yes", "the append-only file is off"),
         (
             {"aof": None},
-            "does not say whether it keeps an append-only file",
-            "does not say whether it keeps an append-only",
+            "does not report whether it keeps an append-only file",
+            "does not report whether it keeps an append-only",
         ),
-        ({"policy": None}, "DELAYQ_ACCEPT=unknown-eviction", "does not say its maxmemory-policy"),
-        ({"lacking": ("+zadd", "&delayq:*")}, "ACL SETUSER", r"lacks \+zadd &delayq:\*"),
+        ({"policy": None}, "DELAYQ_ACCEPT=unknown-eviction", "does not report its maxmemory-policy"),
+        ({"lacking": ("+zadd", "&delayq:*")}, "ACL SETUSER", r"is missing \+zadd &delayq:\*"),
         ({"role": "slave"}, "point DELAYQ_REDIS_URL at its primary", ""),
     ],
     ids=str,
@@ -168,6 +168,6 @@ def test_waitaof_is_a_right_that_is_needed_only_where_it_can_be_believed(
     found = checks.told([server, {}, ("+waitaof",), "always"])
     assert found.lacking == ()
     checks.refuse(found)
-    with pytest.raises(ConfigError, match=r"lacks \+waitaof") if refused else nullcontext():
+    with pytest.raises(ConfigError, match=r"is missing \+waitaof") if refused else nullcontext():
         checks.refuse_fsync(found)
     checks.refuse_fsync(checks.told([server, {}, (), "always"]))

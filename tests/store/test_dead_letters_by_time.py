@@ -124,7 +124,7 @@ def test_the_next_page_goes_on_where_the_last_one_ended_although_its_letters_are
     graves.add("late", 2_000, 0)
     rest = client.dead_letters(100, page.next_token)
     assert [one.id for one in page.letters] + [one.id for one in rest.letters] == [*order, "late"]
-    with pytest.raises(InvalidMessage, match="is of a list with the oldest first"):
+    with pytest.raises(InvalidMessage, match="is a token of the list with the oldest first"):
         client.dead_letters(1, page.next_token, newest=True)
     # A letter whose record cannot be read has no topic.
     graves.add("gone", 3_000, 0)

@@ -115,13 +115,13 @@ def test_a_process_without_a_right_refuses_to_start_and_writes_nothing(
 def test_a_worker_that_may_not_listen_starts_and_says_so(limited: Limited) -> None:
     limited.allow("-subscribe")
     with RunningNode(limited.settings) as running:
-        eventually(lambda: "lacks +subscribe" in str(running.node.complaints()), "it is not ready")
+        eventually(lambda: "is missing +subscribe" in str(running.node.complaints()), "it is not ready")
 
 
 def test_a_replica_set_that_cannot_be_waited_for_is_a_missing_right(limited: Limited) -> None:
     limited.allow("-wait")
     by_client(limited.settings)
-    with pytest.raises(ConfigError, match=r"lacks \+wait"):
+    with pytest.raises(ConfigError, match=r"is missing \+wait"):
         by_client(limited.settings.replace(min_replicas=1))
 
 

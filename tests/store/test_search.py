@@ -514,7 +514,7 @@ def test_a_token_is_of_one_search_and_whole(client: Client, valkey: ServerUnderT
     for wrong in [token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :] for n in range(len(token))]:
         with pytest.raises(InvalidMessage, match="pageToken"):
             client.search(token=wrong)
-    with pytest.raises(InvalidMessage, match="is not a token of this search"):
+    with pytest.raises(InvalidMessage, match="is a token of another search"):
         client.search(Filter(topic="t"), token=token)
     keyed(client, 9)
     token = client.search(Filter(key="k"), 2).next_token

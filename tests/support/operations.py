@@ -166,7 +166,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refused=[
             ("cancel", "no message is selected"), ("cancel a --key k", "no message is selected"),
             ("cancel --key=", "--key: a key is not empty"),
-            (f"cancel a --reason {'x' * 201}", "--reason: is a line of at most 200"),
+            (f"cancel a --reason {'x' * 201}", "--reason: must be a line of at most 200"),
         ],
     ),
     Operation(
@@ -204,7 +204,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
         words="search --topic orders.a", same=True,
         refused=[
-            ("search --state lost", "--state: 'lost' is none of"), ("search --topic a[b]", "--topic: a topic, or a pattern"),
+            ("search --state lost", "--state: 'lost' is not one of"), ("search --topic a[b]", "--topic: a topic, or a pattern"),
             ("search --due-from soon", "--due-from: use a time"),
             ("search --due-from 2s --due-to 1s", "--due-to: must be later than --due-from"),
             ("search --property run", "--property: use name=value"), ("search --topic=", "--topic: is empty"),
@@ -275,7 +275,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("pause 'a b'", "MATCH: 1 to 255"), ("pause a --until soon", "--until: "),
             ("pause a --until 2999-01-01T00:00:00Z", "--until: lies too far ahead"),
             ("pause a --until 2020-01-01T00:00:00Z", "--until: has passed"),
-            ("pause a --wait 61s", "--wait: is a whole number of ms, at most 60000"),
+            ("pause a --wait 61s", "--wait: must be ms from 0 to 60000"),
             ("pause a --wait=-1", "--wait: use a duration"), ("pause a --wait soon", "--wait: use a duration"),
         ],
     ),
@@ -339,10 +339,10 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
         words="audit",
         refused=[
-            ("audit --action foo", "--action: 'foo' is none of cancel, "), ("audit --action=", "--action: '' is none of"),
+            ("audit --action foo", "--action: 'foo' is not one of cancel, "), ("audit --action=", "--action: '' is not one of"),
             ("audit --actor=", "--actor: is empty"), ("audit --id a/b", "--id: 1 to 128 characters"),
             ("audit --key=", "--key: a key is not empty"), ("audit --topic o[rd]", "--topic: 1 to 255 characters"),
-            ("audit --from 1h --to 2h", "--to: is not later than from"),
+            ("audit --from 1h --to 2h", "--to: must be later than from"),
             ("audit --page-token x", "--page-token: is not a token"),
         ],
     ),

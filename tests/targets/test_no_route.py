@@ -146,7 +146,7 @@ def test_what_is_known_of_the_workers_routes_stands_above_what_is_set_here(
         }  # fmt: skip
         limit = Policy(name="few", match="orders.*", max_in_flight=1)
         publish_routes(valkey.url, [streams])
-        with pytest.raises(InvalidMessage, match="route streams takes such topics into streams"):
+        with pytest.raises(InvalidMessage, match="route streams appends such topics to streams"):
             client.put_policy(limit)
         publish_routes(valkey.url, [streams], [ORDERS])
         assert client.put_policy(limit).changed

@@ -26,7 +26,7 @@ def test_each_pause_of_a_day_is_a_warning_and_all_others_are_one_information() -
     many = {f"t{number}": Pause(match=f"t{number}", since=number) for number in range(500)}
     told = list(check_pauses(facts_of(policies=Policies(V1, many))))
     assert [one.topic for one in told] == [*(f"t{number}" for number in range(20)), None]
-    assert told[-1].text == "480 more patterns are paused for longer than a day"
+    assert told[-1].text == "480 more patterns have been paused for more than a day"
     over = {"x": Pause(match="x", since=NOW - 2, until=NOW - 1)}
     (told_of_all,) = check_pauses(facts_of(policies=Policies(V1, young | over)))
     assert (told_of_all.result, told_of_all.topic, told_of_all.since) == ("info", None, NOW - 4)

@@ -115,7 +115,7 @@ def test_an_item_that_is_no_message_or_has_no_time_is_refused_by_itself(valkey: 
             "message: item 5 has the type StructMeta",
         ]  # fmt: skip
         for one in wrong[:2]:
-            with pytest.raises(InvalidMessage, match="it has to be a Message"):
+            with pytest.raises(InvalidMessage, match="it must be a Message"):
                 client.schedule(one)
 
 

@@ -75,7 +75,7 @@ def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: Serve
     newer = f"{LAYOUT_VERSION}0"
     for stored, why in (
         ({"layouts": "8"}, "8 queues"),
-        ({"version": newer}, f"this Redis has layout version {newer}, this delayq has {LAYOUT_VERSION}"),
+        ({"version": newer}, f"this Redis has layout version {newer}, but this delayq needs {LAYOUT_VERSION}"),
     ):
         valkey.admin.hset(META, mapping=stored)
         before = valkey.admin.hgetall(META)

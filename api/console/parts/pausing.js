@@ -148,7 +148,7 @@ function Pausing({ first }) {
   }, [told]);
   if (over) return html`<p>${t(over === "changed" ? "pausing.changed" : "pausing.over", { match })}</p>`;
   const text = state === "paused" ? t("pausing.paused", { match }) : inFlight === null ? t("pausing.not_told", { match }) : t("pausing.pausing", { match, count: inFlight });
-  return html`<p><b>${state}</b>: ${text}</p>
+  return html`<p>${text}</p>
     ${state !== "paused" && !reads && html`<p>${t("pausing.told_once")}</p>`}
     ${!told.changed && html`<p>${t("pausing.before")} <${Time} at=${told.since} /></p>`}
     <${Trouble} problem=${problem} />`;

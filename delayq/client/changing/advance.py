@@ -20,35 +20,36 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["Advance", "Advanced", "begin_advance", "step_of_advance"]
 
-#: Stops at due times, each exact. What is due later is reached in as many equal parts of the rest at most: late, never early.
+#: The number of exact stops at due times. The rest of the time is divided into as many equal parts at most, so later
+#: messages are late, never early.
 EXACT: Final = 100
 PARTS: Final = 50
 REMEDY: Final = (
-    "only a development server moves its time: start one by `./dev up --dev` or `delayq.testing.run()`"
-    " (after a FLUSHALL it is none any more)"
+    "only a development server moves its time; start one with `./dev up --dev` or `delayq.testing.run()`, and "
+    "again after a FLUSHALL"
 )
 
 
 class Advanced(msgspec.Struct, frozen=True):
-    """Where the time of a development server is now (Unix ms), and by how many ms it is ahead of the machine's clock."""
+    """The time of a development server (Unix ms), and the ms between it and the machine's clock."""
 
     now: int
     ahead: int
 
 
 class Advance:
-    """One way through time, and how far it has come."""
+    """One way through time, and its progress."""
 
     def __init__(self, goal: int, nodes: list[str]) -> None:
-        self.goal = goal  # how far the server is to be ahead in the end
+        self.goal = goal  # the ms that the server is ahead in the end
         self.nodes = nodes  # the workers that have to follow
         self.steps = 0
         self.moved = False  # whether the last step has moved the time
-        self.due = 0  # queues that have something due
+        self.due = 0  # queues that have due messages
         self.behind: list[str] = []  # workers that have not followed
 
     def late(self) -> StillDue:
-        """The error if this takes too long."""
+        """Return the error if this takes too long."""
         return StillDue(self.due, self.behind)
 
 
@@ -57,27 +58,27 @@ class _Seen(msgspec.Struct, frozen=True):
     ahead: int
     nodes: dict[str, NodeLine]
     followers: dict[str, int]
-    heads: list[int]  # the earliest due time of each queue that has any
+    heads: list[int]  # the earliest due time of each queue that has messages
     pauses: list[int]  # when pauses end by themselves
 
     @property
     def events(self) -> list[int]:
-        """When something happens by itself."""
+        """Return the next time at which something happens by itself."""
         circuits = [route.circuit.probe for line in self.nodes.values() for route in line.routes if route.circuit]
         return [at for at in (*self.heads, *self.pauses, *circuits) if at > self.now]
 
 
 def begin_advance(context: Context, ms: int) -> Plan[Advance]:
-    """Find out from where to start; raises NotDevelopment and InvalidMessage."""
+    """Read where to start. Raises NotDevelopment and InvalidMessage."""
     most = context.limits.horizon
     if not 0 <= ms <= most:
-        raise InvalidMessage("time", f"it has to be between 0 and {most} ms")
+        raise InvalidMessage("time", f"must be between 0 and {most} ms")
     seen = yield from _see(context)
     return Advance(seen.ahead + ms, [name for name, line in seen.nodes.items() if not line.stale])
 
 
 def step_of_advance(context: Context, advance: Advance) -> Plan[Advanced | None]:
-    """Move on to the next moment at which something happens, if everything has been done until now; where it is, at the goal."""
+    """Move to the next event, if everything due is done. Return the time once it is at the goal."""
     seen = yield from _see(context)
     advance.moved = False
     advance.due = sum(due <= seen.now for due in seen.heads)

@@ -20,9 +20,9 @@ __all__ = ["discard", "redrive"]
 def redrive(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each, in order.
+    """Redrive dead letters, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each, in order.
 
-    A dead letter stays one if no route takes its topic any more.
+    A dead letter stays one if no route matches its topic any longer.
     """
     ask = asks_by_id(context, commands.redrive, "redrive", topics, by)
     for id in ids:
@@ -38,7 +38,7 @@ def redrive(
 
 
 def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
-    """The dead letters whose topic no route takes."""
+    """Return the dead letters whose topic no route matches."""
     refused: set[str] = set()
     for id, one in (yield from look_in_steps(context, ids)).items():
         topic = topic_of(one)  # None: the script returns why
@@ -52,7 +52,7 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
 def discard(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
-    """Delete dead letters for good and return 'discarded' (now or before) or 'notDead' for each, in order."""
+    """Delete dead letters permanently and return 'discarded' (now or before) or 'notDead' for each, in order."""
     ask = asks_by_id(context, commands.discard, "discard", topics, by)
     for id in ids:
         check_id(id)

@@ -1,8 +1,8 @@
 """Plans that cancel messages, reschedule them and deliver them now.
 
-A caller who may change messages of some topics only reads each message first (`look`) and passes the topic that it had:
-a script changes the message only if its topic is still the same. So the caller learns nothing about other messages and
-changes none of them, even if an id is used again in between. Without topics, every message may be changed.
+A caller with rights on some topics reads each message first (`look`) and passes its topic. A script changes the message
+only if its topic is still the same. So the caller learns nothing about other messages and changes none of them, even if
+an id is used again in between. Without topics, every message may be changed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: By id, the topic that the message had when it was read; '' for an id that has ended.
+#: The topic of each id when the message was read; '' for an id that has ended.
 Topics = Mapping[str, str]
 
 
-#: Why a message was not changed, by the result: what a sentence says of the message.
+#: The reason why a message was not changed, by the result, as the predicate of a sentence.
 REFUSALS: Final = {
-    State.IN_FLIGHT: "is due or was in flight before, so its due time cannot be changed any more",
-    State.PARKED: "is due and waits for its target, so its due time cannot be changed any more",
+    State.IN_FLIGHT: "is due or was in flight before, so its due time can no longer be changed",
+    State.PARKED: "is due and waits for its target, so its due time can no longer be changed",
     State.HELD: "is held",
     State.DELIVERED: "has been delivered",
     State.CANCELLED: "was cancelled",
@@ -71,11 +71,11 @@ class Rescheduled(msgspec.Struct, frozen=True):
     result: str
     due: int | None = None
     queue: int | None = None
-    reason: str | None = None  # what holds it
+    reason: str | None = None  # the pause or limit that holds it
 
     @property
     def refusal(self) -> str:
-        """Why the due time was not changed, as what a sentence says of the message."""
+        """Return why the due time was not changed, as the predicate of a sentence."""
         return REFUSALS.get(self.result, self.result) if self.reason is None else f"is held: {self.reason}"
 
 
@@ -163,7 +163,7 @@ def reschedule(
     )
     rescheduled: Rescheduled = _one(list(answers.values()))
     if rescheduled.result == "invalid":
-        raise InvalidMessage("delayTime", "the due time lies too far ahead")
+        raise InvalidMessage("delayTime", "is too far in the future")
     if rescheduled.result != State.PARKED:
         return rescheduled
     try:

@@ -1,8 +1,9 @@
 """Plans that pause and resume topics, and that put and delete policies.
 
-A change is written in one place and then brought to every queue of every layout that is listed after the change: a layout
-that is listed later has read it. Once all queues have the change, no queue hands out a message against it, whatever a node
-knows. Each step may be repeated by anybody. If a caller stops halfway, the nodes bring the change to their queues.
+A change is written in one place and then brought to every queue of every layout that is listed after the change. A
+layout that is listed later has read it. Once all queues have the change, no queue hands out a message against it,
+whatever a node knows. Each step may be repeated by any caller. If a caller stops halfway, the nodes bring the change to
+their queues.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """'paused' if no message may arrive any more, else 'pausing'."""
+        """'paused' if no message may arrive any longer, else 'pausing'."""
         return "paused" if self.in_flight == 0 else "pausing"
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a pause, and the highest possible number of held messages: some may have been cancelled.
+    """The end of a pause, and the highest possible number of held messages: a few may have been cancelled.
 
     `changed` is False if there was no pause with exactly this pattern and no limit left by one.
     """
@@ -96,10 +97,10 @@ def pause(
     until: int | UnsetType | None,
     by: By | None = None,
 ) -> Plan[Paused]:
-    """Pause topics: when the plan ends, no pull hands out a message of these topics any more; see `paused`.
+    """Pause topics: when the plan ends, no pull hands out a message of these topics; see `paused`.
 
-    If the pattern is already paused, a field that is UNSET keeps its value. Raises NotReady while a live node does not know
-    pauses.
+    If the pattern is already paused, a field that is UNSET keeps its value. Raises NotReady while a live node does not
+    support pauses.
     """
     check_pattern(match)
 
@@ -123,15 +124,15 @@ def pause(
 
 
 def _need_newer(lines: Mapping[str, bytes], now: int, what: str) -> None:
-    """Raise NotReady if a live node does not know policies."""
+    """Raise NotReady if a live node does not support policies."""
     if old := [line.node for line in read_nodes(lines, now).values() if not line.stale and line.policies is None]:
-        raise NotReady(f"{', '.join(old)} cannot {what}: start newer workers there first; nothing was done")
+        raise NotReady(f"{', '.join(old)} cannot {what}, and nothing was done; start newer workers there first")
 
 
 def check_wait(wait: object) -> int:
     """Return the time to wait (ms); raises InvalidMessage if it is out of range."""
     if type(wait) is not int or not 0 <= wait <= LONGEST_WAIT:
-        raise InvalidMessage("wait", f"is a whole number of ms, at most {LONGEST_WAIT}; {wait!r:.100} is not")
+        raise InvalidMessage("wait", f"must be ms from 0 to {LONGEST_WAIT}; {wait!r:.100} is not")
     return wait
 
 
@@ -189,8 +190,8 @@ def put_policy(
         if all(name is not None for name in streams):
             raise InvalidMessage(
                 "maxInFlight",
-                f"route {streams[0]} takes such topics into streams of this Redis, where nothing is in flight: "
-                "give the route a maxBacklog",
+                f"route {streams[0]} appends such topics to streams of this Redis, where nothing is in flight; "
+                "set maxBacklog on the route",
             )
     changes = [Change(policy.field, policy.text, before)]
     made, version = yield from _change(context, changes, "putPolicy", if_version, by)
@@ -243,7 +244,7 @@ def _change(
     """Make changes; return their result, and the version that all queues have then."""
     made = yield from _set(context, changes, action, by, if_version)
     if made is None:
-        raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
+        raise PoliciesChanged("another caller has changed the policies, and nothing was done; read them again")
     return made, (yield from _bring_change(context))
 
 

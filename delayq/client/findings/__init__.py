@@ -1,7 +1,7 @@
-"""What is wrong, the worst first, with what to do: one list for `GET /v1/status`, `/readyz` and `delayq doctor`.
+"""The findings, worst first, with their remedies: one list for `GET /v1/status`, `/readyz` and `delayq doctor`.
 
-A check reads only `Facts`. To add one, write a function in this folder and add it to `SERVER` or `QUEUES`. Each alert of
-Prometheus has a finding (`alerts.py`).
+A check reads only `Facts`. To add one, write a function in this folder and add it to `SERVER` or `QUEUES`. Each alert
+of Prometheus has a finding (`alerts.py`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def worst_first(checks: Iterable[Check]) -> list[Finding]:
-    """Return the checks that are not good as findings, in order."""
+    """Return the checks that have not passed as findings, in order."""
     found = [Finding.of(check) for check in checks if check.result != OK]
     rank = list(SEVERITIES.values()).index
     return sorted(found, key=lambda one: (rank(one.severity), one.since is None, one.since or 0))
@@ -69,9 +69,11 @@ def worst_first(checks: Iterable[Check]) -> list[Finding]:
 
 def away(error: Exception, since: int) -> list[Finding]:
     """The finding if Redis cannot be read."""
-    mend = "see whether it runs, and whether this machine reaches it"
+    mend = "check that it runs, and that this machine can reach it"
     if isinstance(error, StoreRefused):
-        mend = "look at the password and the rights of its user: docs/operations.md lists all"
+        mend = "check the password and the rights of its user: docs/operations.md lists all rights"
     return [
-        Finding.of(Check("redis", FAIL, f"Redis tells nothing: {error}", mend, since=since, runbook="delayqredisdown"))
+        Finding.of(
+            Check("redis", FAIL, f"Redis returns no figures: {error}", mend, since=since, runbook="delayqredisdown")
+        )
     ]

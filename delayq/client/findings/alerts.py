@@ -1,4 +1,4 @@
-"""The finding of each alert of Prometheus, so that the status is never good while an alert fires.
+"""The finding of each alert of Prometheus, so that the status is never fine while an alert fires.
 
 observability/alerts.yaml has the rules. A test compares both lists and produces each finding.
 """
@@ -36,10 +36,10 @@ ALERTS: Final[Mapping[str, str]] = {
     "DelayqApiKeysStale": "apiKeys",
 }
 
-#: The alerts without a finding, and why.
+#: The alerts without a finding, and the reason.
 ONLY_PROMETHEUS: Final[Mapping[str, str]] = {
-    "DelayqNoApi": "processes of the API write nothing into Redis, so only Prometheus, which scrapes them, knows that none runs",
-    "DelayqApiErrors": "each process of the API counts its own answers, and only Prometheus scrapes all of them",
-    "DelayqDueBacklogGrowing": "a trend of 15 minutes, and Redis has no history; messages are `late` then",
-    "DelayqHeldGrows": "a trend of 10 minutes, and Redis has no history; held messages are a figure of the overview",
+    "DelayqNoApi": "API processes write nothing to Redis, so only Prometheus, which scrapes them, knows that none runs",
+    "DelayqApiErrors": "each API process counts its own answers, and only Prometheus scrapes all of them",
+    "DelayqDueBacklogGrowing": "a trend of 15 minutes, but Redis has no history; later the finding is `late`",
+    "DelayqHeldGrows": "a trend of 10 minutes, but Redis has no history; held messages are a figure of the overview",
 }

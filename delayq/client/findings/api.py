@@ -13,7 +13,7 @@ __all__ = ["check_api_keys"]
 def check_api_keys(facts: Facts) -> Iterator[Check]:
     """A check if the API process that answers could not read its file of keys."""
     if facts.stale_keys:
-        text = f"this API could not read its file of keys, so the previous keys stay in force: {facts.stale_keys}"
+        text = f"this API cannot read its file of keys and keeps the previous keys: {facts.stale_keys}"
         yield Check(
-            "apiKeys", WARN, text, "correct the file; it is read again each second", runbook="delayqapikeysstale"
+            "apiKeys", WARN, text, "correct the file; the API reads it again each second", runbook="delayqapikeysstale"
         )

@@ -37,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A check that is not good: 'critical', 'warning' or 'info', its beginning (Unix ms, if known), and the remedy in words.
+    """A check that has not passed: 'critical', 'warning' or 'info', its beginning (Unix ms, if known), and the remedy.
 
     `code` is the name of the check, and `runbook` a section of docs/runbook.md.
     """

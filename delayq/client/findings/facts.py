@@ -25,10 +25,12 @@ MOST_HELD: Final = 2_000
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts at `now` (Unix ms by the clock of Redis); only those of the server if its layout is unknown to this delayq.
+    """The facts at `now` (Unix ms by the clock of Redis); only those of the server if its layout is unknown to this
+    delayq.
 
-    `held` counts the messages that a pause or a limit holds, or is None if their topics are too many. `oldest_dead` is the time
-    of death of the oldest dead letter. `stale_keys` is the reason why the file of keys of an API process is not in force.
+    `held` counts the messages that a pause or a limit holds, or is None if their topics are too many. `oldest_dead` is
+    the time of death of the oldest dead letter. `stale_keys` is the reason why the file of keys of an API process is
+    not in force.
     """
 
     settings: Settings

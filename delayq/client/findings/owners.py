@@ -1,4 +1,4 @@
-"""The checks of ownership: whether a live node owns each queue under the epoch that Redis has, and why not."""
+"""The checks of ownership: whether a live node owns each queue under the epoch in Redis, and the reason if not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.store.commands import QueueStats
 __all__ = ["check_owners"]
 
 _BUMP: Final = "delayq era bump"
-_LATER: Final = "of a later era than the present one, {era}, as when delayq:meta was restored or edited"
+_LATER: Final = "of a later era than the current one, {era}, as when delayq:meta was restored or edited"
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -37,13 +37,13 @@ class _Seen(msgspec.Struct, frozen=True):
         return [line for line in self.live if queue in line.queues and line.queues[queue].epoch < stored]
 
     def long_owned(self, queue: int) -> bool:
-        """Whether its owner has had it for so long that every node has read of it."""
+        """Return whether the owner has had it for so long that every node has read that."""
         (owned,) = (line.queues[queue] for line in self.live if line.node == self.owners[queue])
         return owned.since is not None and self.now - owned.since > LINE_AGE
 
 
 def check_owners(facts: Facts) -> Iterator[Check]:
-    """Return a check for each problem of ownership, or one good check."""
+    """Return a check for each problem of ownership, or one passed check."""
     live, stats = facts.live, {one.queue: one for one in facts.stats}
     owners = owners_of(live, {one.queue: one.epoch for one in facts.stats})
     seen = _Seen(live, stats, owners, facts.era, facts.now)
@@ -57,15 +57,15 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
     if not lacking:
         return
     waiting = sum(seen.stats[queue].scheduled + seen.stats[queue].parked for queue in lacking)
-    holding = f", with {waiting} messages that nobody delivers" if waiting else ""
+    holding = f", with {waiting} messages that no node delivers" if waiting else ""
     text = f"{name_queues(lacking)} without an owner{holding}"
     if seen.live:
         cause, mend = _cause(seen, lacking)
         fenced = sorted({line.node for queue in lacking for line in seen.below(queue)})
-        off = f" ({_names(fenced)} fenced off)" if fenced else ""
+        off = f" ({_names(fenced)} fenced)" if fenced else ""
         text += f", though {_names([line.node for line in seen.live])} live{off}: {cause}"
     else:
-        mend = "start a worker (python -m workers), or see why the one that runs does not take them"
+        mend = "start a worker (python -m workers), or find out why the running one does not claim them"
     single = lacking[0] if len(lacking) == 1 else None
     section = "delayqqueuewithoutowner" if seen.live else "delayqnoworker"
     yield Check("owners", FAIL if waiting else WARN, text, mend, queue=single, runbook=section)
@@ -78,18 +78,20 @@ def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
     kinds = sorted({line.coordinator for line in seen.live} - {""})
     if len(kinds) > 1:
         mend = f"start all workers with the same coordinator, then {_BUMP}"
-        return f"they go by different coordinators ({', '.join(kinds)}), which fence each other off", mend
+        return f"they use different coordinators ({', '.join(kinds)}), which fence each other", mend
     if set(lacking) & set(seen.later()):
         return f"Redis has an epoch {_LATER.format(era=seen.era)}", _BUMP
     if any(seen.now - (moment or 0) <= LINE_AGE for line in seen.live for moment in (line.since, line.handed_over)):
-        return "nodes were started, or handed queues over, within the last 15 s", "look again in 15 s"
+        return "nodes were started, or handed queues over, within the last 15 s", "check again in 15 s"
     if kinds == ["zookeeper"] and any(seen.stats[queue].epoch for queue in lacking):
-        cause = "most likely ZooKeeper's data was wiped, or the coordinator was changed, so that new epochs are too low"
+        cause = (
+            "most likely ZooKeeper's data was deleted, or the coordinator was changed, so that new epochs are too low"
+        )
         return cause, f"{_BUMP}; if that does not help, see the logs of the workers"
     if any(seen.stats[queue].epoch for queue in lacking):
-        cause = "they were fenced off by a node that is gone, or cannot claim"
-        return cause, "look again in 15 s, after which they claim anew; then see the logs of the workers"
-    return "no node has ever claimed it", "see the logs of the workers why they do not"
+        cause = "they were fenced by a node that is gone, or cannot claim"
+        return cause, "check again in 15 s, when they claim the queues again; then see the logs of the workers"
+    return "no node has ever claimed them", "see the logs of the workers for the reason"
 
 
 def _owned_beyond_the_era(seen: _Seen) -> Iterator[Check]:
@@ -107,8 +109,8 @@ def _not_let_go(seen: _Seen) -> Iterator[Check]:
             if seen.long_owned(queue):
                 old.setdefault(line.node, []).append(queue)
     for node, queues in old.items():
-        text = f"{node} was fenced off from {name_queues(queues)} more than 15 s ago and does not let go"
-        mend = f"see the log of {node}, and start it again: what it delivers there, its successor delivers, too"
+        text = f"{node} was fenced from {name_queues(queues)} more than 15 s ago and has not released them"
+        mend = f"see the log of {node}, and restart it: its successor delivers the same messages"
         yield Check("owners", WARN, text, mend, node=node, runbook="delayqownerschange")
 
 

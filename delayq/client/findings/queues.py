@@ -1,4 +1,4 @@
-"""The checks of queues: their layout, parked and late messages, and whether their figures agree."""
+"""The checks of queues: their layout, parked and late messages, and their accounts."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ def check_layout(facts: Facts) -> Iterator[Check]:
     version, layouts, wanted = facts.version, facts.layouts, facts.settings.queues
     if not version:
         text = "this Redis has no queues yet: nothing was ever scheduled in it, and no worker was started"
-        yield Check("layout", WARN, text, "if there should be some, see whether this is the right Redis")
+        yield Check("layout", WARN, text, "if there should be queues, check that this is the right Redis")
         return
     if version != LAYOUT_VERSION:
-        text = f"this Redis has layout version {version}, this delayq knows {LAYOUT_VERSION}"
-        yield Check("layout", FAIL, text, "use the version of delayq that the workers have")
+        text = f"this Redis has layout version {version}, but this delayq needs {LAYOUT_VERSION}"
+        yield Check("layout", FAIL, text, "use the same version of delayq as the workers")
         return
     text = f"layout version {version}, {layouts[-1].queues} queues"
     if wanted is not None and wanted not in [layout.queues for layout in layouts]:
         yield Check("layout", FAIL, f"{text}, but DELAYQ_QUEUES is {wanted}", "unset DELAYQ_QUEUES")
     elif wanted is not None and wanted != layouts[-1].queues:
-        text += f", but DELAYQ_QUEUES is still {wanted}: once the old queues are gone, nothing starts with it"
+        text += f", but DELAYQ_QUEUES is still {wanted}: once the old queues are dropped, no process can start with it"
         yield Check("layout", WARN, text, "unset DELAYQ_QUEUES")
     else:
         yield Check("layout", OK, text)
 
 
 def check_reshard(facts: Facts) -> Iterator[Check]:
-    """Check how far resharding has come; no check if none is under way."""
+    """Check the progress of resharding; no check if none is under way."""
     newest, stats = facts.layouts[-1], facts.stats
     shut = [one.queue for one in stats if one.closed and one.queue in newest.numbers]
     if shut:
-        text = f"{name_queues(shut)} closed, though delayq:meta lists no newer layout: nothing can be scheduled there"
-        mend = "run the `delayq reshard` again that was run last: what a newer layout has is found again"
+        text = f"{name_queues(shut)} closed, but delayq:meta lists no newer layout: no message can be scheduled there"
+        mend = "repeat the last `delayq reshard`: it finds the newer layout again"
         yield Check("reshard", FAIL, text, mend)
     old = [one for one in stats if one.queue not in newest.numbers]
     if not old:
         return
     unfinished = [one.queue for one in old if not one.closed]
     if unfinished:
-        text = f"{name_queues(unfinished)} of an older layout open still: a reshard was broken off"
+        text = f"{name_queues(unfinished)} of an older layout still open: a reshard was interrupted"
         yield Check("reshard", WARN, text, f"delayq reshard --queues {newest.queues}")
         return
     waiting = sum(one.scheduled + one.parked + one.dead for one in old)
@@ -70,7 +70,8 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
 def check_parked_routes(facts: Facts) -> Iterator[Check]:
     """Check for parked messages whose topic or route no live worker has.
 
-    Only the tables of live workers count, because this process may have another one. Without a live worker there is no check.
+    Only the tables of live workers count, because this process may have another one. Without a live worker there is no
+    check.
     """
     parked: dict[str, list[int]] = {}
     for one in facts.stats:
@@ -87,40 +88,42 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
     if gone and facts.live and all(line.tells_routes for line in facts.live):
         named = "; ".join(f"{name} in {name_queues(queues)}" for name, queues in sorted(gone.items()))
         text = f"messages are parked for routes that no live worker has: {named}"
-        mend = "their owners route them again by their own table within seconds; else see delayq routes"
+        mend = "their owners route them again within seconds; otherwise see delayq routes"
         yield Check("parked", WARN, text, mend)
     elif not without:
-        yield Check("parked", OK, "nothing is parked for a route that is gone")
+        yield Check("parked", OK, "no message is parked for a route that is gone")
 
 
 def check_parked_streams(facts: Facts) -> Iterator[Check]:
     """A check for each route into streams of this Redis with parked messages: only a full stream parks them."""
     for name in dict.fromkeys(route.name for line in facts.live for route in line.routes if route.local):
         if waiting := [one.queue for one in facts.stats if ParkedSet.of_route(name) in one.parked_sets]:
-            text = f"messages of route {name} are parked in {name_queues(waiting)}: their streams take nothing"
-            mend = "let delayq's user write to the topics' keys, or see stream_refuses in the log of the workers"
+            text = f"messages of route {name} are parked in {name_queues(waiting)}: their streams accept no messages"
+            mend = (
+                "grant delayq's user write access to the topics' keys, or see stream_refuses in the log of the workers"
+            )
             yield Check("streams", WARN, text, mend, runbook="delayqstreamrefuses")
 
 
 def check_late(facts: Facts) -> Iterator[Check]:
-    """A check for queues with messages that are long overdue, if there are any."""
+    """Return a check for queues with messages that are long overdue, if there are any."""
     late = [one for one in facts.stats if one.head_lateness > LATE]
     if not late:
         return
     worst = max(late, key=lambda one: one.head_lateness)
     text = f"{name_queues([one.queue for one in late])} late, the first message by {worst.head_lateness // 1000} s"
     text += f", with {sum(one.due for one in late)} messages due"
-    mend = "see whether their owners live and keep up (delayq queues), and what else is told here"
+    mend = "check that their owners live and keep up (delayq queues), and the other findings"
     yield Check(
         "late", WARN, text, mend, since=worst.head_due, queue=_single(late), runbook="delayqheadoverdue"
     )  # fmt: skip
 
 
 def check_dead_letters(facts: Facts) -> Iterator[Check]:
-    """A check if there are dead letters, which wait for a decision."""
+    """Return a check if there are dead letters, which wait for a decision."""
     if dead := sum(one.dead for one in facts.stats):
-        text = f"{dead} {'dead letter waits' if dead == 1 else 'dead letters wait'} for somebody to redrive or discard"
-        mend = "see why they died (delayq dead-letters groups)"
+        text = f"{dead} {'dead letter waits' if dead == 1 else 'dead letters wait'} to be redriven or discarded"
+        mend = "find out why they died (delayq dead-letters groups)"
         yield Check("deadLetters", WARN, text, mend, since=facts.oldest_dead, runbook="delayqdeadlettersgrowing")
 
 
@@ -129,19 +132,24 @@ def _single(stats: Sequence[QueueStats]) -> int | None:
 
 
 def unaccounted(stats: QueueStats) -> str:
-    """The figures of a queue that do not agree, as a sentence; '' if all agree."""
+    """Return the figures of a queue that disagree, as a sentence; '' if all agree."""
     if stats.missing > 0:
-        return f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not there"
+        return (
+            f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not in the queue"
+        )
     if stats.missing < 0:
-        return f"queue {stats.queue} has {-stats.missing} messages more than were scheduled: its counters were deleted or edited"
+        return (
+            f"queue {stats.queue} has {-stats.missing} more messages than were scheduled: its counters were "
+            "deleted or edited"
+        )
     return ""
 
 
 def check_accounts(facts: Facts) -> Iterator[Check]:
-    """A check for each queue whose figures do not agree, or one good check."""
+    """Return a check for each queue whose figures disagree, or one passed check."""
     wrong = {one.queue: sentence for one in facts.stats if (sentence := unaccounted(one))}
-    mend = "see who deleted or edited keys of delayq's, restore what can be; delayq doctor --repair writes off the rest"
+    mend = "find out who deleted or edited keys of delayq, and restore them; delayq doctor --repair writes off the rest"
     for queue, sentence in wrong.items():
         yield Check("accounts", FAIL, sentence, mend, queue=queue, runbook="delayqalarm")
     if not wrong:
-        yield Check("accounts", OK, "every message that was scheduled has ended or is there")
+        yield Check("accounts", OK, "every scheduled message has ended or exists")

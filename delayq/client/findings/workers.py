@@ -48,18 +48,21 @@ def check_circuits(facts: Facts) -> Iterator[Check]:
     for route in facts.routes:
         if not route.open_at or route.since is None:
             continue
-        probe = f", the next probe goes in {max(0, route.next_probe - facts.now) // 1000} s" if route.next_probe else ""
+        probe = (
+            f", the next probe is sent in {max(0, route.next_probe - facts.now) // 1000} s" if route.next_probe else ""
+        )
         text = (
-            f"the target of route {route.name} takes nothing since {format_instant(route.since)} at "
-            f"{', '.join(route.open_at)} ({route.reason or 'it does not say why'}): {route.parked} messages are parked{probe}"
+            f"the target of route {route.name} has refused messages since {format_instant(route.since)} at "
+            f"{', '.join(route.open_at)} ({route.reason or 'no reason'}): {route.parked} messages are "
+            f"parked{probe}"
         )
         node = route.open_at[0] if len(route.open_at) == 1 else None
-        mend = "see to the target, or to the consumers of a stream that is full; what is parked comes back by itself"
+        mend = "check the target, or the consumers of a full stream; parked messages are then delivered by themselves"
         yield Check("circuit", WARN, text, mend, since=route.since, node=node, runbook="delayqcircuitopen")
 
 
 def check_complaints(facts: Facts) -> Iterator[Check]:
-    """A check for each complaint of a worker, as its /readyz answers it."""
+    """Return a check for each complaint of a worker, as its /readyz answers it."""
     for line in facts.live:
         for sentence in line.complaints:
             mend = f"see the log of {line.node}"
@@ -71,13 +74,13 @@ def check_silent(facts: Facts) -> Iterator[Check]:
     """A check for each node that has stopped reporting without shutting down."""
     for line in facts.nodes.values():
         if line.stale:
-            text = f"{line.node} has not written its line since {format_instant(line.seen)}"
-            mend = "it died or is cut off from Redis: see its log; its line goes an hour after its last word"
+            text = f"{line.node} has not reported since {format_instant(line.seen)}"
+            mend = "it died, or cannot reach Redis: see its log; its report is removed after an hour"
             yield Check("silent", WARN, text, mend, since=line.seen, node=line.node, runbook="delayqnoworker")
 
 
 def check_lateness(facts: Facts) -> Iterator[Check]:
-    """A check if more than one of 100 messages of the last ten minutes was late by more than a second."""
+    """Return a check if more than one of 100 messages of the last ten minutes was late by more than a second."""
     counted = total_of(slots_of(facts.nodes.values(), facts.now))
     total, late = sum(counted.counts), late_of(counted)
     if late * 100 <= total:
@@ -85,37 +88,34 @@ def check_lateness(facts: Facts) -> Iterator[Check]:
     p99 = counted.quantile(0.99) or 0.0
     longest = f"more than {LATENESS[-1] / 60:.0f} min" if p99 == math.inf else f"{p99:.3g} s"
     text = (
-        f"{late} of the {total} messages of the last 10 minutes were delivered more than 1 s after their due time, "
-        f"the p99 is {longest}"
+        f"{late} of the {total} messages of the last 10 minutes were delivered more than 1 s late, the p99 is {longest}"
     )
-    mend = (
-        "see the other findings, and whether a target is slow; messages that were paused, limited or retried count, too"
-    )
+    mend = "see the other findings, and check for a slow target; paused, limited and retried messages count too"
     yield Check(
         "lateness", WARN if p99 > LATE / 1_000 or late > TOO_MANY * total else INFO, text, mend, runbook="delayqlate"
     )
 
 
 def check_skew(facts: Facts) -> Iterator[Check]:
-    """A check for each live node whose clock is off by more than a second."""
+    """Return a check for each live node whose clock is off by more than a second."""
     for line in facts.live:
         if line.skew is not None and abs(line.skew) > SKEW:
             text = f"the clock of {line.node} is {abs(line.skew)} ms {'behind' if line.skew > 0 else 'ahead of'} that of Redis"
-            mend = "synchronise both clocks (NTP): messages are late by as much"
+            mend = "synchronize both clocks (NTP): messages are late by this difference"
             yield Check("clockSkew", WARN, text, mend, node=line.node, runbook="delayqclockskew")
 
 
 def check_coordinators(facts: Facts) -> Iterator[Check]:
-    """A check for each live node that is missing in ZooKeeper: no other node takes over its queues."""
+    """Return a check for each live node that is missing in ZooKeeper: no other node takes over its queues."""
     for line in facts.live:
         if line.connected is False:
-            text = f"{line.node} has no session with ZooKeeper: nobody takes its queues over if it ends"
-            mend = f"bring ZooKeeper back, and restart no worker before; see the log of {line.node}"
+            text = f"{line.node} has no session with ZooKeeper: no node takes over its queues if it ends"
+            mend = f"restore ZooKeeper before you restart a worker; see the log of {line.node}"
             yield Check("zookeeper", WARN, text, mend, node=line.node, runbook="delayqzookeeperlost")
 
 
 def check_failures(facts: Facts) -> Iterator[Check]:
-    """A check for each live node with recent errors in its pull jobs."""
+    """Return a check for each live node with recent errors in its pull jobs."""
     for line in facts.live:
         if line.lately is not None and line.lately.failures:
             text = f"Redis refused writes of {line.node}, or its pull jobs failed, {line.lately.failures} times in 15 minutes"
@@ -124,19 +124,19 @@ def check_failures(facts: Facts) -> Iterator[Check]:
 
 
 def check_went_back(facts: Facts) -> Iterator[Check]:
-    """A check for each live node that recently found that Redis had lost changes."""
+    """Return a check for each live node that recently found that Redis had lost changes."""
     for line in facts.live:
         if line.lately is not None and line.lately.went_back:
             times = line.lately.went_back
-            text = f"Redis had lost its last changes, as {line.node} saw {times} times in the last 15 minutes"
+            text = f"Redis had lost its latest changes, as {line.node} found {times} times in the last 15 minutes"
             mend = f"repeat the last calls with the same ids; see went_back in the log of {line.node}"
             yield Check("wentBack", FAIL, text, mend, node=line.node, runbook="delayqrediswentback")
 
 
 def check_claims(facts: Facts) -> Iterator[Check]:
-    """A check if queues change their owner again and again."""
+    """Return a check if queues change their owner again and again."""
     claims = sum(line.lately.claims for line in facts.live if line.lately is not None)
     if claims > CLAIMS_PER_QUEUE * len(facts.stats):
-        text = f"queues were taken over {claims} times in the last 15 minutes, and there are {len(facts.stats)}"
+        text = f"queues changed their owner {claims} times in the last 15 minutes, and there are {len(facts.stats)}"
         mend = "see zookeeper, stood_still and clock_skew in the logs of the workers"
         yield Check("ownersChange", WARN, text, mend, runbook="delayqownerschange")

@@ -34,8 +34,8 @@ FEW: Final = 2_000
 MOST_LOOKS: Final = 5_000
 #: The stream of changes that concern no single queue, as if it were a queue.
 WHOLE: Final = -1
-#: Entries that are read to find who ended a message, and the ms by which an entry and the end may differ: a script reads
-#: the clock only when it has begun.
+#: Entries that are read to find who ended a message, and the ms by which an entry and the end may differ. A script
+#: reads the clock only when it has begun.
 LOOK: Final = 50
 APART: Final = 20
 #: ms by which the clocks of Redis and of a caller may differ, and the number of acts that a token remembers.
@@ -70,15 +70,15 @@ def check_span(begin: int | None, end: int | None) -> None:
         if at is not None and not 0 <= at <= MAX_DUE:
             raise InvalidMessage(field, "is out of the range of times")
     if begin is not None and end is not None and end <= begin:
-        raise InvalidMessage("to", "is not later than from")
+        raise InvalidMessage("to", "must be later than from")
 
 
 class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of entries. An entry about messages names only the messages that match.
 
-    `topic` is a pattern with `*` and `?`, `key` a business key, `actor` a name or the id of an API key, and `action` one of
-    `ACTIONS`. Entries were made at or after `from_` and before `to` (Unix ms). None matches everything. `may` returns
-    whether the caller may see a topic (None: all topics, and changes that concern no topic).
+    `topic` is a pattern with `*` and `?`, `key` a business key, `actor` a name or the id of an API key, and `action`
+    one of `ACTIONS`. Entries were made at or after `from_` and before `to` (Unix ms). None matches everything. `may`
+    returns whether the caller may see a topic; None allows all topics, and changes that concern no topic.
     """
 
     id: str | None = None
@@ -103,9 +103,9 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
         if self.topic is not None:
             check_pattern(self.topic, "topic")
         if self.actor == "":
-            raise InvalidMessage("actor", "is empty; leave it out for anybody")
+            raise InvalidMessage("actor", "is empty; omit it to match all")
         if self.action is not None and self.action not in ACTIONS:
-            raise InvalidMessage("action", f"{self.action!r} is none of {', '.join(ACTIONS)}")
+            raise InvalidMessage("action", f"{self.action!r} is not one of {', '.join(ACTIONS)}")
         check_span(self.from_, self.to)
 
     @property
@@ -184,11 +184,13 @@ class _Taken:
         self.entries.append(entry)
 
     def began(self) -> int | None:
-        """The approximate time at which the oldest act of the page began (Unix ms); None without an act."""
+        """Return the approximate time at which the oldest act of the page began (Unix ms); None without an act."""
         return min((began - SKEW for act in self._of_acts if (began := _began(act)) is not None), default=None)
 
     def behind(self, place: _Place) -> _Behind:
-        """The place of the next page. Of many acts it keeps those that began first, as they may have entries for longest."""
+        """Return the place of the next page. If there are many acts, keep those that began first, because they may have
+        entries for longest.
+        """
         acts = sorted((_began(act) or 0, act) for act in (*self._former_acts, *self._of_acts))
         return _Behind(*place, tuple(act for began, act in acts if began - SKEW <= place.at)[:MOST_ACTS])
 
@@ -221,7 +223,7 @@ def audit(
     wanted = wanted if wanted is not None else WantedEntries()
     wanted.check(context.limits)
     if limit < 1:
-        raise InvalidMessage("limit", "is at least 1")
+        raise InvalidMessage("limit", "must be at least 1")
     oldest = "-" if wanted.from_ is None else str(wanted.from_)
     before = "+" if wanted.to is None else f"({wanted.to}-0"
     begin = None if token is None else read_token(token, wanted.asked, _Behind)

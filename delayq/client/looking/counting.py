@@ -50,8 +50,8 @@ LOOK: Final = 200
 class Counted(msgspec.Struct, frozen=True):
     """A number of messages, or None if it is unknown. If it is not exact, `as_of` (Unix ms) is the time of the census.
 
-    None with `as_of` means that this census has no such number: it did not count the topic by name, or the due times lie
-    before the census and some messages were due already. None without `as_of` means that no census was taken yet.
+    None with `as_of` means that this census has no such number. It did not count the topic by name, or the due times
+    are earlier than the census and messages were already due. None without `as_of` means that no census was taken yet.
     """
 
     messages: int | None
@@ -62,10 +62,10 @@ class Counted(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """The numbers of messages that fall due between each edge and the next one, or None if they are unknown.
 
-    If they are not exact, `as_of` (Unix ms) is the time of the census (see `Counted`), and messages that were due by then are
-    not included. `drain_rate` is the number of messages per second in the best 10 s of the last ten minutes, or None if no
-    worker reports it. `capacity` is the same rate if messages had to wait for each other during 10 s. Otherwise it is None:
-    the workers delivered everything in time, so their limit is unknown.
+    If they are not exact, `as_of` (Unix ms) is the time of the census (see `Counted`), and messages that were due by
+    then are not included. `drain_rate` is the number of messages per second in the best 10 s of the last ten minutes.
+    It is None if no worker reports it. `capacity` is the same rate if messages had to wait for each other during 10 s.
+    Otherwise it is None: the workers delivered everything in time, so their limit is unknown.
     """
 
     edges: list[int]
@@ -80,13 +80,13 @@ def check_forecast(begin: int, end: int, step: int) -> None:
     """Raise InvalidMessage for the first argument that is invalid."""
     for field, due in (("dueFrom", begin), ("dueTo", end)):
         if not 0 <= due <= MAX_DUE:
-            raise InvalidMessage(field, "lies out of the times that a message can be due at")
+            raise InvalidMessage(field, "is out of the range of due times")
     if end <= begin:
-        raise InvalidMessage("dueTo", "is not later than dueFrom")
+        raise InvalidMessage("dueTo", "must be later than dueFrom")
     if step < 1:
-        raise InvalidMessage("step", "is at least a millisecond")
+        raise InvalidMessage("step", "must be at least a millisecond")
     if end - begin > step * MOST_BUCKETS:
-        raise InvalidMessage("step", f"makes more than {MOST_BUCKETS} buckets; take a longer one")
+        raise InvalidMessage("step", f"makes more than {MOST_BUCKETS} buckets; use a longer step")
 
 
 def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
@@ -104,7 +104,7 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
     if indexed is not None and (indexed.exact or not live):
         return indexed
     if wanted.tags and indexed is None:
-        raise InvalidMessage("tags", "are counted of one topic, where its policy says so (index); search for them")
+        raise InvalidMessage("tags", "are counted for one topic, if its policy has an index of tags; search for them")
     some = {state in wanted.states for state in QUEUE_STATES}
     timed = wanted.due_from is not None or wanted.due_to is not None
     by_topic = wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1)

@@ -52,9 +52,9 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of dead letters, and their order.
 
-    `topic` is a pattern with `*` and `?`, `reason` a part of the reason in any case, and `group` a class of reasons that
-    `dead_groups` returned. The letters died at or after `from_` and before `to` (Unix ms). `may` returns whether the caller
-    may see a topic (None: all topics, and letters that cannot be read).
+    `topic` is a pattern with `*` and `?`, `reason` a part of the reason in any case, and `group` a class of reasons
+    that `dead_groups` returned. The letters died at or after `from_` and before `to` (Unix ms). `may` returns whether
+    the caller may see a topic; None allows all topics, and letters that cannot be read.
     """
 
     newest: bool = False
@@ -220,11 +220,11 @@ def _read_token(token: str | None, *, newest: bool) -> _Place | None:
         order, buried, queue, id = text.split(" ")
         place = _Place(abs(int(buried)) % 2**53, min(abs(int(queue)), 2**53), check_id(id))
     except (ValueError, InvalidMessage):
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
+        raise InvalidMessage("pageToken", "is not a token of this API; start without a token") from None
     if order not in ("newest", "oldest"):
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one")
+        raise InvalidMessage("pageToken", "is not a token of this API; start without a token")
     if (order == "newest") != newest:
         raise InvalidMessage(
-            "pageToken", f"is of a list with the {order} first; ask for the same order, or start again"
+            "pageToken", f"is a token of the list with the {order} first; use the same order, or start again"
         )
     return place

@@ -22,10 +22,10 @@ from delayq.times import format_instant
 __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 
 #: The text is also true for a circuit that has just opened and that the owner has not published yet.
-WAITS: Final = "its target takes no more for now, or messages of its ordering key go first"
+WAITS: Final = "its target accepts no more messages now, or earlier messages of its ordering key"
 
 
-#: What a message may wait for.
+#: The causes of a wait.
 WAITS_FOR: Final = (
     "due", "attempt", "owner", "pull", "answer", "pause", "limit", "key", "target", "route", "return", "redrive",
 )  # fmt: skip
@@ -35,8 +35,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a message waits, as a word and as a sentence. Times are Unix ms.
 
     `waits_for` is 'due', 'attempt', 'owner', 'pull', 'answer', 'pause', 'limit', 'key', 'target', 'route', 'return' or
-    'redrive'; None once it has ended. `since` is when the wait began, `until` when it ends by itself, and `owner` the node
-    that delivers from its queue, each if it is known.
+    'redrive'; None once it has ended. `since` is when the wait began, and `until` when it ends by itself. `owner` is
+    the node that delivers from its queue. Each of them may be unknown.
     """
 
     waits_for: str | None
@@ -140,7 +140,7 @@ def _paused_by(pause: Pause) -> str:
 
 
 def held_by(pause: Pause | None) -> str:
-    """What holds a message, as the end of a sentence."""
+    """Return the pause or limit that holds a message, as the end of a sentence."""
     if pause is None:
         return "a pause or a limit of its topic holds it"
     return _paused_by(pause) + (f": {pause.reason}" if pause.reason else "")
@@ -154,8 +154,8 @@ def _no_owner(found: Found, known: _Facts) -> Explanation:
     last = max(
         (line for line in known.nodes.values() if found.queue in line.queues), key=lambda line: line.seen, default=None
     )
-    heard = f" since {last.node} was heard last, at {format_instant(last.seen)}" if last is not None else ""
-    text = f"its queue, {found.queue}, has no owner{heard}: nobody delivers from it"
+    heard = f"; {last.node} reported last at {format_instant(last.seen)}" if last is not None else ""
+    text = f"its queue {found.queue} has no owner, so no node delivers from it{heard}"
     return Explanation(waits_for="owner", text=text, since=last.seen if last is not None else None)
 
 
@@ -163,11 +163,11 @@ def _and_then(text: str, known: _Facts) -> str:
     """Add what will hold the message once it is due, if it is still so then."""
     if (pause := known.held_by) is not None:
         reason = f" ({pause.reason})" if pause.reason else ""
-        return f"{text}, and is held then if {_paused_by(pause)} still{reason}"
+        return f"{text}, and will be held if {_paused_by(pause)} is still in force{reason}"
     if known.owner is None:
         return f"{text}, and its queue has no owner now"
     if known.circuit is None and known.nodes[known.owner].tells_routes:
-        return f"{text}; no route of {known.owner} takes its topic now"
+        return f"{text}; no route of {known.owner} matches its topic now"
     if known.circuit is not None and known.circuit.circuit is not None:
         return f"{text}; the circuit of route {known.circuit.name} is open now: {known.circuit.circuit.reason}"
     return text
@@ -189,8 +189,8 @@ def _failed(known: _Facts) -> str:
     failed = known.circuit.failed if known.circuit is not None else None
     if failed is None or known.circuit is None:
         return ""
-    why = failed.reason or "no word why"
-    return f"; the last send to route {known.circuit.name} that failed was at {format_instant(failed.at)} ({why})"
+    why = failed.reason or "no reason"
+    return f"; the last failed send to route {known.circuit.name} was at {format_instant(failed.at)} ({why})"
 
 
 def _due(found: Found, known: _Facts) -> Explanation:
@@ -198,27 +198,27 @@ def _due(found: Found, known: _Facts) -> Explanation:
         return _no_owner(found, known)
     if (pause := known.held_by) is not None:
         return _of_pause(pause)
-    text = f"it is due since {_time(found.due)}, and {known.owner} takes it in its turn{_behind(known.before)}"
+    text = f"it has been due since {_time(found.due)}, and {known.owner} pulls it in its turn{_behind(known.before)}"
     return Explanation(waits_for="pull", text=text, since=found.due)
 
 
 def _in_flight(found: Found, known: _Facts) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
-    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for {_turn(found, known)}"
+    text = f"{known.owner} has had it since {_time(found.due)}: it is being sent, or waits for {_turn(found, known)}"
     if (pause := known.held_by) is not None:
-        text = f"{text}; if it is not being sent yet it is held, as {held_by(pause)}"
+        text = f"{text}; if it is not being sent yet, it is held: {held_by(pause)}"
     return Explanation(waits_for="answer", text=text, since=found.due)
 
 
 def _turn(found: Found, known: _Facts) -> str:
-    """What a message in its worker waits for: a failed message with the same ordering key holds it up, too."""
+    """Return the cause of a message's wait in its worker. A failed message with the same ordering key delays it too."""
     if found.record is None or not found.record.ordering_key:
         return "its turn"
     if found.attempts:
         most = f" of {known.max_attempts}" if known.max_attempts is not None else ""
-        return f"attempt {found.attempts + 1}{most}, and what follows it under its ordering key waits for it{_failed(known)}"
-    return "what goes before it under its ordering key, which may have failed and be tried again"
+        return f"attempt {found.attempts + 1}{most}, and later messages of its ordering key wait for it{_failed(known)}"
+    return "earlier messages of its ordering key, which may have failed and wait for a retry"
 
 
 def _held(found: Found, known: _Facts) -> Explanation:
@@ -228,12 +228,14 @@ def _held(found: Found, known: _Facts) -> Explanation:
         return _no_owner(found, known)
     before = known.held_before
     if known.rate is not None:
-        text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
+        text = f"it is held: the limit of its topic is {known.rate:g} messages per second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
     if known.at_a_time is not None:
-        text = f"it is held: only so many messages of its topic or policy are sent at a time, {known.at_a_time}"
+        text = f"it is held: its topic or policy has {known.at_a_time} sends at a time"
         return Explanation(waits_for="limit", text=f"{text}, and {before} go before it")
-    return Explanation(waits_for="return", text=f"what has held it is over, and it comes back{_behind(before)}")
+    return Explanation(
+        waits_for="return", text=f"the cause of its wait has ended, and it returns to the queue{_behind(before)}"
+    )
 
 
 def _parked(found: Found, known: _Facts) -> Explanation:
@@ -242,29 +244,27 @@ def _parked(found: Found, known: _Facts) -> Explanation:
     explained = _waits_for_target(known)
     if (pause := known.held_by) is None:
         return explained
-    return msgspec.structs.replace(
-        explained, text=f"{explained.text}; when it comes back it is held, as {held_by(pause)}"
-    )
+    return msgspec.structs.replace(explained, text=f"{explained.text}; when it returns, it is held: {held_by(pause)}")
 
 
 def _waits_for_target(known: _Facts) -> Explanation:
     if known.ranks["noRoute"] is not None:
-        return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
+        return Explanation(waits_for="route", text=f"no route of {known.owner} matches its topic")
     if (before := known.ranks["lane"]) is not None:
-        text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside"
+        text = f"it is parked: earlier messages of its ordering key are on the way to route {known.route}"
         return Explanation(waits_for="key", text=text + _behind(before))
     line = known.circuit
     if line is None or line.circuit is None:
         return Explanation(waits_for="target", text=WAITS)
     circuit = line.circuit
     since, probe = format_instant(circuit.since), format_instant(circuit.probe)
-    why = circuit.reason or "no word why"
-    text = f"the target of route {line.name} takes nothing since {since}: {why}; it is tried next at {probe}"
+    why = circuit.reason or "no reason"
+    text = f"the target of route {line.name} has refused messages since {since}: {why}; the next probe is at {probe}"
     return Explanation(waits_for="target", text=text, since=circuit.since, until=circuit.probe)
 
 
 def _dead(found: Found, _known: _Facts) -> Explanation:
-    text = f"it is a dead letter since {_time(found.ended)}: {found.reason or 'no word why'}; redrive or discard it"
+    text = f"it has been a dead letter since {_time(found.ended)}: {found.reason or 'no reason'}; redrive or discard it"
     return Explanation(waits_for="redrive", text=text, since=found.ended)
 
 
@@ -313,13 +313,13 @@ def explain_parked(found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
 def _explained(one: Found, lines: Mapping[str, NodeLine]) -> Found:
     owners = [line for line in lines.values() if not line.stale and one.queue in line.queues]
     if not owners:
-        return msgspec.structs.replace(one, reason="no live worker says that it owns its queue")
+        return msgspec.structs.replace(one, reason="no live worker reports that it owns its queue")
     owner = max(owners, key=lambda line: line.queues[one.queue].epoch)
     if not owner.tells_routes or one.record is None:  # an older worker
         return one
     route = owner.route_of(one.record.topic)
     if route is None:
-        return msgspec.structs.replace(one, reason=f"no route of {owner.node} takes its topic")
+        return msgspec.structs.replace(one, reason=f"no route of {owner.node} matches its topic")
     if route.circuit is None:
         return msgspec.structs.replace(one, reason=WAITS)
     reason = f"the circuit of route {route.name} is open: {route.circuit.reason}"

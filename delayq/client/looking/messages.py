@@ -87,7 +87,7 @@ def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:
 
 
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
-    """Read the state of each message by id; an id may lack the suffix of its ordering key."""
+    """Read the state of each message by id. An id may omit the suffix of its ordering key."""
 
     def ask(keys: QueueKeys, chunk: list[str], _given: list[str]) -> Command[list[Found | None]]:
         return commands.get(keys, chunk, retention=context.retention)

@@ -70,7 +70,7 @@ def check_filter(wanted: Filter) -> None:
     if wanted.topic and not fullmatch(_PATTERN, wanted.topic):
         raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
     if wanted.id_prefix and not fullmatch(_PREFIX, wanted.id_prefix):
-        raise InvalidMessage("idPrefix", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        raise InvalidMessage("idPrefix", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -")
     name, value = wanted.property or ("name", "")
     try:
         Message(topic="t", delay_time=0, tags=wanted.tags, properties={name: value}).validate(Limits(), 0)
@@ -78,16 +78,17 @@ def check_filter(wanted: Filter) -> None:
         raise InvalidMessage("tags" if error.field == "tags" else "property", error.reason) from None
     for state in wanted.states:
         if wanted.key is None and state in ENDED_STATES:
-            raise InvalidMessage("state", f"{state!r} is found only together with a business key")
+            raise InvalidMessage("state", f"{state!r} needs a business key")
         if state not in (*SEARCHED_STATES, *ENDED_STATES):
             raise InvalidMessage(
-                "state", f"{state!r} is none of {', '.join(SEARCHED_STATES)}; with a key also {', '.join(ENDED_STATES)}"
+                "state",
+                f"{state!r} is not one of {', '.join(SEARCHED_STATES)}; with a key also {', '.join(ENDED_STATES)}",
             )
     for field, due in (("dueFrom", wanted.due_from), ("dueTo", wanted.due_to)):
         if due is not None and not 0 <= due <= MAX_DUE:
-            raise InvalidMessage(field, "lies out of the times that a message can be due at")
+            raise InvalidMessage(field, "is out of the range of due times")
     if wanted.due_from is not None and wanted.due_to is not None and wanted.due_to <= wanted.due_from:
-        raise InvalidMessage("dueTo", "is not later than dueFrom")
+        raise InvalidMessage("dueTo", "must be later than dueFrom")
 
 
 def takes(wanted: Filter, found: Found) -> bool:

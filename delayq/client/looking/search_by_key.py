@@ -43,7 +43,7 @@ def search_of(context: Context, wanted: Filter, limit: int, token: str | None) -
     """Return the page of a search, by the index of a key if there is one; raises InvalidMessage for an invalid filter."""
     check_filter(wanted)
     if limit < 1:
-        raise InvalidMessage("limit", "is at least 1")
+        raise InvalidMessage("limit", "must be at least 1")
     return (Search if wanted.key is None else SearchByKey)(context, wanted, limit, token)
 
 
@@ -90,7 +90,7 @@ class SearchByKey:
         return not self._found
 
     def goes_on(self, *, in_time: bool) -> bool:
-        """Whether the page needs another step. One is always made, so that each page makes progress."""
+        """Return whether the page needs another step. Every page makes at least one step, so that it makes progress."""
         if not self._ids and not self._unread:
             return False
         full = len(self._found) >= self._limit or self._found_bytes >= MOST_BYTES

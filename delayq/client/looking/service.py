@@ -31,10 +31,10 @@ def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
 class RouteState(msgspec.Struct, frozen=True, kw_only=True):
     """A route as live workers report it. Times are Unix ms by the clock of Redis.
 
-    Each worker has its own circuit: `open_at` names the workers whose circuit is open, `since` and `reason` are those of the
-    circuit that opened first, and `next_probe` is the earliest next probe. `target` is the kind and the hosts of the target,
-    or '' if no live worker has the route. `parked` counts the messages that wait for the target, not those that wait for
-    their ordering key.
+    Each worker has its own circuit: `open_at` names the workers whose circuit is open. `since` and `reason` are those
+    of the circuit that opened first, and `next_probe` is the earliest next probe. `target` is the kind and the hosts of
+    the target, or '' if no live worker has the route. `parked` counts the messages that wait for the target, not those
+    that wait for their ordering key.
     """
 
     name: str

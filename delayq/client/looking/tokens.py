@@ -1,4 +1,4 @@
-"""Tokens of pages: where the next one begins, with a hash by which one is known that was changed or is of another question."""
+"""Tokens of pages: the place where the next page begins, with a hash that detects changed tokens and other queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def token_of(place: object, asked: msgspec.Struct) -> str:
-    """Where the next page begins of what was asked for."""
+    """Return the token of the place where the next page of a query begins."""
     raw = msgspec.msgpack.encode(place)
     return base64.urlsafe_b64encode(_digest(raw, asked) + raw).decode().rstrip("=")
 
@@ -27,12 +27,14 @@ def _digest(place: bytes, asked: msgspec.Struct) -> bytes:
 
 
 def read_token(token: str, asked: msgspec.Struct, kind: type[T]) -> T:
-    """The place that a token stands for; raises InvalidMessage unless it is of the same."""
+    """Return the place of a token. Raises InvalidMessage for a token of another query."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         place = msgspec.msgpack.decode(raw[_DIGEST:], type=kind)
     except (ValueError, msgspec.MsgspecError):
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
+        raise InvalidMessage("pageToken", "is not a token of this API; start without a token") from None
     if token_of(place, asked) != token:
-        raise InvalidMessage("pageToken", "is not a token of this search: ask for the same, or start without one")
+        raise InvalidMessage(
+            "pageToken", "is a token of another search; repeat the same search, or start without a token"
+        )
     return place

@@ -42,9 +42,10 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """A topic with its route, policy, pause and limit; `held` is the highest possible number of held messages.
 
     `bucket` is the token bucket of a topic with a rate limit, and `limit` is the reason if a resume has set the rate.
-    `granted_last_second` is the number of permits that workers got in the last whole second; they ask ahead of their sends.
-    `counts` are its messages by state at `as_of` (Unix ms): now if there are few messages, else at the last census; None
-    before the first census. `arriving` are the nodes that may still deliver messages of a paused topic.
+    `granted_last_second` is the number of permits that workers got in the last whole second; they ask ahead of their
+    sends. `counts` are its messages by state at `as_of` (Unix ms): now if there are few messages, else at the last
+    census. It is None before the first census. `arriving` are the nodes that may still deliver messages of a paused
+    topic.
     """
 
     topic: str
@@ -68,7 +69,7 @@ def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: st
         if longest is None:
             longest = max((route.send_timeout or 0 for route in line.routes), default=0) or LONGEST_SEND
         if now - line.seen >= GIVEN_UP + longest:
-            continue  # if it only stands still, it gives up all sends when it continues, and pulls again
+            continue  # if it has only stalled, it abandons all sends when it continues, and pulls again
         if line.policies is None or line.policies < version:
             yield Arriving(line.node, None)
         elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):

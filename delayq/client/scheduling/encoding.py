@@ -47,7 +47,7 @@ def encode_all(
         try:
             if not isinstance(message, Message):
                 raise InvalidMessage(
-                    "message", f"item {place} has the type {type(message).__name__}; it has to be a Message"
+                    "message", f"item {place} has the type {type(message).__name__}; it must be a Message"
                 )
             message.validate(limits, now)
             if routes is not None:
@@ -84,7 +84,7 @@ def complete_id(id: str | None, ordering_key: str) -> str:
     if ordering_key:
         whole = Layout.keyed_id(whole, ordering_key)
         if len(whole) > 128:
-            raise InvalidMessage("id", "at most 123 characters beside an orderingKey, whose hash is put behind it")
+            raise InvalidMessage("id", "has at most 123 characters beside an orderingKey, because its hash is appended")
     return whole
 
 

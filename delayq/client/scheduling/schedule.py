@@ -93,7 +93,7 @@ class _Batch:
         self.size = 0
         self.suffix = suffix
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
-        #: By the index in the batch, the message before a policy changed its encoding.
+        #: The message before a policy changed its encoding, by the index in the batch.
         self.given: dict[int, _Left] = {}
 
     def add(self, one: _Left, body: bytes, when: int, window: int | None) -> None:
@@ -388,7 +388,7 @@ def _outcome(id: str, queue: int, status: str, due: int | None, window: int | No
     if status == State.DELIVERED:
         return Scheduled(id, queue, None, State.DELIVERED, created=False, window=window)
     if status == "invalid":
-        return InvalidMessage("delayTime", "the due time lies too far ahead")
+        return InvalidMessage("delayTime", "is too far in the future")
     if status == "past":
         return PastDue(id)
     if status == "conflict":
