@@ -341,7 +341,9 @@ def refuse_fsync(server: ServerSettings) -> None:
     if server.aof is not True:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, but {_file(server)}")
     if believable(server.name, server.version) and not server.may_waitaof:
-        raise ConfigError(f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis is missing +waitaof{_where(server)}")
+        raise ConfigError(
+            f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis is missing +waitaof{_where(server)}"
+        )
     if not believable(server.name, server.version) and server.appendfsync != "always":
         known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
         raise ConfigError(

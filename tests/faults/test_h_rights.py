@@ -199,7 +199,7 @@ async def test_h11_a_right_that_is_taken_away_is_named_and_nothing_is_lost_and_n
             for place, (taken, named, accepted) in enumerate(LOST):
                 assert await schedule(f"{place}-before") == 201
                 admin.execute_command("ACL", "SETUSER", "delayq", *taken.split())
-                assert f"lacks {named}" in str((await api.get("/readyz")).json())
+                assert f"is missing {named}" in str((await api.get("/readyz")).json())
                 eventually(lambda: any(named in text for text in running.node.complaints()), "the worker names it")  # noqa: B023
                 assert await schedule(f"{place}-while") == (201 if accepted else 503)
                 admin.execute_command("ACL", "SETUSER", "delayq", *known_to(admin, rights()))

@@ -105,7 +105,7 @@ def test_a_process_without_a_right_refuses_to_start_and_writes_nothing(
 ) -> None:
     limited.allow(right)
     named = {"resetchannels": r"&delayq:\*", "resetkeys": r"~delayq:\*"}.get(right, rf"\+{right[1:]}")
-    with pytest.raises(ConfigError, match=rf"lacks {named}: give it"):
+    with pytest.raises(ConfigError, match=rf"is missing {named}: give it"):
         start(limited.settings)
     assert limited.server.admin.dbsize() == 0
     limited.allow()
