@@ -1,8 +1,8 @@
 """Where messages go: the `Target` protocol, and `open_target`, which finds the target that a URL names.
 
 A target is a class or function `(url, route, redis_url) -> Target`, named by its URL's scheme in the entry points of
-the group `delayq.targets`. What a kind of target can never take its check says, `(route) -> Check` (delayq.routes), which
-has an entry point of the group `delayq.checks`: it is asked where nothing of the target may be installed.
+the group `delayq.targets`. Each kind has a check, `(route) -> Check` (delayq.routes), for messages
+that it can never accept. It has an entry point of the group `delayq.checks`, and works without the packages of the target.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LONGEST_AFTER: Final = 600_000
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of one message: 'ok', 'rejected' (this message's fault), 'unavailable', 'full' or 'unknown'.
+    """The outcome of one message: 'ok', 'rejected' (this message's fault), 'unavailable', 'full' or 'unknown'.
 
-    `reason` is for people: the broker's own words. `after` is the pause that the target asked for, ms: the message is
-    not sent again before it is over, and no probe while the circuit is open. More than `LONGEST_AFTER` counts as that.
+    `reason` is for people, in the broker's words. `after` is the pause in ms that the target requests. The message is not
+    sent again before its end, and neither is a probe of an open circuit. More than `LONGEST_AFTER` counts as that.
     """
 
     outcome: str
@@ -83,7 +83,7 @@ class Delivery(Protocol):
 
     @property
     def due(self) -> int:
-        """The due that was asked for, Unix ms."""
+        """The requested due time, Unix ms."""
 
     @property
     def attempt(self) -> int:
@@ -91,7 +91,7 @@ class Delivery(Protocol):
 
 
 class Target(Protocol):
-    """A kind of destination. It sends batches, says what became of each message, and does not retry by itself."""
+    """A kind of destination. It sends batches, returns the outcome of each message, and does not retry by itself."""
 
     @property
     def max_batch(self) -> int:
@@ -100,7 +100,7 @@ class Target(Protocol):
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Send a batch within `timeout` seconds; a result per message, in order. An exception means 'unknown'.
 
-        Nothing is written when these are over, also if the process stood still in between: a pause counts on that.
+        Nothing is written after these, also if the process stalled meanwhile: a pause depends on that.
         Called from several threads at once. A batch holds at most one message of an ordering key.
         """
 

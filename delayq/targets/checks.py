@@ -1,8 +1,8 @@
-"""What each kind of target can never take, known without it: by the message and the route alone.
+"""The messages that a kind of target can never accept, judged by the message and the route alone.
 
-Whoever schedules is told at once: clients and the API know the routes, but need neither the packages of a target nor its
-secrets for this. The targets refuse the same: what was scheduled before, or by somebody who has other routes, becomes a
-dead letter.
+A caller gets the error at once. Clients and the API know the routes. They need neither the packages of a target nor its
+secrets for this check. The targets refuse the same messages. A message that was scheduled before, or with other routes, becomes
+a dead letter.
 """
 
 from __future__ import annotations
@@ -89,6 +89,6 @@ class WebhookCheck:
 
 
 def _text(route: Route, option: str, otherwise: str) -> str:
-    """An option that is no secret; what else may be wrong with the options is for the target to say."""
+    """An option that is no secret. The target checks the other options."""
     value = route.options.get(option, otherwise)
     return value if isinstance(value, str) else otherwise

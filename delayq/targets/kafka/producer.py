@@ -21,16 +21,16 @@ __all__ = ["BatchReport", "Make", "Producing"]
 Make = Callable[..., Producer]
 
 POLL_SECONDS: Final = 0.2
-#: librdkafka tells what became of purged messages at once; this is for a busy machine.
+#: librdkafka reports purged messages at once; this is for a busy machine.
 PURGE_SECONDS: Final = 0.5
 
 _log = logging.getLogger("delayq.targets.kafka.target")
 
 
 def _librdkafka() -> logging.Logger:
-    """Where librdkafka says every failed try to connect, three a second: nowhere, unless somebody sets its level.
+    """The logger of librdkafka, which logs every failed connection, three a second: off, unless somebody sets its level.
 
-    What it means for a message is in the message's result, and the circuit's line in the log says that.
+    The effect on a message is in the message's result, and in the log of the circuit.
     """
     logger = logging.getLogger("delayq.targets.kafka.target.librdkafka")
     if logger.level == logging.NOTSET:
@@ -39,7 +39,7 @@ def _librdkafka() -> logging.Logger:
 
 
 class BatchReport:
-    """What was reported of the messages of one batch; None where nothing was yet. One thread reports, one waits."""
+    """The reports on the messages of one batch; None for a message without a report. One thread reports, one waits."""
 
     __slots__ = ("_done", "_seen", "_wanted", "errors", "reported")
 
@@ -51,7 +51,7 @@ class BatchReport:
         self._done = threading.Event()
 
     def report(self, place: int, error: KafkaError | None, message: Message) -> None:
-        """What librdkafka is to call for the message at this place."""
+        """The callback of librdkafka for the message at this place."""
         if error is not None:
             self.errors.append((place, error))
         self.reported[place] = True
@@ -67,11 +67,11 @@ class BatchReport:
 
 
 class Producing:
-    """A producer that several threads use, until it is told to end and the last of them has let go."""
+    """A producer for several threads, until it is closed and the last thread has released it."""
 
     def __init__(self, settings: Mapping[str, Any], *, make: Make = Producer) -> None:
-        self.trouble = ""  # what it said last of its brokers
-        self.broken = False  # it takes nothing any more
+        self.trouble = ""  # its last error about its brokers
+        self.broken = False  # it accepts no messages
         self.down = False  # it reached none of its brokers, and no message has arrived since
         self._lock = threading.Lock()
         self._users = 0
@@ -88,7 +88,7 @@ class Producing:
         return self
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release it."""
         with self._lock:
             self._users -= 1
 
@@ -98,7 +98,7 @@ class Producing:
         return self._thread.is_alive()
 
     def abandon(self) -> None:
-        """Let nothing that waits be sent any more: all is reported as failed now. It is of no use afterwards."""
+        """Send no waiting message: all are reported as failed now. The producer is unusable afterwards."""
         self.broken = True
         with suppress(RuntimeError):  # closed meanwhile
             self._producer.purge()
@@ -112,7 +112,7 @@ class Producing:
         self._thread.join(seconds)
 
     def failed(self, error: KafkaError) -> None:
-        """Take in what it said of itself."""
+        """Record an error of the producer itself."""
         if error.fatal():
             self.broken = True
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -126,7 +126,7 @@ class Producing:
         self.down = False
 
     def _serve(self) -> None:
-        """Let reports come in, each as soon as it is there."""
+        """Receive reports, each as soon as it arrives."""
         producer = self._producer
         while not (self._ending and not self._users):
             try:

@@ -1,4 +1,4 @@
-"""What a Kafka route says: the brokers and the topic in its URL, librdkafka's settings in its options."""
+"""The settings of a Kafka route: the brokers and the topic in its URL, librdkafka's settings in its options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delayq.secrets import revealed
 
 __all__ = ["OPTIONS", "KafkaSettings", "name_of", "template_of", "topic_refusal"]
 
-#: Settings of librdkafka that a route may give. What the promise rests on is not among them.
+#: Settings of librdkafka that a route may give. They exclude the settings that the promise depends on.
 OPTIONS: Final = frozenset({
     "batch.num.messages", "batch.size", "broker.address.family", "client.dns.lookup", "client.id", "client.rack",
     "compression.level", "compression.type", "linger.ms", "message.max.bytes", "metadata.max.age.ms", "partitioner",
@@ -25,7 +25,7 @@ OPTIONS: Final = frozenset({
     "ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
     "ssl.keystore.location", "ssl.keystore.password",
 })  # fmt: skip
-#: What is not said otherwise. Java's partitioner: a key lies in the same partition whoever writes it. How large a
+#: The defaults. Java's partitioner: a key lies in the same partition whoever writes it. How large a
 #: message may be, the broker decides. A broker that is back, or a topic that was made, is found within some seconds.
 DEFAULTS: Final[Mapping[str, Any]] = {
     "client.id": "delayq",

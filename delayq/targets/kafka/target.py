@@ -15,12 +15,12 @@ from delayq.targets import OK, Delivery, Result
 from delayq.targets.kafka.producer import PURGE_SECONDS, BatchReport, Make, Producing
 from delayq.targets.kafka.settings import KafkaSettings, name_of, topic_refusal
 
-# Behind `kafka_producer`, which says which extra it takes if it is not there.
+# Imported after `kafka_producer`, which names the missing extra.
 from confluent_kafka import KafkaError, KafkaException, Producer  # isort: skip
 
 __all__ = ["KafkaTarget"]
 
-#: ms that a producer gives messages before `send` has told its time-out.
+#: ms by which a producer gives up messages before the timeout of `send`.
 FIRST_TIMEOUT: Final = 30_000
 #: librdkafka looks for messages whose time is over once a second: its time is over before that of `send`, by so many ms.
 EARLIER: Final = 2_000
@@ -52,8 +52,8 @@ _LATE: Final = Result.unknown("Kafka did not say in time what became of it")
 class KafkaTarget:
     """Sends by one idempotent producer for all threads; the delivery report of each message decides.
 
-    At least once: a message whose report did not come in time is sent again, with the same `id`. The producer gives
-    messages up before `send` does, so that none of them leaves it after its result was told.
+    At least once: a message without a report in time is sent again, with the same `id`. The producer gives
+    messages up before `send` does, so that no message leaves the producer after its result was returned.
     """
 
     max_batch = 1_000
@@ -96,7 +96,7 @@ class KafkaTarget:
     ) -> Sequence[int]:
         """Send the messages at these places and write down what became of them.
 
-        A broker refuses a batch of records as a whole. The places of messages that may have been refused for another
+        A broker refuses all records of a batch together. The places of messages that may have been refused for another
         one's fault are returned: they are to be sent alone.
         """
         producing = self._take(ms, alone=alone)
@@ -251,7 +251,7 @@ def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[
 
 
 def _judge(error: KafkaError, trouble: str, late: Callable[[str], Result]) -> Result:
-    """What a report's error means for its message, which was alone if the error is one of FAULTS.
+    """The outcome of a message by its report's error. With one of FAULTS the message was alone.
 
     `late` is what one is whose time was over.
     """

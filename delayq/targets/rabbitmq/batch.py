@@ -11,7 +11,7 @@ from delayq.targets import Result
 
 __all__ = ["Batch", "Group", "Outgoing"]
 
-#: ms that a batch waits for its confirms once the broker has said that it reads no more.
+#: ms that a batch waits for its confirms once the broker has reported that it reads no more.
 WHEN_BLOCKED: Final = 500
 
 
@@ -52,7 +52,7 @@ class Batch:
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the caller has given it up."""
         return self._over
 
     def settle(self, place: int, result: Result) -> None:
@@ -97,7 +97,7 @@ class Batch:
             return done
 
     def publishing(self, group: Group) -> bool:
-        """Say that a group goes out now; False if nobody waits for it any more, or its deadline has passed."""
+        """Mark a group as being sent; False if the caller has given it up, or its deadline has passed."""
         with self._condition:
             if self._over or self._clock.monotonic() >= self.deadline:
                 return False

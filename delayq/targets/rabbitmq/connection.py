@@ -1,7 +1,6 @@
 """A connection to RabbitMQ with a thread of its own, for batches from several threads: one round trip a batch.
 
-Each batch has its channels for itself, one for each exchange, so that a channel that the broker closes takes nothing of
-another batch with it.
+Each batch has its own channels, one for each exchange. So a channel that the broker closes affects no other batch.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ CLOSED: Final = "the target is closed"
 
 
 class BrokerConnection:
-    """The connection: made when it is wanted, kept by heartbeats while it is idle, made anew when it is lost."""
+    """The connection: opened when it is needed, kept by heartbeats while it is idle, and opened again when it is lost."""
 
     def __init__(self, parameters: Sequence[pika.ConnectionParameters], name: str, clock: Clock) -> None:
         logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is in the results
@@ -79,7 +78,7 @@ class BrokerConnection:
             self._call(lambda: self._abandon(batch, silent))
 
     def close(self) -> None:
-        """Close the connection in order and end the thread; what is under way is unknown."""
+        """Close the connection in order and end the thread. The outcome of messages in progress is unknown."""
         with self._starting:
             self._stopping = True
         if self._loop is not None:
@@ -100,7 +99,7 @@ class BrokerConnection:
             try:
                 self._loop.start()
                 break
-            except Exception as error:  # of a callback; the loop itself is whole
+            except Exception as error:  # of a callback; the loop itself still works
                 self._lost(f"{type(error).__name__}: {error}")
         self._loop.close()
 
@@ -139,7 +138,7 @@ class BrokerConnection:
     def _send_in_time(self, sock: socket.socket, data: bytes) -> int:
         """Write some of it, as pika does; raises TimeoutError, by which the connection is lost, if a group's time is over.
 
-        What waits is what the broker has not read in time, also after this process stood still: none of it is to arrive later.
+        The broker has not read the waiting bytes in time, also after a stall of this process. They must not arrive later.
         """
         if writing := self._writing:
             connection = self._connection
@@ -168,11 +167,11 @@ class BrokerConnection:
             self._idle.remove(publisher)
 
     def _abandon(self, batch: Batch, silent: bool) -> None:
-        """Nobody waits for it any more. A broker that said nothing at all meanwhile is looked for again."""
+        """The caller has given it up. If the broker sent nothing meanwhile, the connection is opened again."""
         if batch in self._waiting:
             self._waiting.remove(batch)
         if silent:
-            self._lost("the broker said nothing")
+            self._lost("the broker sent nothing")
             return
         for publisher in [publisher for publisher in self._publishers if publisher.batch is batch]:
             if publisher.channel.is_open:
@@ -235,7 +234,7 @@ class BrokerConnection:
         for batch in {publisher.batch for publisher in publishers if publisher.batch is not None}:
             batch.settle_rest(batch.places, f"the connection was lost: {reason}")
         if connection is not None and not connection.is_closed:
-            # There is no public way to let go of a broker that does not answer.
+            # pika has no public method that drops a broker without an answer.
             connection._terminate_stream(StreamLostError(reason))
 
     def _close(self) -> None:

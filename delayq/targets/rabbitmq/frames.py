@@ -58,7 +58,7 @@ def short(text: str) -> bytes:
 
 
 def publish_method(exchange: str, routing_key: str) -> bytes:
-    """The method that says where the next message goes, which is returned if no queue takes it."""
+    """The method that names the destination of the next message, which is returned if no queue takes it."""
     return _IDS.pack(_BASIC, _PUBLISH, 0) + short(exchange) + short(routing_key) + _MANDATORY
 
 

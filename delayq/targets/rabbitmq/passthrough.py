@@ -1,4 +1,4 @@
-"""What a message becomes in AMQP: its exchange and routing key, its headers, and the properties that pass through delayq.
+"""A message in AMQP: its exchange and routing key, its headers, and the properties that pass through delayq.
 
 The bridge takes these in, the target gives them out again.
 """

@@ -23,12 +23,12 @@ _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\
 
 
 class Learned:
-    """What the broker has let be known of what it takes, on this connection."""
+    """The limits that the broker has reported on this connection."""
 
     def __init__(self) -> None:
-        #: The largest body that it takes, bytes, once it has said so.
+        #: The largest body that it takes, bytes, once it has reported that.
         self.most: int | None = None
-        #: Counts whatever the broker says of messages.
+        #: Counts the broker's reports on messages.
         self.heard = 0
         #: The bytes that fit into a frame.
         self.frame: int = 4_096
@@ -36,7 +36,7 @@ class Learned:
         self.suspects: set[str] = set()
 
     def refused(self, one: Outgoing) -> Result | None:
-        """What it would close the channel, or the connection, for."""
+        """A fault for which the broker would close the channel or the connection."""
         if self.most is not None and len(one.body) > self.most:
             return _too_large(one.body, self.most)
         if (size := len(one.header) + CONTENT_BYTES) > self.frame:
@@ -81,7 +81,7 @@ class Publisher:
 
     @property
     def batch(self) -> Batch | None:
-        """What it is sending."""
+        """The messages that it is sending."""
         return self._batch
 
     def begin(self, batch: Batch, group: Group) -> None:
@@ -124,11 +124,11 @@ class Publisher:
             tag += 1
             size += len(one.body)
             if size >= PIECE_BYTES:
-                # Of a piece that the socket takes in part only, the rest is copied: so none is very large.
+                # If the socket takes only a part of a piece, the rest is copied. So no piece is very large.
                 pieces += parts if len(one.body) >= PIECE_BYTES else [b"".join(parts)]
                 parts, size = [], 0
         if pending:
-            # What pika does with the frames of one message, once for all of them; there is no public way.
+            # Does for all frames at once what pika does for those of one message, without a public method.
             connection = self.channel.connection
             connection._output_marshaled_frames([*pieces, b"".join(parts)] if parts else pieces)
             self._written(connection.bytes_sent, batch.deadline)
@@ -150,7 +150,7 @@ class Publisher:
         for one in tags:
             place = self._pending.pop(one, None)
             if place is not None and batch is not None:
-                batch.settle(place, self._judge(one) if acked else Result.unavailable("the broker said nack"))
+                batch.settle(place, self._judge(one) if acked else Result.unavailable("the broker answered nack"))
         if not self._pending:
             self._end()
 

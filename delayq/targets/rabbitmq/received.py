@@ -1,8 +1,8 @@
 """The properties of a message that RabbitMQ delivers, read as AMQP writes them.
 
-pika's own reading raises an error, and so ends the connection, for values that producers may choose: a time in ms or before
-1970, tables in tables in tables. It cuts numbers with a fraction off, too. Here whatever cannot be read is a refusal of that
-message alone.
+The reader of pika raises an error for some values of producers, and so ends the connection. Such values are a time in
+ms or before 1970, and tables in tables in tables. It also cuts off the fractions of numbers. Here an unreadable value refuses only its own
+message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAGS, _SIZE, _LONG, _SECONDS, _FLOAT = map(Struct, (">H", ">I", ">i", ">q", ">
 
 
 class ReceivedProperties(pika.BasicProperties):  # type: ignore[misc]  # pika has no types
-    """The properties of a message. `refusal` says what is wrong with them, if anything is.
+    """The properties of a message. `refusal` is the reason if they are invalid.
 
     Headers are text, bool, int, float, Decimal, datetime, bytes, None, or a list of these; a table is an empty dict.
     """
@@ -117,7 +117,7 @@ class _TooShort(Exception):
 
 
 class _Unreadable:
-    """A value that nobody can read, and why; `has_end` says whether it is known where the next one begins."""
+    """An unreadable value, and the reason. `has_end` is true if the beginning of the next value is known."""
 
     def __init__(self, why: str, *, has_end: bool = True) -> None:
         self.why = why
@@ -137,7 +137,7 @@ class _Encoded:
         return self._place < len(self._data)
 
     def take(self, size: int) -> bytes:
-        """So many bytes. Raises _TooShort."""
+        """Read this number of bytes. Raises _TooShort."""
         end = self._place + size
         if end > len(self._data):
             raise _TooShort
@@ -215,7 +215,7 @@ def _skipped(empty: Callable[[], Any]) -> Callable[[_Encoded], Any]:
     return read
 
 
-#: By their kind. What is in tables is no property, so they are skipped: however deep they go, nothing recurs.
+#: Readers by the kind of value. Values in tables are no properties, so tables of any depth are skipped without recursion.
 _VALUES: Final[Mapping[int, Callable[[_Encoded], Any]]] = {
     **{ord(kind): _number(Struct(f">{code}")) for kind, code in zip("bBsUuIilLd", "bBhhHiIqqd", strict=True)},
     ord("t"): lambda encoded: encoded.take(1) != b"\0",

@@ -36,7 +36,7 @@ class BrokerStream(pika.SelectConnection):  # type: ignore[misc]  # pika has no 
         return super().create_connection(connection_configs, on_done, custom_ioloop, workflow)
 
     def _on_data_available(self, data_in: bytes) -> None:
-        """Read what came. Whatever goes wrong there loses this connection, and is not an error of the loop."""
+        """Read the received bytes. An error there loses this connection, and does not reach the loop."""
         try:
             super()._on_data_available(data_in)
         except Exception as error:

@@ -35,7 +35,7 @@ MOST_WAYS: Final = 10_000
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a route may say in `options`. A password is 'env:NAME', 'file:PATH', or itself. Times are ms."""
+    """The `options` of a route. A password is 'env:NAME', 'file:PATH', or itself. Times are ms."""
 
     exchange: str = ""
     routing_key: str = "{topic}"

@@ -14,10 +14,10 @@ __all__ = ["backlogs"]
 
 
 def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mapping[str, int]:
-    """Of each stream how many entries its slowest consumer group has yet to read or to acknowledge.
+    """Return for each stream the entries that its slowest consumer group has yet to read or to acknowledge.
 
-    Of a stream without groups, and where the server cannot say how far a group is behind, it is all of its entries.
-    What is no stream has no backlog. Raises StoreUnavailable, also if the answers take longer than `within` ms.
+    Without groups, or if the server does not know the lag of a group, all entries count.
+    A key of another type has no backlog. Raises StoreUnavailable, also if the answers take longer than `within` ms.
     """
     asked: list[Command[Any]] = []
     for stream in streams:
@@ -36,7 +36,7 @@ def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mappi
 
 
 def _behind(reply: list[list[Any]]) -> list[int | None]:
-    """Of each group what it has to read and to acknowledge; None where the server cannot say (or is older than 7)."""
+    """The entries that each group has to read and to acknowledge; None if the server does not know (or is older than 7)."""
     groups = [{words[i].decode(): words[i + 1] for i in range(0, len(words), 2)} for words in reply]
     return [None if one.get("lag") is None else one["lag"] + one["pending"] for one in groups]
 

@@ -24,7 +24,7 @@ PATIENCE: Final = 30.0
 def redis_url_of(target: str, redis_url: str) -> str:
     """The Redis behind a `redis+stream:` URL; without a host it is delayq's own. Raises ConfigError.
 
-    Behind the colon may stand any Redis URL, for sentinels and clusters: `redis+stream:redis+cluster://…`.
+    The colon may precede any Redis URL, also for Sentinel and clusters: `redis+stream:redis+cluster://…`.
     """
     rest = target.partition(":")[2]
     if rest in ("", "//"):
@@ -39,8 +39,8 @@ def redis_url_of(target: str, redis_url: str) -> str:
 def is_local(route: Route, redis_url: str) -> bool:
     """Whether the pull script can append to the route's streams itself.
 
-    They lie in delayq's own Redis, and have no bound, which would have to be looked at; in a cluster they lie in the slot
-    of the queue only if each queue has its own.
+    They are in delayq's own Redis and have no bound, which would need a look at the stream. In a cluster they are in the
+    slot of the queue only if each queue has its own stream.
     """
     if route.path == "general" or route.max_backlog is not None or not lies_here(route, redis_url):
         return False
@@ -61,7 +61,7 @@ def lies_here(route: Route, redis_url: str) -> bool:
 class RedisStreamTarget:
     """Appends each message to the stream of its topic, in a cluster on that stream's own primary.
 
-    At least once: an append whose reply was lost is sent again, with the same `id` in the entry. Behind sentinels and
+    At least once: an append whose reply was lost is sent again, with the same `id` in the entry. With Sentinel and
     in a cluster the store sends such an append once more by itself. It follows their fail-overs, and a name that moves.
     """
 

@@ -1,8 +1,10 @@
 """The parts of RocketMQ's official client that a target needs: its protocol, its signature, its choice of a queue.
 
-The client's own `Producer` does not do (docs/decisions/0021): it sends again by itself, even after its caller has given
-up, so that a message would overtake the next one of its ordering key; it counts time-outs in whole seconds; and after an
-outage it tries to connect at most every two minutes.
+The client's own `Producer` is not suitable (docs/decisions/0021):
+
+- It sends again by itself, even after its caller has given up. A message would then overtake the next one of its ordering key.
+- It counts timeouts in full seconds.
+- After an outage it tries to connect at most every two minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _LOGGER: Final = "rocketmq-python-client"
 def _keep_it_quiet() -> None:
     """The client opens a log file below the user's home as it is imported, and cannot be imported where it may not.
 
-    Stand in for its module that does. What its logger says goes where logging sends it, if somebody sets its level.
+    Replace its module that does. Its logger uses the normal logging, if somebody sets its level.
     gRPC, too, would write on standard error that a connection was closed.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

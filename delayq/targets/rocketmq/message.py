@@ -30,7 +30,7 @@ class Messages:
         properties = _properties(one)
         if isinstance(properties, Result):
             return properties
-        if not one.payload:  # a proxy that may be told to take it could not give it to a consumer
+        if not one.payload:  # a proxy that accepts it by a setting could not hand it to a consumer
             return Result.rejected(f"the body {NO_BODY}")
         message = Message()
         message.topic.name = topic

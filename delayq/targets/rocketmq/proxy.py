@@ -33,7 +33,7 @@ REFRESH: Final = 30_000
 MOST_ROUTES: Final = 10_000
 #: ms that `close` waits for the sends under way.
 LAST_SENDS: Final = 10_000
-#: s beyond its own deadline after which an answer is not waited for any more: a guard, it comes at the deadline.
+#: s beyond its own deadline after which the wait for an answer ends: a guard, as the answer arrives at the deadline.
 GUARD: Final = 1.0
 _REQUEST_ID: Final = "x-mq-request-id"
 _OPTIONS: Final = [
@@ -141,7 +141,7 @@ class Proxies:
         return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, deadline)
 
     def sent(self, call: Call, timeout: float, accept: frozenset[int], *, several: bool) -> Result:
-        """What became of it; of all of them, if the request had several messages."""
+        """The outcome of the request, for all its messages."""
         answer = self._answer(call, timeout)
         return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
@@ -168,7 +168,7 @@ class Proxies:
         return (deadline - self._clock.monotonic()) / 1000
 
     def _take(self, where: Any, deadline: int) -> Channel | Result:
-        """The channel to a proxy, with one call more under way, of which `_done` is to be told."""
+        """The channel to a proxy, with one more call in progress. `_done` has to end the call."""
         if self._left(deadline) <= 0:
             return Result.unavailable(f"{where}: no time was left to send it")
         with self._condition:
@@ -195,7 +195,7 @@ class Proxies:
         return Call(channel, future, since)
 
     def _metadata(self) -> list[tuple[str, str]]:
-        """Who asks, signed. A signature is for a second; so that of one is used again within it."""
+        """The signed credentials. A signature is valid for a second, and is used again within it."""
         second = self._clock.now() // 1000
         if self._signed[0] != second:
             self._signed = (second, Signature.metadata(self._configuration, self._id))
@@ -213,7 +213,7 @@ class Proxies:
         return answer
 
     def _hear(self, channel: Channel, since: int, wait: Callable[[], Any]) -> Any:
-        """What `wait` returns, or what went wrong; the call has ended then."""
+        """The answer of `wait`, or its error; the call has ended then."""
         where = str(self._configuration.rpc_endpoints)
         answered = lost = False
         try:
@@ -263,7 +263,7 @@ class Proxies:
 
 
 def target_of(endpoints: Any) -> str:
-    """What gRPC connects to, for these addresses."""
+    """The target of gRPC for these addresses."""
     kind = {AddressScheme.IPv4: "ipv4", AddressScheme.IPv6: "ipv6"}.get(endpoints.scheme, "dns")
     brackets = kind == "ipv6"
     hosts = [f"[{one.host}]:{one.port}" if brackets else f"{one.host}:{one.port}" for one in endpoints.addresses]

@@ -1,4 +1,4 @@
-"""What RocketMQ takes of a message, whatever a broker is set to."""
+"""The limits of RocketMQ for a message that no setting of a broker raises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["NO_BODY", "OWN", "properties_refusal", "tag_refusal", "topic_of", "topic_refusal"]
 
-#: What a property's name begins with that delayq adds. Without a '-', which consumers' SQL filters do not take.
+#: The prefix of properties that delayq adds. It has no '-', which SQL filters of consumers refuse.
 OWN: Final = "delayq_"
 NO_BODY: Final = "is empty, and RocketMQ has no messages without a body"
 #: Characters of a topic's name.
@@ -29,7 +29,7 @@ RESERVED: Final = frozenset(_RESERVED.split())
 
 
 def topic_of(template: str, topic: str) -> str:
-    """The RocketMQ topic of messages of `topic`; what its name cannot have becomes '-'."""
+    """The RocketMQ topic of messages of `topic`. Characters that its name cannot have become '-'."""
     return template.replace("{topic}", _NO_TOPIC.sub("-", topic))
 
 

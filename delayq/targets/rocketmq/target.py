@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a route may say in `options`. A secret is 'env:NAME', 'file:PATH', or itself."""
+    """The `options` of a route. A secret is 'env:NAME', 'file:PATH', or itself."""
 
     topic: str = "{topic}"
     groups: bool = True
@@ -133,7 +133,7 @@ class RocketMQTarget:
         *,
         wait: bool,
     ) -> list[_Request]:
-        """Send the messages of topics whose route is known; what cannot be sent has its result at once.
+        """Send the messages of topics whose route is known. The others get their result at once.
 
         With `wait` the last request is waited for, while the others are on their way.
         """
@@ -149,7 +149,7 @@ class RocketMQTarget:
                 continue
             size = len(message.body)
             open = together.get(topic)
-            # Those of a group find their queue by it, and only alone; and so does what failed before find out why.
+            # Messages of a group find their queue by it, and only alone. A message that failed before also finds its error alone.
             if message.system_properties.message_group or one.attempt > 1:
                 requests.append(_Request([place], [message]))
             elif open is None or len(open.places) == MOST_TOGETHER or open.bytes + size > MOST_BYTES:
@@ -178,7 +178,7 @@ class RocketMQTarget:
     def _end(
         self, request: _Request, topics: Sequence[str], results: list[Result], deadline: int
     ) -> Sequence[_Request]:
-        """Wait for the answer and write it down; what was refused because of one of them is to be sent alone."""
+        """Wait for the answer and record it. Messages that were refused because of another message are sent alone."""
         result = request.call
         if not isinstance(result, Result):
             result = self._proxies.sent(result, self._left(deadline), self._accept, several=request.several)

@@ -1,4 +1,4 @@
-"""What RocketMQ's answers mean for a message."""
+"""The outcome of a message by RocketMQ's answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNAVAILABLE: Final = frozenset({
 })  # fmt: skip
 #: How a proxy may say that it takes one message a request.
 _ONE_ONLY: Final = frozenset({Code.BAD_REQUEST, Code.NOT_IMPLEMENTED, Code.UNSUPPORTED, Code.VERSION_UNSUPPORTED})
-#: The same as _UNAVAILABLE, said by gRPC.
+#: The same as _UNAVAILABLE, in the codes of gRPC.
 _NOT_SENT: Final = frozenset({
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED,
 })  # fmt: skip
@@ -40,7 +40,7 @@ _NO_CONNECTION: Final = ("failed to connect to all addresses", "DNS resolution f
 
 
 def judge(status: Any, accept: frozenset[int], *, several: bool = False) -> Result:
-    """What the proxy's answer means; the codes in `accept` are as good as OK.
+    """The outcome by the proxy's answer. The codes in `accept` count as OK.
 
     'rejected' of `several` messages in one request: nothing of it was taken, and each may be sent alone.
     """
@@ -54,7 +54,7 @@ def judge(status: Any, accept: frozenset[int], *, several: bool = False) -> Resu
 
 
 def failed(where: str, error: Any) -> Result:
-    """What it means that a call ended without an answer."""
+    """The outcome of a call that ended without an answer."""
     code, details = error.code(), error.details() or ""
     reason = f"{where}: {_shown(details) or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NO_CONNECTION):

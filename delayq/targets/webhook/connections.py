@@ -1,7 +1,7 @@
 """HTTP/1.1 connections to addresses that were checked, kept and used again. Every wait ends at a deadline.
 
 HTTP/1.1 has no numbers that pair answers with requests, only their order. So a connection is kept only while the endpoint
-has sent nothing beyond the answer that was asked for: neither in the parser's buffer nor in the socket's.
+has sent nothing beyond the expected answer, neither in the parser's buffer nor in the socket's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ModuleNotFoundError:
 
 __all__ = ["FAILURES", "Connection", "Connections"]
 
-#: What goes wrong on a connection that stood.
+#: The errors of an open connection.
 FAILURES: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 #: ms that an unused connection is kept: less than servers keep theirs, so that few are closed as they are used again.
 IDLE: Final = 4_000
@@ -69,7 +69,7 @@ class Wire(httpcore2.NetworkStream):
             raise httpcore2.WriteError(str(error)) from None
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
         self._sock.close()
 
     def acknowledge(self) -> None:
@@ -211,7 +211,7 @@ class Connections:
         connection.http.close()
 
     def close(self) -> None:
-        """Close what is kept; what is given back later is closed, too."""
+        """Close the kept connections. A connection that is given back later is closed, too."""
         with self._lock:
             kept, self._idle, self._closed = self._idle, [], True
         for one in kept:

@@ -1,7 +1,7 @@
 """Where a target may connect to: addresses of the public Internet, and what its route allows beside them.
 
-A name is resolved once for each attempt, every address that it has is checked, and the connection goes to an address
-that was checked; so neither the notation of an address nor a name that changes its address gets round the check.
+Each attempt resolves the name once, checks every address of it, and connects to a checked address. So neither the notation
+of an address nor a name with changing addresses avoids the check.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def endpoint_of(url: str) -> Endpoint:
 
 def _host(name: str) -> str:
     name = name.removesuffix(".")
-    if _NUMBER.fullmatch(name):  # 127.1, 2130706433, 0x7f000001, 0177.0.0.1: what the system would make of them
+    if _NUMBER.fullmatch(name):  # 127.1, 2130706433, 0x7f000001, 0177.0.0.1: as the system would read them
         try:
             return str(IPv4Address(name))
         except ValueError:
@@ -161,7 +161,7 @@ class Egress:
 
 
 def _not_public(ip: IPv4Address | IPv6Address) -> str:
-    """What it is, if it is not an address of the public Internet."""
+    """The kind of an address outside the public Internet."""
     for network, what in NOT_PUBLIC.items():
         if ip in network:
             return what

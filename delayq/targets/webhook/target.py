@@ -28,19 +28,19 @@ from delayq.targets.webhook.egress import Egress, Refused, endpoint_of, literal
 from delayq.targets.webhook.path import check_topic_in, filled, refusal
 from delayq.times import format_instant
 
-# Behind `connections`, which says which extra it takes if it is not there.
+# Imported after `connections`, which names the missing extra.
 import httpcore2  # isort: skip
 
 __all__ = ["WebhookTarget"]
 
-#: Of an answer at most so many bytes are read, and at most for so many ms once its status is there.
+#: The largest part of an answer that is read, in bytes, and in ms after its status.
 MOST_READ: Final = 64 * 1024
 READ_FOR: Final = 2_000
-#: Of the 4xx these say that nothing was taken now, whatever the message is.
+#: These 4xx mean that nothing was accepted now, for any message.
 LATER: Final = frozenset({425, 429})
 #: These say no more than that this request failed: as a 500 does.
 OPEN: Final = frozenset({408, 409})
-#: What delayq says by itself; a route's own headers may not.
+#: The headers that delayq sets; a route must not set them.
 RESERVED: Final = frozenset({
     "connection", "content-length", "content-type", "expect", "host", "idempotency-key", "keep-alive",
     "proxy-authorization", "proxy-connection", "te", "trailer", "traceparent", "transfer-encoding", "upgrade", "user-agent",
@@ -56,7 +56,7 @@ _PLAIN = "".join(map(chr, range(0x21, 0x7F))).translate({ord('"'): None, ord("%"
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a route may say in `options`. A secret is 'env:NAME', 'file:PATH', or itself. Times are ms."""
+    """The `options` of a route. A secret is 'env:NAME', 'file:PATH', or itself. Times are ms."""
 
     secret: str | tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
@@ -271,7 +271,7 @@ def _own_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
             raise ValueError(f"headers: {low} is not for a route to give")
         found.append((low.encode(), _value(revealed(text, f"headers: {low}"), f"headers: {low}").encode()))
     if len({name for name, _ in found}) != len(found):
-        raise ValueError("headers: one is given twice")
+        raise ValueError("headers: a name is given twice")
     return found
 
 
