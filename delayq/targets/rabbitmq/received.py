@@ -1,8 +1,8 @@
 """The properties of a message that RabbitMQ delivers, read as AMQP writes them.
 
-The reader of pika raises an error for some values of producers, and so ends the connection. Such values are a time in
-ms or before 1970, and tables in tables in tables. It also cuts off the fractions of numbers. Here an unreadable value refuses only its own
-message.
+The reader of pika raises an error for some values of producers, and so ends the connection. Such values are a time in ms or
+before 1970, and tables in tables in tables. It also cuts off the fractions of numbers. Here an unreadable value refuses
+only its own message.
 """
 
 from __future__ import annotations
