@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from delayq.client.client import Client
     from delayq.client.scheduling.schedule import Scheduled
     from delayq.config import Settings
+    from delayq.connecting import connect, connect_async
     from delayq.errors import (
         ConfigError,
         Conflict,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         InvalidMessage,
         LayoutMismatch,
         MissingExtra,
+        NotAllowed,
         NotDevelopment,
         NotDone,
         NotDurable,
@@ -47,6 +49,7 @@ __all__ = [
     "LayoutMismatch",
     "Message",
     "MissingExtra",
+    "NotAllowed",
     "NotDevelopment",
     "NotDone",
     "NotDurable",
@@ -65,6 +68,8 @@ __all__ = [
     "StoreUnavailable",
     "TooManyPending",
     "TooManyPolicies",
+    "connect",
+    "connect_async",
     "parse_duration",
     "parse_instant",
 ]
@@ -83,6 +88,7 @@ _PLACES = {
     "LayoutMismatch": "delayq.errors",
     "Message": "delayq.message",
     "MissingExtra": "delayq.errors",
+    "NotAllowed": "delayq.errors",
     "NotDevelopment": "delayq.errors",
     "NotDone": "delayq.errors",
     "NotDurable": "delayq.errors",
@@ -101,6 +107,8 @@ _PLACES = {
     "StoreUnavailable": "delayq.errors",
     "TooManyPending": "delayq.errors",
     "TooManyPolicies": "delayq.errors",
+    "connect": "delayq.connecting",
+    "connect_async": "delayq.connecting",
     "parse_duration": "delayq.times",
     "parse_instant": "delayq.times",
 }

@@ -48,6 +48,7 @@ __all__ = [
     "around_body_length",
     "due_head",
     "encode",
+    "json_of",
     "record_length",
     "tags_of",
     "topic_of",
@@ -108,7 +109,7 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         payload = bytes(body)
     else:
         flags = BODY_JSON
-        payload = _json(body)
+        payload = json_of(body)
     if len(payload) > limits.body:
         reason = f"at most {limits.body} bytes; this has {len(payload)}"
         raise InvalidMessage("body", reason, too_large=True)
@@ -199,7 +200,7 @@ def around_body_length(content: bytes) -> tuple[bytes, bytes]:
     return content[: _BODY_LENGTH - CONTENT], content[HEADER - CONTENT :]
 
 
-def _json(body: Any) -> bytes:
+def json_of(body: Any) -> bytes:
     try:
         if isinstance(body, msgspec.Raw):
             msgspec.json.decode(body)  # whoever gets the message must be able to: no 1e400

@@ -329,6 +329,10 @@ class Settings:
         "'::' or empty: every address of IPv6 and IPv4",
     )
     api_port: int = _number(8080, "port of the HTTP API", least=0, most=65_535)
+    api_url: str = _text(
+        "", "the URL of the HTTP API that commands call in place of Redis, such as https://delayq.example.com"
+    )
+    api_key: str = _text("", "the key for that API, or env:NAME or file:PATH, where it stands", hidden=True)
     api_keys: str = _text("", "the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys")
     api_open: str = _choice(
         "",

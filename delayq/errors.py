@@ -12,6 +12,7 @@ __all__ = [
     "InvalidMessage",
     "LayoutMismatch",
     "MissingExtra",
+    "NotAllowed",
     "NotDevelopment",
     "NotDone",
     "NotDurable",
@@ -38,6 +39,7 @@ class DelayqError(Exception):
     ├── TooManyPending      its topic has as many messages as a policy lets it have
     ├── TooManyPolicies     there are as many pauses or policies as there may be
     ├── PoliciesChanged     the policies have not the version that the caller has seen
+    ├── NotAllowed          the API key is missing, unknown, or has no right to it
     ├── NotReady            a worker is too old for it
     ├── NotDevelopment      the time of this server cannot be moved
     ├── StillDue            time was moved, and something that is due was not delivered
@@ -166,6 +168,10 @@ class StillDue(DelayqError):
         super().__init__("; ".join(reasons) or "no worker runs")
         self.due = due
         self.behind = list(behind)
+
+
+class NotAllowed(DelayqError):
+    """The API key is missing, unknown, or does not allow the call. Nothing was done."""
 
 
 class NotReady(DelayqError):

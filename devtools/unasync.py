@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 #: From these modules those are made that have the name which the words give.
 SOURCES: Final = (
     ROOT / "delayq" / "client" / "async_calls.py",
+    *(ROOT / "delayq" / "http" / f"async_{name}.py" for name in ("api", "client")),
     *(ROOT / "delayq" / "store" / "connect" / f"async_{name}.py" for name in ("cluster", "sentinel", "store")),
 )
 _WORDS: Final = (

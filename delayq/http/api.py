@@ -1,0 +1,148 @@
+# Made from async_api.py by ./dev check --fix; change that one.
+"""Sends requests to the API over connections that are kept, and repeats those whose answer was lost."""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from typing import Final
+
+from delayq.errors import ConfigError, StoreUnavailable
+from delayq.http.calls import REPEATED, Answer, Attempts, Base, Call
+from delayq.http.threads import CLOCK, Stream, pause
+
+__all__ = ["Api"]
+
+#: Idle connections that are kept.
+MOST_IDLE: Final = 16
+#: The most bytes of an answer.
+MOST_ANSWER: Final = 512 * 1024 * 1024
+
+
+class Api:
+    """The API at one address. `timeout` bounds an attempt, `give_up_after` a call with all its attempts; both are ms."""
+
+    def __init__(self, base: Base, context: ssl.SSLContext | None, timeout: int, give_up_after: int) -> None:
+        self.base = base
+        self._context = (context or ssl.create_default_context()) if base.is_tls else None
+        self._timeout = timeout
+        self._give_up_after = give_up_after
+        self._idle: deque[Stream] = deque()
+
+    def attempts(self) -> Attempts:
+        """The attempts of a call that begins now."""
+        return Attempts(CLOCK.precise(), self._give_up_after)
+
+    def wait(self, attempts: Attempts, retry_after: int = 0) -> bool:
+        """Wait before the next attempt; False if the time of the call is over before it."""
+        seconds = attempts.pause(CLOCK.precise(), retry_after)
+        if seconds is not None:
+            pause(seconds)
+        return seconds is not None
+
+    def send(self, call: Call, attempts: Attempts | None = None) -> Answer:
+        """Send a request, again after a lost answer, 429 and 503. Raises StoreUnavailable if no answer comes in time."""
+        attempts = attempts or self.attempts()
+        request = self.base.request(call)
+        while True:
+            try:
+                answer = self._attempt(request, CLOCK.precise() + self._timeout + call.extra)
+            except ssl.SSLCertVerificationError as error:
+                raise ConfigError(f"the certificate of {self.base.url} is not valid: {error.verify_message}") from None
+            except OSError as error:
+                if not self.wait(attempts):
+                    reason = str(error) or "it took too long"
+                    lost = StoreUnavailable(
+                        f"no answer from {self.base.url} ({reason}): the outcome is unknown, and repeating the call is safe"
+                    )
+                    raise (lost if call.id is None else lost.about(call.id)) from None
+                continue
+            if answer.status not in REPEATED or not self.wait(attempts, answer.retry_after):
+                return answer
+
+    def _attempt(self, request: bytes, until: float) -> Answer:
+        stream = self._take() or Stream.open(self.base.host, self.base.port, self._context, until)
+        is_kept = False
+        try:
+            stream.until = until
+            stream.write(request)
+            answer, is_kept = _receive(stream)
+            return answer
+        finally:  # a call that was cancelled in the middle leaves no half answer
+            if is_kept and len(self._idle) < MOST_IDLE:
+                self._idle.append(stream)
+            else:
+                stream.close()
+
+    def _take(self) -> Stream | None:
+        """Take an idle connection, if one is still usable."""
+        while True:
+            try:
+                stream = self._idle.pop()
+            except IndexError:  # another thread may have taken the last one
+                return None
+            if not stream.is_stale:
+                return stream
+            stream.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _receive(stream: Stream) -> tuple[Answer, bool]:
+    """Read an answer, and whether the connection may be used again. Raises OSError."""
+    status = 100
+    headers: dict[bytes, bytes] = {}
+    version = b""
+    while 100 <= status < 200:  # an interim answer, such as 100 Continue
+        line = stream.read_line()
+        version, _, rest = line.partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise OSError("the connection was closed" if not line else "the answer is no HTTP/1.1")
+        status = int(rest[:3])
+        headers = {}
+        while (line := stream.read_line()) not in (b"\r\n", b"\n"):
+            name, colon, value = line.partition(b":")
+            if not colon or not line.endswith(b"\n") or len(headers) > 1_000:
+                raise OSError("the head of the answer is cut off or malformed")
+            headers[name.strip().lower()] = value.strip()
+    is_kept = version != b"HTTP/1.0" and b"close" not in headers.get(b"connection", b"").lower()
+    if status in (204, 304):
+        body = b""
+    elif b"chunked" in headers.get(b"transfer-encoding", b"").lower():
+        body = _receive_chunks(stream)
+    elif (length := headers.get(b"content-length")) is not None:
+        if not length.isdigit() or int(length) > MOST_ANSWER:
+            raise OSError("the answer has no valid length")
+        body = stream.read(int(length))
+        if len(body) < int(length):
+            raise OSError("the answer is cut off")
+    else:
+        body, is_kept = stream.read(-1), False
+    after = headers.get(b"retry-after", b"")
+    return Answer(status, body, int(after) * 1000 if after.isdigit() and len(after) < 6 else 0), is_kept
+
+
+def _receive_chunks(stream: Stream) -> bytes:
+    body = bytearray()
+    while True:
+        line = stream.read_line()
+        try:
+            size = int(line.partition(b";")[0], 16)
+        except ValueError:
+            raise OSError("the answer is cut off") from None
+        if size < 0 or len(body) + size > MOST_ANSWER:
+            raise OSError("the answer has no valid length")
+        chunk = stream.read(size)
+        if len(chunk) < size:
+            raise OSError("the answer is cut off")
+        body += chunk
+        if size == 0:
+            break
+        stream.read_line()
+    while (line := stream.read_line()) not in (b"\r\n", b"\n"):  # trailers
+        if not line:
+            raise OSError("the answer is cut off")
+    return bytes(body)

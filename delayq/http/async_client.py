@@ -1,0 +1,594 @@
+"""The calls of a client of the HTTP API."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from delayq.client.audit import By
+from delayq.client.changing.advance import Advanced
+from delayq.client.changing.messages import Cancelled, Rescheduled
+from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+from delayq.client.findings import Finding
+from delayq.client.findings.overview import Overview
+from delayq.client.looking.audit import AuditPage, WantedEntries
+from delayq.client.looking.counting import Counted, Forecast
+from delayq.client.looking.dead_groups import DeadGroups
+from delayq.client.looking.dead_letters import DeadLetterPage
+from delayq.client.looking.explain import Explanation
+from delayq.client.looking.search import SearchPage, check_filter, order_of
+from delayq.client.looking.service import RouteState
+from delayq.client.looking.topics import Arriving, TopicState
+from delayq.client.scheduling.schedule import Outcome, Scheduled
+from delayq.clock import Clock, SystemClock
+from delayq.config import Settings, load_settings
+from delayq.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
+from delayq.http import answers
+from delayq.http.async_api import AsyncApi
+from delayq.http.calls import MOST_IDS, MOST_KEYS, REPEATED, Answer, Base, Call, Sized, message_json, split
+from delayq.http.problems import Problem, error_of, problem_in
+from delayq.message import Message, check_id, check_topic, given_duration, given_instant
+from delayq.nodes import NodeLine
+from delayq.policies import Policies, Policy, check_policy_name
+from delayq.secrets import revealed
+from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
+from delayq.times import Duration, Instant
+
+__all__ = ["AsyncClient"]
+
+T = TypeVar("T")
+#: The address of an API that ./dev up starts.
+LOCAL: Final = "http://127.0.0.1:8080"
+#: Messages of a page, at most.
+PAGE: Final = 1_000
+#: The most ms that the server waits while a pause takes effect.
+LONGEST_WAIT: Final = 60_000
+
+
+class AsyncClient:
+    """Schedules and cancels messages by the HTTP API; to be awaited on one event loop.
+
+    It has the methods, types and errors of the client of Redis, and needs an API key in place of Redis's password. `url` and
+    `api_key` default to the environment (`DELAYQ_API_URL`, `DELAYQ_API_KEY`). A message gets its id before the call. Each call
+    is repeated after a lost answer, 429 and 503 for up to `give_up_after`; each attempt takes up to `timeout`. Raises
+    NotAllowed if the API refuses the key.
+
+    A key whose ids have to begin with a certain text needs it as `id_prefix`, if messages have no ids of their own.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: Duration = 10_000,
+        give_up_after: Duration = 30_000,
+        id_prefix: str = "",
+        ssl_context: ssl.SSLContext | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = settings or load_settings()
+        try:
+            key = revealed(settings.api_key if api_key is None else api_key, "DELAYQ_API_KEY")
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        base = Base(url or settings.api_url or LOCAL, key)
+        longest = given_duration("give_up_after", give_up_after) or 0
+        self._api = AsyncApi(base, ssl_context, given_duration("timeout", timeout) or 1, longest)
+        self._id_prefix = id_prefix
+        self._clock = clock or SystemClock()
+
+    @property
+    def url(self) -> str:
+        """The address of the API."""
+        return self._api.base.url
+
+    def _problem(self, answer: Answer) -> Problem:
+        return problem_in(answer, self.url)
+
+    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> bytes:
+        """Send a call and return the body of the answer; raises the error for a problem."""
+        content = None if body is None else msgspec.json.encode(body)
+        answer = await self._api.send(Call(method=method, path=path, body=content, **more))
+        if not answer.is_good:
+            raise error_of(self._problem(answer))
+        return answer.body
+
+    async def _get(self, path: str, **query: Any) -> Any:
+        """Return the value that the API answers at a path."""
+        return answers.value_of(await self._ask("GET", path, query=_query(query)))
+
+    async def schedule(self, message: Message) -> Scheduled:
+        """Schedule one message; raises InvalidMessage, Conflict, NotAllowed or StoreError."""
+        sized = message_json(message, 0, self._id_prefix)
+        call = Call(method="POST", path="/v1/messages", body=bytes(sized.json), id=sized.id)
+        answer = await self._api.send(call)
+        if not answer.is_good:
+            raise error_of(self._problem(answer), topic=message.topic, id=sized.id)
+        return answers.scheduled_of(answers.value_of(answer.body), created=answer.status == 201)
+
+    async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
+        """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
+
+        With `refuse_past`, a message whose `expect_date` has passed is refused with PastDue, unless it was scheduled before.
+        """
+        outcomes: list[Any] = []
+        waiting: list[Sized] = []
+        topics: list[str] = []
+        for place, message in enumerate(messages):
+            outcomes.append(None)
+            topics.append(getattr(message, "topic", ""))
+            try:
+                sized = message_json(message, place, self._id_prefix)
+                if refuse_past and await self._is_past(message):
+                    raise PastDue(sized.id)
+                waiting.append(sized)
+            except DelayqError as error:
+                outcomes[place] = error
+        for batch in split(waiting):
+            await self._schedule_batch(batch, outcomes, topics)
+        return outcomes
+
+    async def _is_past(self, message: Message) -> bool:
+        if not isinstance(message.expect_date, int) or message.expect_date >= self._clock.now():
+            return False
+        return message.id is None or await self.get(message.id) is None
+
+    async def _schedule_batch(self, batch: Sequence[Sized], outcomes: list[Any], topics: Sequence[str]) -> None:
+        """Schedule a batch, again those of its messages that the API could not take yet, and put the outcomes in place."""
+        attempts = self._api.attempts()
+        left = list(batch)
+        while left:
+            content = b'{"messages":[%b]}' % b",".join(bytes(one.json) for one in left)
+            try:
+                call = Call(method="POST", path="/v1/messages:batch", body=content)
+                results = self._results(await self._api.send(call, attempts))
+            except StoreError as error:
+                for one in left:
+                    outcomes[one.place] = error.about(one.id)
+                return
+            again: list[Sized] = []
+            for one, result in zip(left, results, strict=True):
+                if "problem" not in result:
+                    outcomes[one.place] = answers.scheduled_of(result, created=result["status"] == 201)
+                    continue
+                problem = msgspec.convert(result["problem"], Problem)
+                outcomes[one.place] = error_of(problem, topic=topics[one.place], id=one.id)
+                if problem.status in REPEATED:
+                    again.append(one)
+            if not again or not await self._api.wait(attempts):
+                return
+            left = again
+
+    def _results(self, answer: Answer) -> list[dict[str, Any]]:
+        """The results of a request of many parts, also of one of which every part failed; raises the error for a problem."""
+        if answer.is_good:
+            found: list[dict[str, Any]] = answers.value_of(answer.body)["results"]
+            return found
+        problem = self._problem(answer)
+        if problem.results:
+            return problem.results
+        raise error_of(problem)
+
+    async def _each(
+        self, path: str, field: str, values: Sequence[str], more: Mapping[str, Any], by: By | None
+    ) -> list[dict[str, Any]]:
+        """Return the results of ids or keys, in order. What the API could not do yet is asked again."""
+        results: list[dict[str, Any]] = [{}] * len(values)
+        most = MOST_IDS if field == "ids" else MOST_KEYS
+        for begin in range(0, len(values), most):
+            attempts = self._api.attempts()
+            left = list(range(begin, min(begin + most, len(values))))
+            while left:
+                body: dict[str, Any] = {field: [values[place] for place in left], **_reason(by), **more}
+                call = Call(method="POST", path=path, body=msgspec.json.encode(body), headers=_act(by))
+                found = self._results(await self._api.send(call, attempts))
+                for place, result in zip(left, found, strict=True):
+                    results[place] = result
+                left = [place for place in left if results[place].get("problem", {}).get("status") in REPEATED]
+                if left and not await self._api.wait(attempts):
+                    break
+        return results
+
+    async def _each_id(
+        self, path: str, ids: Sequence[str], make: Callable[[str, str], T], by: By | None, **more: Any
+    ) -> list[T | Any]:
+        for id in ids:
+            check_id(id)
+        return [_outcome(one, make) for one in await self._each(path, "ids", ids, more, by)]
+
+    async def _of_key(
+        self, path: str, key: str, make: Callable[[str, str], T], by: By | None, **more: Any
+    ) -> list[T | Any]:
+        """The outcomes of all messages that carry a key, and the error if those of others are unknown."""
+        (result,) = await self._each(path, "keys", (key,), more, by)
+        outcomes = [_outcome(one, make) for one in result.get("messages", ())]
+        if "problem" in result:
+            error = error_of(msgspec.convert(result["problem"], Problem))
+            if not isinstance(error, StoreError):
+                raise error
+            outcomes.append(error)
+        return outcomes
+
+    async def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
+        """Cancel one message. The audit names the API key, with the reason in `by`."""
+        cancelled: Cancelled = _single(await self.cancel_many((id,), by=by))
+        return cancelled
+
+    async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
+        """Cancel messages and return the results in order (an error where the result is unknown or the key has no right)."""
+        return await self._each_id("/v1/messages:cancel", ids, Cancelled, by)
+
+    async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
+        """Cancel all messages that carry a business key and return the results (a StoreError where one is unknown).
+
+        Messages that have ended are included while their ids are remembered (15 minutes by default).
+        """
+        return await self._of_key("/v1/messages:cancel", key, Cancelled, by)
+
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        delay_time: Duration | None = None,
+        expect_date: Instant | None = None,
+        delay_level: int | None = None,
+        by: By | None = None,
+    ) -> Rescheduled:
+        """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        body = {
+            "delayTime": given_duration("delayTime", delay_time),
+            "expectDate": given_instant("expectDate", expect_date),
+            "delayLevel": delay_level,
+        }
+        return await self._move("PATCH", f"/v1/messages/{_part(check_id(id))}", id, body | _reason(by), by)
+
+    async def _move(self, method: str, path: str, id: str, body: Mapping[str, Any], by: By | None) -> Rescheduled:
+        content = msgspec.json.encode(body)
+        answer = await self._api.send(Call(method=method, path=path, body=content, headers=_act(by), id=id))
+        if answer.is_good:
+            moved = answers.value_of(answer.body)
+            return Rescheduled(id, "scheduled", moved["dueMs"], moved["queue"])
+        problem = self._problem(answer)
+        if answer.status == 404 and problem.kind == "not-found":
+            return Rescheduled(id, "notFound")
+        if problem.kind == "conflict" and problem.state:
+            _, held, reason = problem.detail.rstrip(".").partition("is held: ")
+            return Rescheduled(id, problem.state, reason=reason if held else None)
+        raise error_of(problem, id=id)
+
+    async def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
+        """Deliver a message now. With `force`, a held message is delivered too, in spite of pauses and limits."""
+        path = f"/v1/messages/{_part(check_id(id))}:deliverNow"
+        return await self._move("POST", path, id, {"force": force} | _reason(by), by)
+
+    async def deliver_now_many(
+        self, ids: Sequence[str], *, force: bool = False, by: By | None = None
+    ) -> list[Rescheduled | Any]:
+        """Deliver messages now and return the results in order (an error where the result is unknown)."""
+        return await self._each_id("/v1/messages:deliverNow", ids, Rescheduled, by, force=force)
+
+    async def deliver_now_by_key(
+        self, key: str, *, force: bool = False, by: By | None = None
+    ) -> list[Rescheduled | Any]:
+        """Deliver all messages that carry a business key now and return the results (a StoreError where one is unknown)."""
+        return await self._of_key("/v1/messages:deliverNow", key, Rescheduled, by, force=force)
+
+    async def get(self, id: str) -> Found | None:
+        """Return the state of one message, or None if its id is unknown."""
+        body = await self._look(id)
+        return None if body is None else answers.found_of(body)
+
+    async def _look(self, id: str, **query: Any) -> bytes | None:
+        answer = await self._api.send(Call(method="GET", path=f"/v1/messages/{_part(check_id(id))}", query=query))
+        if answer.is_good:
+            return answer.body
+        problem = self._problem(answer)
+        if problem.kind == "not-found":
+            return None
+        raise error_of(problem, id=id)
+
+    async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
+        """Return the states of messages, in order; None for an unknown id."""
+        return [await self.get(id) for id in ids]
+
+    async def explain(self, found: Found) -> Explanation:
+        """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
+        body = await self._look(found.id, explain="true")
+        if body is None:
+            text = "It has ended, and its id is not remembered any more."
+            return Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
+        return answers.explanation_of(body)
+
+    async def find(self, key: str) -> list[Found]:
+        """Return the messages that carry a business key and have not ended, by due time."""
+        found: list[Found] = []
+        token: str | None = None
+        while True:
+            page = await self.search(Filter(key=key), PAGE, token)
+            found += page.messages
+            token = page.next_token
+            if token is None:
+                return sorted(found, key=order_of)
+
+    async def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
+        """Return a page of the messages that match a filter, by due time; dead letters by the time of their death.
+
+        A page may have fewer messages than `limit` and not be the last one.
+        """
+        query = _query(_filter(wanted) | {"limit": limit, "pageToken": token})
+        return answers.page_of(await self._ask("GET", "/v1/messages", query=query))
+
+    async def count(self, wanted: Filter = EVERYTHING) -> Counted:
+        """Count the messages that match a filter by topic, state and due time, exactly or by the last census."""
+        return answers.counted_of(await self._get("/v1/messages:count", **_filter(wanted)))
+
+    async def forecast(
+        self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
+    ) -> Forecast:
+        """Count the messages that fall due in each `step` (ms) from `due_from` to `due_to` (Unix ms), for a filter of topics."""
+        first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
+        each = given_duration("step", step) or 0
+        given = {"dueFrom": first, "dueTo": last, "step": each, "topic": wanted.topic or None}
+        found = await self._get("/v1/forecast", **given)
+        return answers.forecast_of(found, [*range(first, last, each), last])
+
+    async def redis_now(self) -> int:
+        """Return the time (Unix ms) of this machine's clock: the API has no call for the time of Redis."""
+        return self._clock.now()
+
+    async def queues(self) -> list[QueueStats]:
+        """Return the figures of every queue. The API counts what happened for all queues together: the first one has it."""
+        return answers.queues_of(await self._get("/v1/queues"))
+
+    async def stats(self) -> list[QueueStats]:
+        """Return the figures of every queue, as `queues` does; the older name."""
+        return await self.queues()
+
+    async def dead_letters(
+        self,
+        limit: int = 100,
+        token: str | None = None,
+        *,
+        newest: bool = False,
+        topic: str = "",
+        reason: str = "",
+        group: str | None = None,
+        from_: Instant | None = None,
+        to: Instant | None = None,
+    ) -> DeadLetterPage:
+        """Return a page of dead letters by the time of their death, the oldest first unless `newest`.
+
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason, and `group` the reason of one of `dead_groups`.
+        """
+        given = {
+            "limit": limit,
+            "pageToken": token,
+            "order": "newest" if newest else "oldest",
+            "topic": topic or None,
+            "reason": reason or None,
+            "group": group,
+            "from": given_instant("from", from_),
+            "to": given_instant("to", to),
+        }
+        return answers.letters_of(await self._ask("GET", "/v1/dead-letters", query=_query(given)))
+
+    async def dead_groups(self) -> DeadGroups:
+        """Group the newest dead letters, about 20,000, by topic and reason."""
+        return answers.groups_of(await self._get("/v1/dead-letters:groups", limit=PAGE))
+
+    async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
+        """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
+        return await self._each_id("/v1/dead-letters:redrive", ids, _word, by)
+
+    async def discard(self, id: str, *, by: By | None = None) -> bool:
+        """Delete a dead letter for good; False if no dead letter has this id."""
+        return bool(_single(await self.discard_many((id,), by=by)) == "discarded")
+
+    async def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
+        """Delete dead letters for good and return 'discarded' or 'notDead' for each (an error where it is unknown)."""
+        return await self._each_id("/v1/dead-letters:discard", ids, _word, by)
+
+    async def nodes(self) -> dict[str, NodeLine]:
+        """Return the nodes by name, with what each last reported."""
+        return answers.nodes_of(await self._get("/v1/nodes"))
+
+    async def routes(self) -> list[RouteState]:
+        """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
+        return answers.routes_of(await self._get("/v1/routes"))
+
+    async def status(self) -> list[Finding]:
+        """Return what is wrong, the worst finding first, and what to do."""
+        return answers.status_of(await self._get("/v1/status"))
+
+    async def overview(self) -> Overview:
+        """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
+        return answers.overview_of(await self._get("/v1/overview"))
+
+    async def me(self) -> dict[str, Any]:
+        """Return the name and the rights of the API key, and the version of the API."""
+        found: dict[str, Any] = await self._get("/v1/me")
+        return found
+
+    async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
+        """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries` except `may`."""
+        entries = WantedEntries(**wanted)
+        given = {name: getattr(entries, name) for name in ("id", "key", "topic", "actor", "action", "to")}
+        found = await self._get("/v1/audit", limit=limit, pageToken=token, **given, **{"from": entries.from_})
+        return answers.audit_of(found)
+
+    async def pause(
+        self,
+        match: str,
+        *,
+        reason: str | UnsetType | None = UNSET,
+        until: Instant | UnsetType | None = UNSET,
+        wait: Duration = 1_000,
+        by: By | None = None,
+    ) -> Paused:
+        """Pause the topics that match a pattern with `*` and `?`, until they are resumed or until `until` (Unix ms).
+
+        The call waits up to `wait` ms until messages that were already being sent have arrived: then `state` is 'paused'. If the
+        pattern is already paused, a `reason` or `until` that you omit keeps its value, and None removes it.
+        """
+        longest = given_duration("wait", wait) or 0
+        body: dict[str, Any] = {"match": match, "reason": reason}
+        body["until"] = until if isinstance(until, UnsetType) else given_instant("until", until)
+        body = {name: value for name, value in body.items() if value is not UNSET}
+        extra = min(max(longest, 0), LONGEST_WAIT)
+        query = {"wait": str(longest)}
+        found = await self._ask("POST", "/v1/topics:pause", body, query=query, headers=_act(by), extra=extra)
+        return answers.paused_of(answers.value_of(found))
+
+    async def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
+        """End the pause with exactly this pattern; its held messages are delivered at most at `rate` messages a second."""
+        body = {"match": match, "rate": rate} | _reason(by)
+        return msgspec.convert(
+            answers.value_of(await self._ask("POST", "/v1/topics:resume", body, headers=_act(by))), Resumed
+        )
+
+    async def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
+        """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
+
+        The API decides by itself whether it counts now or by the last census, whatever `live` is.
+        """
+        found: list[TopicState] = []
+        token: str | None = None
+        wanted = None if paused is None else "yes" if paused else "no"
+        while True:
+            page = await self._get("/v1/topics", match=match, paused=wanted, limit=PAGE, pageToken=token)
+            found += answers.topics_of(page)
+            token = page["nextPageToken"]
+            if token is None:
+                return found
+
+    async def topic(self, name: str, *, live: bool = True) -> TopicState:
+        """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
+        return answers.topic_of(await self._get(f"/v1/topics/{_part(check_topic(name))}"))
+
+    async def arriving(self, match: str) -> list[Arriving] | None:
+        """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
+        found = await self._get("/v1/topics", match=match, limit=1)
+        return answers.arriving_of(found["arriving"]) if "arriving" in found else None
+
+    async def policies(self) -> Policies:
+        """Return all policies, pauses and limits set by `resume`, and their version."""
+        return answers.policies_of(await self._get("/v1/policies"))
+
+    async def policy(self, name: str) -> Policy | None:
+        """Return the policy with this name, or None."""
+        call = Call(method="GET", path=f"/v1/policies/{_part(check_policy_name(name))}")
+        answer = await self._api.send(call)
+        if answer.is_good:
+            return answers.policy_of(answers.value_of(answer.body))
+        problem = self._problem(answer)
+        if problem.kind == "not-found":
+            return None
+        raise error_of(problem)
+
+    async def put_policy(self, policy: Policy, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Create or replace a policy; with `if_version`, only if the policies still have that version.
+
+        Raises InvalidMessage, and PoliciesChanged if the version is another one.
+        """
+        path = f"/v1/policies/{_part(check_policy_name(policy.name))}"
+        fields = msgspec.to_builtins(policy)
+        body = {name: value for name, value in fields.items() if name not in ("name", "since", "stored")}
+        headers = _act(by) | _if_match(if_version) | _reason_header(by)
+        return msgspec.convert(answers.value_of(await self._ask("PUT", path, body, headers=headers)), PolicyChanged)
+
+    async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
+        path = f"/v1/policies/{_part(check_policy_name(name))}"
+        headers = _act(by) | _if_match(if_version) | _reason_header(by)
+        return msgspec.convert(answers.value_of(await self._ask("DELETE", path, headers=headers)), PolicyChanged)
+
+    async def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
+        """Move the time of a development server forward by `time`, and return once everything that fell due was delivered.
+
+        Raises NotDevelopment for every other server, and StillDue if something is due and not delivered.
+        """
+        body = {"time": given_duration("time", time) or 0}
+        extra = given_duration("timeout", timeout) or 0
+        found = answers.value_of(await self._ask("POST", "/v1/dev:advance", body, extra=extra))
+        return Advanced(found["nowMs"], found["ahead"])
+
+    async def close(self) -> None:
+        """Close the connections to the API."""
+        await self._api.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _part(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")
+
+
+def _query(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _filter(wanted: Filter) -> dict[str, Any]:
+    """The query of a filter; raises InvalidMessage."""
+    check_filter(wanted)
+    if wanted.among is not None:
+        raise InvalidMessage("among", "is for the API itself; use topic")
+    name, value = wanted.property or ("", "")
+    return {
+        "topic": wanted.topic or None,
+        "tags": wanted.tags or None,
+        "state": ",".join(wanted.states) or None,
+        "property": f"{quote(name, safe='')}:{value}" if wanted.property else None,
+        "idPrefix": wanted.id_prefix or None,
+        "dueFrom": wanted.due_from,
+        "dueTo": wanted.due_to,
+        "key": wanted.key,
+    }
+
+
+def _reason(by: By | None) -> dict[str, str]:
+    return {"reason": by.reason} if by is not None and by.reason else {}
+
+
+def _reason_header(by: By | None) -> dict[str, str]:
+    return {"delayq-reason": by.reason} if by is not None and by.reason else {}
+
+
+def _act(by: By | None) -> dict[str, str]:
+    """The header that makes the requests of one act one entry of the audit."""
+    if by is None:
+        return {}
+    by.check()
+    return {"delayq-act": by.act} if by.act else {}
+
+
+def _if_match(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"if-match": str(version)}
+
+
+def _word(_id: str, result: str) -> str:
+    return result
+
+
+def _outcome(one: Mapping[str, Any], make: Callable[[str, str], T]) -> T | DelayqError:
+    if "problem" in one:
+        return error_of(msgspec.convert(one["problem"], Problem), id=one.get("id"))
+    return make(one["id"], one["result"])
+
+
+def _single(outcomes: Sequence[Any]) -> Any:
+    (outcome,) = outcomes
+    if isinstance(outcome, DelayqError):
+        raise outcome
+    return outcome
