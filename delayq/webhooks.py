@@ -68,7 +68,7 @@ def verify_webhook(
     secrets = [secret] if isinstance(secret, str) else secret
     expected = [b"v1," + base64.b64encode(hmac.digest(_key(one), signed, "sha256")) for one in secrets]
     given = [one.encode() for one in signatures.split(" ")]
-    if not any([hmac.compare_digest(one, other) for one in expected for other in given]):  # all, in the same time
+    if not any(hmac.compare_digest(one, other) for one in expected for other in given):
         raise SignatureError("the signature is wrong")
     now = (clock or SystemClock()).now() / 1000
     if not timestamp.isascii() or not timestamp.isdigit() or abs(now - int(timestamp)) > tolerance:

@@ -17,6 +17,8 @@ __all__ = ["Api"]
 MOST_IDLE: Final = 16
 #: The most bytes of an answer.
 MOST_ANSWER: Final = 512 * 1024 * 1024
+#: The most bytes of one line of its head.
+MOST_LINE: Final = 64 * 1024
 
 
 class Api:
@@ -41,7 +43,7 @@ class Api:
         return seconds is not None
 
     def send(self, call: Call, attempts: Attempts | None = None) -> Answer:
-        """Send a request, again after a lost answer, 429 and 503. Raises StoreUnavailable if no answer comes in time."""
+        """Send a request, again after a lost answer, 429 and 503. Raises StoreUnavailable if no answer arrives in time."""
         attempts = attempts or self.attempts()
         request = self.base.request(call)
         while True:
@@ -65,8 +67,8 @@ class Api:
         is_kept = False
         try:
             stream.until = until
-            stream.write(request)
-            answer, is_kept = _receive(stream)
+            stream.send(request)
+            answer, is_kept = _receive(_Reader(stream))
             return answer
         finally:  # a call that was cancelled in the middle leaves no half answer
             if is_kept and len(self._idle) < MOST_IDLE:
@@ -91,19 +93,55 @@ class Api:
             self._idle.pop().close()
 
 
-def _receive(stream: Stream) -> tuple[Answer, bool]:
+class _Reader:
+    """Reads one answer from a connection. A connection with more bytes than the answer is closed."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+
+    def read_line(self) -> bytes:
+        """Read a line with its end; without an end, the connection was closed. Raises OSError."""
+        while (end := self._buffer.find(b"\n")) < 0 and self._fill():
+            if len(self._buffer) > MOST_LINE:
+                raise OSError("the head of the answer is too large")
+        return self._take(end + 1 if end >= 0 else len(self._buffer))
+
+    def read(self, size: int) -> bytes:
+        """Read so many bytes; fewer if the connection is closed. -1 reads until it is closed."""
+        while (size < 0 or len(self._buffer) < size) and self._fill():
+            pass
+        return self._take(len(self._buffer) if size < 0 else size)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the server has sent nothing more."""
+        return not self._buffer
+
+    def _fill(self) -> bool:
+        received = self._stream.receive()
+        self._buffer += received
+        return bool(received)
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+
+def _receive(reader: _Reader) -> tuple[Answer, bool]:
     """Read an answer, and whether the connection may be used again. Raises OSError."""
     status = 100
     headers: dict[bytes, bytes] = {}
     version = b""
     while 100 <= status < 200:  # an interim answer, such as 100 Continue
-        line = stream.read_line()
+        line = reader.read_line()
         version, _, rest = line.partition(b" ")
         if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
             raise OSError("the connection was closed" if not line else "the answer is no HTTP/1.1")
         status = int(rest[:3])
         headers = {}
-        while (line := stream.read_line()) not in (b"\r\n", b"\n"):
+        while (line := reader.read_line()) not in (b"\r\n", b"\n"):
             name, colon, value = line.partition(b":")
             if not colon or not line.endswith(b"\n") or len(headers) > 1_000:
                 raise OSError("the head of the answer is cut off or malformed")
@@ -112,37 +150,38 @@ def _receive(stream: Stream) -> tuple[Answer, bool]:
     if status in (204, 304):
         body = b""
     elif b"chunked" in headers.get(b"transfer-encoding", b"").lower():
-        body = _receive_chunks(stream)
+        body = _receive_chunks(reader)
     elif (length := headers.get(b"content-length")) is not None:
         if not length.isdigit() or int(length) > MOST_ANSWER:
             raise OSError("the answer has no valid length")
-        body = stream.read(int(length))
+        body = reader.read(int(length))
         if len(body) < int(length):
             raise OSError("the answer is cut off")
     else:
-        body, is_kept = stream.read(-1), False
+        body, is_kept = reader.read(-1), False
     after = headers.get(b"retry-after", b"")
-    return Answer(status, body, int(after) * 1000 if after.isdigit() and len(after) < 6 else 0), is_kept
+    wait = int(after) * 1000 if after.isdigit() and len(after) < 6 else 0
+    return Answer(status, body, wait), is_kept and reader.is_empty
 
 
-def _receive_chunks(stream: Stream) -> bytes:
+def _receive_chunks(reader: _Reader) -> bytes:
     body = bytearray()
     while True:
-        line = stream.read_line()
+        line = reader.read_line()
         try:
             size = int(line.partition(b";")[0], 16)
         except ValueError:
             raise OSError("the answer is cut off") from None
         if size < 0 or len(body) + size > MOST_ANSWER:
             raise OSError("the answer has no valid length")
-        chunk = stream.read(size)
+        chunk = reader.read(size)
         if len(chunk) < size:
             raise OSError("the answer is cut off")
         body += chunk
         if size == 0:
             break
-        stream.read_line()
-    while (line := stream.read_line()) not in (b"\r\n", b"\n"):  # trailers
+        reader.read_line()
+    while (line := reader.read_line()) not in (b"\r\n", b"\n"):  # trailers
         if not line:
             raise OSError("the answer is cut off")
     return bytes(body)

@@ -168,7 +168,7 @@ class Client:
             left = again
 
     def _results(self, answer: Answer) -> list[dict[str, Any]]:
-        """The results of a request of many parts, also of one of which every part failed; raises the error for a problem."""
+        """Return the results of the parts of a request, also if every part failed. Raises the error for a problem."""
         if answer.is_good:
             found: list[dict[str, Any]] = answers.value_of(answer.body)["results"]
             return found
@@ -180,7 +180,7 @@ class Client:
     def _each(
         self, path: str, field: str, values: Sequence[str], more: Mapping[str, Any], by: By | None
     ) -> list[dict[str, Any]]:
-        """Return the results of ids or keys, in order. What the API could not do yet is asked again."""
+        """Return the results of ids or keys, in order. Parts that the API could not do yet are sent again."""
         results: list[dict[str, Any]] = [{}] * len(values)
         most = MOST_IDS if field == "ids" else MOST_KEYS
         for begin in range(0, len(values), most):
@@ -299,7 +299,7 @@ class Client:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
         body = self._look(found.id, explain="true")
         if body is None:
-            text = "It has ended, and its id is not remembered any more."
+            text = "It has ended, and its id is no longer remembered."
             return Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
         return answers.explanation_of(body)
 
@@ -383,11 +383,11 @@ class Client:
         return self._each_id("/v1/dead-letters:redrive", ids, _word, by)
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
-        """Delete a dead letter for good; False if no dead letter has this id."""
+        """Delete a dead letter permanently; False if no dead letter has this id."""
         return bool(_single(self.discard_many((id,), by=by)) == "discarded")
 
     def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
-        """Delete dead letters for good and return 'discarded' or 'notDead' for each (an error where it is unknown)."""
+        """Delete dead letters permanently and return 'discarded' or 'notDead' for each (an error where it is unknown)."""
         return self._each_id("/v1/dead-letters:discard", ids, _word, by)
 
     def nodes(self) -> dict[str, NodeLine]:

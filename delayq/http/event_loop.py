@@ -1,4 +1,4 @@
-"""What the HTTP client needs of asyncio: a connection and a pause; see `threads`."""
+"""A connection and a pause for the HTTP client on asyncio; see `threads`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from delayq.clock import SystemClock
 __all__ = ["CLOCK", "Stream", "pause"]
 
 CLOCK: Final = SystemClock()
-#: The most bytes of one line of a head.
-LINE: Final = 64 * 1024
+#: The most bytes that are received at once.
+MOST: Final = 64 * 1024
 
 
 class Stream:
@@ -29,7 +29,7 @@ class Stream:
     async def open(cls, host: str, port: int, context: ssl.SSLContext | None, until: float) -> Self:
         """Connect, with TLS if a context is given. Raises OSError."""
         async with asyncio.timeout(_left(until)):
-            reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=LINE)
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
         return cls(reader, writer, until)
 
     @property
@@ -37,29 +37,16 @@ class Stream:
         """Whether the server has closed the idle connection, or another event loop has opened it."""
         return self._reader.at_eof() or self._writer.is_closing() or self._loop is not asyncio.get_running_loop()
 
-    async def write(self, content: bytes) -> None:
-        """Write all bytes."""
+    async def send(self, content: bytes) -> None:
+        """Send all bytes."""
         async with asyncio.timeout(_left(self.until)):
             self._writer.write(content)
             await self._writer.drain()
 
-    async def read_line(self) -> bytes:
-        """Read a line with its end; without an end, the connection was closed."""
+    async def receive(self) -> bytes:
+        """Receive some bytes; none if the server has closed the connection."""
         async with asyncio.timeout(_left(self.until)):
-            try:
-                return await self._reader.readuntil(b"\n")
-            except asyncio.IncompleteReadError as error:
-                return error.partial
-            except asyncio.LimitOverrunError:
-                raise OSError("the head of the answer is too large") from None
-
-    async def read(self, size: int) -> bytes:
-        """Read so many bytes; fewer if the connection is closed. -1 reads until it is closed."""
-        async with asyncio.timeout(_left(self.until)):
-            try:
-                return await (self._reader.read() if size < 0 else self._reader.readexactly(size))
-            except asyncio.IncompleteReadError as error:
-                return error.partial
+            return await self._reader.read(MOST)
 
     def close(self) -> None:
         """Close at once."""

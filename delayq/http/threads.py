@@ -1,4 +1,4 @@
-"""What the HTTP client needs of threads: a connection and a pause; see `event_loop`."""
+"""A connection and a pause for the HTTP client on threads; see `event_loop`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from delayq.clock import pause as wait
 __all__ = ["CLOCK", "Stream", "pause"]
 
 CLOCK: Final = SystemClock()
-#: The most bytes of one line of a head.
-LINE: Final = 64 * 1024
+#: The most bytes that are received at once.
+MOST: Final = 64 * 1024
 
 
 class Stream:
@@ -23,14 +23,13 @@ class Stream:
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
-        self._buffer = bytearray()
         self._is_closed = False
         self._process = os.getpid()
         self.until = until
 
     @classmethod
     def open(cls, host: str, port: int, context: ssl.SSLContext | None, until: float) -> Self:
-        """Connect, with TLS if a context is given. Raises OSError."""
+        """Connect, as on an event loop."""
         made = socket.create_connection((host, port), _left(until))
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -45,35 +44,17 @@ class Stream:
         """Whether the server has closed the idle connection, or another process before a fork has opened it."""
         return self._is_closed or self._process != os.getpid() or bool(select.select([self._connection], [], [], 0)[0])
 
-    def write(self, content: bytes) -> None:
-        """Write all bytes."""
+    def send(self, content: bytes) -> None:
+        """Send, as on an event loop."""
         self._connection.settimeout(_left(self.until))
         self._connection.sendall(content)
 
-    def read_line(self) -> bytes:
-        """Read a line with its end; without an end, the connection was closed."""
-        while (end := self._buffer.find(b"\n")) < 0 and self._fill():
-            if len(self._buffer) > LINE:
-                raise OSError("the head of the answer is too large")
-        return self._take(end + 1 if end >= 0 else len(self._buffer))
-
-    def read(self, size: int) -> bytes:
-        """Read so many bytes; fewer if the connection is closed. -1 reads until it is closed."""
-        while (size < 0 or len(self._buffer) < size) and self._fill():
-            pass
-        return self._take(len(self._buffer) if size < 0 else size)
-
-    def _fill(self) -> bool:
+    def receive(self) -> bytes:
+        """Receive, as on an event loop."""
         self._connection.settimeout(_left(self.until))
-        received = self._connection.recv(LINE)
-        self._buffer += received
+        received = self._connection.recv(MOST)
         self._is_closed = not received
-        return bool(received)
-
-    def _take(self, size: int) -> bytes:
-        taken = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return taken
+        return received
 
     def close(self) -> None:
         """Close at once."""

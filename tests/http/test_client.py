@@ -67,7 +67,9 @@ def test_a_message_arrives_as_it_was_given(client: Any, direct: Client, body: An
     scheduled = client.schedule(given)
     assert scheduled == Scheduled(scheduled.id, scheduled.queue, AT)
     found = client.get(scheduled.id)
-    assert msgspec.json.encode(state_out(found)) == msgspec.json.encode(state_out(direct.get(scheduled.id)))
+    other = direct.get(scheduled.id)
+    assert other is not None
+    assert msgspec.json.encode(state_out(found)) == msgspec.json.encode(state_out(other))
     again = direct.schedule(given)
     assert (again.created, again.id) == (False, scheduled.id)
 
@@ -207,7 +209,9 @@ def test_pauses_and_policies(client: Any, direct: Client) -> None:
     policy = Policy(name=id, match=match, rate=5, backoff=("10s", 60_000), index=("topic",), max_attempts=3)
     changed = client.put_policy(policy, by=by)
     read = client.policy(id)
-    assert msgspec.structs.replace(read, since=0) == msgspec.structs.replace(direct.policy(id), since=0, stored="")
+    other = direct.policy(id)
+    assert other is not None
+    assert msgspec.structs.replace(read, since=0) == msgspec.structs.replace(other, since=0, stored="")
     assert client.policies().number == direct.policies().number == changed.version
     with pytest.raises(PoliciesChanged):
         client.put_policy(msgspec.structs.replace(policy, rate=6), if_version=changed.version - 1)
