@@ -95,7 +95,6 @@ def test_a_chroot_stands_before_the_root(given: str, hosts: str, path: str) -> N
 
 NEAREST = {
     "DELAYQ_API_KEYSS": "DELAYQ_API_KEYS",
-    "DELAYQ_API_KEY": "DELAYQ_API_KEYS",
     "DELAYQ_MIN_REPLICA": "DELAYQ_MIN_REPLICAS",
     "DELAYQ_REDISURL": "DELAYQ_REDIS_URL",
     "delayq_redis_url": "DELAYQ_REDIS_URL",
