@@ -187,7 +187,7 @@ def test_a_right_to_connect_is_on_the_list_and_named_by_itself(
     start: Callable[[Settings], None], url: str, right: str, limited: Limited
 ) -> None:
     settings = limited.settings.replace(redis_url=limited.url.removesuffix("/0") + url)
-    with without(limited, f"-{right}"), pytest.raises(ConfigError, match=f"lacks \\+{re.escape(right)}: give it"):
+    with without(limited, f"-{right}"), pytest.raises(ConfigError, match=f"is missing \\+{re.escape(right)}: give it"):
         start(settings)
     start(settings)
     limited.server.flush()
