@@ -21,13 +21,13 @@ from workers.telemetry.metrics import Metrics
 
 __all__ = ["main"]
 
-#: Objects made and not freed after which cycles are looked for: about as many as full windows are made of.
+#: New objects after which Python looks for cycles: about as many as full windows have.
 COLLECT_EVERY: Final = 100_000
 log = structlog.get_logger()
 
 
 def main(settings: Settings | None = None) -> int:
-    """Run a node; 0 when it was asked to stop, 2 when something is set wrongly."""
+    """Run a node; return 0 after it was asked to stop, 2 if a setting is wrong."""
     try:
         settings = settings if settings is not None else load_settings()
         configure(settings.log_level)
@@ -51,7 +51,7 @@ def main(settings: Settings | None = None) -> int:
     except DelayqError as error:
         say_last(f"delayq worker: {error}")
         return 2
-    # The modules stay, and messages make no cycles: looking through both again and again took an eighth of the time.
+    # Modules stay and messages have no cycles. Without this, Python searches both for cycles, which took an eighth of the time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 10, 10)
@@ -63,8 +63,7 @@ def main(settings: Settings | None = None) -> int:
         except BaseException as error:
             failed.append(error)
 
-    # Signals are handled in the main thread, which does nothing else; they are set explicitly, because a parent may
-    # have had SIGINT ignored.
+    # The main thread only handles signals. The handlers are set explicitly, because a parent process may ignore SIGINT.
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())

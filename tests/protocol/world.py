@@ -26,7 +26,7 @@ from workers.limits.asking import NodeLimits
 from workers.limits.limit import Limit
 from workers.queue.pull_job import PullJob
 from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, QueueContext
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
@@ -265,7 +265,7 @@ class World:
         topics: Topics,
         *,
         pulse: StallDetector | None = None,
-        history: History | None = None,
+        losses: LossDetector | None = None,
         limits: NodeLimits | None = None,
         **options: Any,
     ) -> PullJob:
@@ -285,7 +285,7 @@ class World:
             limits=limits or NodeLimits(self.store, clock, policies.report_version, test_now=lambda: self.now),
             **options,
         )
-        job = PullJob(context, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
+        job = PullJob(context, claimed.parked, topics, pulse=pulse, losses=losses, test_now=lambda: self.now)
         self.jobs.append(job)
         return job
 

@@ -20,7 +20,7 @@ from workers.limits.asking import NodeLimits
 from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.queue_context import Bounds
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
@@ -155,7 +155,7 @@ class OneQueue(World):
         node: int = 1,
         observer: Observer | None = None,
         spans: Spans | None = None,
-        history: History | None = None,
+        losses: LossDetector | None = None,
         pulse: StallDetector | None = None,
         census: bool = False,
         limits: NodeLimits | None = None,
@@ -171,7 +171,7 @@ class OneQueue(World):
             clock,
             topics,
             pulse=pulse,
-            history=history,
+            losses=losses,
             bounds=self.bounds,
             routes=self.routes,
             senders=senders,

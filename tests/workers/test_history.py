@@ -12,7 +12,7 @@ from delayq.store import commands
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 
 HOUR = 3_600_000
 
@@ -68,30 +68,30 @@ def test_what_was_lost_is_told_once_by_the_next_answer(world: OneQueue, valkey: 
 
 
 def test_a_loss_is_counted_for_each_queue_and_each_time_and_nothing_that_only_grows() -> None:
-    history = History()
+    losses = LossDetector()
     with structlog.testing.capture_logs() as logs:
         for counted in ((0, 0, 0), (5, 0, 0), (5, 3, 1), (5, 3, 1), (6, 3, 1)):
-            history.see(3, counted)
-            history.see(4, (1, 1, 1))
-    assert (logs, history.went_back) == ([], 0)
+            losses.compare(3, counted)
+            losses.compare(4, (1, 1, 1))
+    assert (logs, losses.went_back) == ([], 0)
     for queue in (1, 2):
-        history.see(queue, (9, 9, 9))
-        history.see(queue, (8, 9, 9))
-        history.see(queue, (10, 9, 9))
-        history.see(queue, (10, 9, 8))
-    assert history.went_back == 4
+        losses.compare(queue, (9, 9, 9))
+        losses.compare(queue, (8, 9, 9))
+        losses.compare(queue, (10, 9, 9))
+        losses.compare(queue, (10, 9, 8))
+    assert losses.went_back == 4
 
 
 def test_who_takes_a_queue_over_again_remembers_it(world: OneQueue, valkey: ServerUnderTest) -> None:
-    history = History()
-    hand = world.take_over(history=history)
+    losses = LossDetector()
+    hand = world.take_over(losses=losses)
     before = Backup(valkey.admin)
     world.add("new", at=HOUR)
     hand.settle()
     before.restore()
-    again = world.take_over(history=history)
+    again = world.take_over(losses=losses)
     again.settle()
-    assert history.went_back == 1
+    assert losses.went_back == 1
 
 
 def test_what_redis_lost_while_it_was_sent_takes_no_new_message_of_its_id_along(world: OneQueue) -> None:

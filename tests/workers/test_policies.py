@@ -17,7 +17,7 @@ from tests.workers.one_queue import TABLE, OneQueue
 from workers.node.duties.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
 from workers.queue.queue_context import CurrentPolicies
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 
 PAUSE = Change("pause:other.*", '{"reason":"down","until":9000}')
 
@@ -102,13 +102,13 @@ def test_an_owner_that_has_read_the_policies_again_brings_them_to_a_queue_that_l
 
 class Watched:
     def __init__(self, store: Store) -> None:
-        self.store, self.policies, self.history = store, CurrentPolicies(), History()
+        self.store, self.policies, self.losses = store, CurrentPolicies(), LossDetector()
         self.changes = 0
         self.now = 0
         self.watch = self.watch_of(store)
 
     def watch_of(self, store: Store) -> PolicyWatch:
-        return PolicyWatch(store, self.policies, self.history, lambda: self.now, Routes(TABLE), self._changed)
+        return PolicyWatch(store, self.policies, self.losses, lambda: self.now, Routes(TABLE), self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -238,13 +238,13 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     node.glance()
     node.store.run(commands.plain("DEL", POLICIES, read=int))
     node.glance()
-    assert (node.policies.current.number, node.history.went_back) == (7, 1), (
+    assert (node.policies.current.number, node.losses.went_back) == (7, 1), (
         "nobody sees a number again with other policies"
     )
     assert not node.policies.current.paused
     node.policies.report_version("0000000009.0000000003")  # a queue has newer ones: the node's are raised above them
     node.look()
-    assert (node.policies.current.number, node.history.went_back) == (10, 2)
+    assert (node.policies.current.number, node.losses.went_back) == (10, 2)
 
 
 def test_a_pause_that_cannot_be_read_is_one_all_the_same() -> None:

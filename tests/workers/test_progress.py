@@ -44,7 +44,7 @@ def test_a_queue_is_stuck_when_nothing_was_confirmed_for_the_limit_and_no_more_w
 ) -> None:
     for after, what, stuck in steps:
         clock.advance(after)
-        progress.see(confirmed=what == "confirmed", outstanding=what != "none")
+        progress.record(confirmed=what == "confirmed", outstanding=what != "none")
         assert progress.stuck == stuck
 
 

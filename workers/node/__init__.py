@@ -1,1 +1,1 @@
-"""One worker process: which queues it owns, and its duties beside them."""
+"""One worker process: its queues, and its periodic duties."""

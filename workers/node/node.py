@@ -40,7 +40,7 @@ from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
 from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, QueueContext
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.observer import Observer
@@ -56,16 +56,16 @@ __all__ = ["Node"]
 
 T = TypeVar("T")
 
-ROUND = 500
-SHORT_ROUND = 10  # while a queue is on its way to another node
+ROUND = 500  # ms
+SHORT_ROUND = 10  # ms, while a queue goes to another node
 RETRY = 200  # ms between two attempts to reach Redis or the coordinator at the start
-GLANCE_EVERY = 1_000  # so that policies count within 2 s, also if the client that set them has died
-REFUSALS = 2  # of the coordinator in a row: a server that is just ending looks like one refusal
+GLANCE_EVERY = 1_000  # ms, so that policies apply within 2 s even if the client that set them has died
+REFUSALS = 2  # of the coordinator in a row, because a server that stops answers with one refusal
 log = structlog.get_logger()
 
 
 def _check_unused(settings: Settings) -> None:
-    """Raise ConfigError for settings that would have no effect, or whose mistakes would be found only later."""
+    """Raise ConfigError for settings without an effect, and for mistakes that would be found only later."""
     own = (
         "zookeeper_user",
         "zookeeper_password",
@@ -86,16 +86,16 @@ def _check_unused(settings: Settings) -> None:
 def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
     if provider is None:
         return None
-    from workers.sending.spans import Spans  # needs a package that is not loaded without
+    from workers.sending.spans import Spans  # imports a package that only traces need
 
     return Spans(provider, clock)
 
 
 class Node:
-    """Runs until `stop`: `run` blocks, and returns when all queues were given back.
+    """Runs until `stop`: `run` blocks, and returns after all queues were given back.
 
-    `lateness` is where an observer counts how late messages were, and `failures` returns how many errors of pull jobs
-    it has counted. Both are for the node's line.
+    The observer counts in `lateness` how late messages are, and `failures` returns its number of errors of pull jobs. The node
+    publishes both in its line.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class Node:
         self.policies = CurrentPolicies(self._look_now)
         self._pace = Pace(self._clock)
         self._limits = NodeLimits(self.store, self._clock, self.policies.report_version)
-        self.history = History()
+        self.losses = LossDetector()
         self.policy_watch = PolicyWatch(
-            self.store, self.policies, self.history, self._redis_now, self.routes, self._look_at_all
+            self.store, self.policies, self.losses, self._redis_now, self.routes, self._look_at_all
         )
         self.ready = False
         self.watch: Alarms | None = None
@@ -163,7 +163,7 @@ class Node:
         self._look = False
 
     def stop(self) -> None:
-        """Ask `run` to give everything back and return; from any thread."""
+        """Ask `run` to give all queues back and return; from any thread."""
         self._stopping = True
         self._look_now()
 
@@ -173,12 +173,12 @@ class Node:
         return self.ownership.jobs if self.ownership is not None else {}
 
     def complaints(self) -> list[str]:
-        """What keeps this node from delivering well, and what is wrong with Redis; empty if all is well."""
+        """The troubles of this node and of Redis, in sentences; empty if all is well."""
         alarms = self.watch.alarms.values() if self.watch is not None else ()
         return list(dict.fromkeys([*self.own_complaints(), *alarms]))
 
     def own_complaints(self) -> list[str]:
-        """The complaints that only this node knows. Anybody who asks Redis sees the others."""
+        """The complaints that only this node can report. The others can be read from Redis."""
         found = []
         if not self.ready:
             found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
@@ -200,10 +200,10 @@ class Node:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Own queues until stopped. Raises ConfigError, LayoutMismatch or CoordinatorRefused, which only people can repair."""
+        """Own queues until stopped. Raises ConfigError, LayoutMismatch or CoordinatorRefused, which somebody has to correct."""
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
-        if any(route.name not in local for route in self.routes.table):  # else no message is in memory while it is sent
+        if any(route.name not in local for route in self.routes.table):  # else no message is in memory during a send
             still = self._clock.machine if isinstance(self._clock, AdvancedClock) else self._clock
             self._pulse = StallDetector(still, self.settings.session_timeout // 3)
         for route in self.routes.table:
@@ -224,7 +224,7 @@ class Node:
         try:
             meta = self._agree()
         finally:
-            if meta is None:  # Redis was refused, or the node was stopped
+            if meta is None:  # Redis is not suitable, or the node was stopped
                 self._close_targets(list(self._senders.values()))
         if meta is None:
             return
@@ -254,7 +254,7 @@ class Node:
     def _duties(
         self, meta: Meta, coordinator: Coordinator, ownership: Ownership, listener: WakeListener
     ) -> Sequence[Timer]:
-        """What the node does again and again, in this order."""
+        """The timers of the node's duties, in their order."""
         settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
         alarms = self.watch = Alarms(self.store, queues, self._streams, fsync=settings.fsync, accept=settings.accept)
@@ -280,9 +280,9 @@ class Node:
             Timer(clock, 0, self._limits.start_again),
             Timer(clock, GLANCE_EVERY, glance),
             Timer(clock, LIMITS_EVERY, self.policy_watch.look, sooner=self.policy_watch.has_news),
-            publish,  # before anything is pulled: a pause asks the nodes that have a line what may still arrive
+            publish,  # before the first pull, because a pause asks only nodes that have a line
             Timer(clock, 0, partial(self._own, coordinator, ownership)),
-            publish,  # what came and went just now; before the duties that wait for servers which may hang
+            publish,  # the queues that came and went just now, before duties that may wait for a server that hangs
             Timer(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
             Timer(clock, SERVER_EVERY, alarms.look_at_server),
             Timer(clock, QUEUES_EVERY, alarms.look_at_queues),
@@ -300,11 +300,11 @@ class Node:
 
     def _counted(self, failures: Callable[[], int]) -> Lately:
         """The counters since the node began."""
-        return Lately(failures(), self.history.went_back, self.ownership.claims if self.ownership is not None else 0)
+        return Lately(failures(), self.losses.went_back, self.ownership.claims if self.ownership is not None else 0)
 
     @property
     def _lags(self) -> bool:
-        """Whether a pull job acts on older policies than the node has read. Then the next round comes soon."""
+        """Whether a pull job has older policies than the node. Then the next round comes soon."""
         return any(job.version != self.policies.current.version for job in self.jobs.values())
 
     @property
@@ -364,9 +364,9 @@ class Node:
         return None
 
     def _own(self, coordinator: Coordinator, ownership: Ownership) -> None:
-        """Start and stop pull jobs as the coordinator says; raises CoordinatorError and StoreError.
+        """Start and stop pull jobs as the coordinator decides; raises CoordinatorError and StoreError.
 
-        A worker that may not send leaves its queues to others, and claims none before it may.
+        A worker that may not send leaves its queues to other workers, and claims none until it may send.
         """
         if self._follower is not None and self._follower.is_ahead_of_jobs:
             return
@@ -377,7 +377,7 @@ class Node:
             self.ready = True
 
     def _may_send(self) -> bool:
-        """Whether a pause would ask this worker. If all its messages go into streams here, Redis itself refuses pulls."""
+        """Whether a pause waits for this worker, or need not: Redis itself refuses pulls if all messages go into its streams."""
         return not self._senders or self.line.is_known()
 
     def _publish(self, ownership: Ownership) -> None:
@@ -411,7 +411,7 @@ class Node:
             may_send=self._may_send,
         )
         topics = Topics(self.routes, self.settings.redis_url)
-        return PullJob(context, claim.parked, topics, pulse=self._pulse, history=self.history)
+        return PullJob(context, claim.parked, topics, pulse=self._pulse, losses=self.losses)
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():
@@ -426,9 +426,9 @@ class Node:
 
     def _let_go(self, coordinator: Coordinator, ownership: Ownership, listener: WakeListener) -> None:
         self.ready = False
-        # 1. Pull no more: every job stops at once.
-        # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
-        # 3. Give each queue back as soon as its job has ended, so that its successor can start.
+        # 1. Stop all jobs at once, so that no message is pulled any longer.
+        # 2. Let sends finish and settle them, so that a planned stop causes no duplicates.
+        # 3. Give each queue back as soon as its job has ended, so that its next owner can start.
         publish = Timer(self._clock, PUBLISH_EVERY, partial(self._publish, ownership))
 
         def meanwhile() -> None:
@@ -436,12 +436,12 @@ class Node:
             publish.run()
 
         ownership.let_go(meanwhile)
-        # 4. Close the targets: no thread sends any more, except threads that hang, which end with the process. The pullers
-        #    settle the last sends, and end.
+        # 4. Close the targets. Only threads that hang may still send, and they end with the process. The pullers settle the
+        #    last sends, and end.
         self._close_targets(list(self._senders.values()))
         self._pullers.stop()
-        # 5. Leave the coordinator, stop listening, remove the node's line. While a send hangs the line stays: a pause has to
-        #    wait until no message can arrive any more.
+        # 5. Leave the coordinator, end the subscription, remove the node's line. While a send hangs the line stays, so that a
+        #    pause waits until no message can arrive.
         coordinator.stop()
         listener.stop()
         if not any(sender.busy or sender.given_up for sender in self._senders.values()):

@@ -1,4 +1,4 @@
-"""The queues of a node: pull jobs start and end as the coordinator says."""
+"""The queues of a node: pull jobs start and end as the coordinator decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.queue.pull_job import PullJob
 
 __all__ = ["STUCK", "Ownership"]
 
-#: ms without a tick after which a pull job counts as stuck; its longest wait and a slow Redis are far below.
+#: ms without a tick after which a pull job counts as stuck. Its waits are far shorter, even with a slow Redis.
 STUCK = 30_000
 JOIN_STEP = 5
 log = structlog.get_logger()
@@ -44,32 +44,33 @@ class Ownership:
         self._clock = clock
         self._drain = drain
         self._ending: dict[int, int] = {}  # queue → monotonic ms after which its job is abandoned
-        self._releases: list[tuple[int, PullJob]] = []  # their jobs have ended, and the coordinator does not know yet
-        self._left: list[PullJob] = []  # abandoned while they still ran; their epochs are fenced
-        self._failed: dict[int, int] = {}  # queues whose last claim failed, in order
+        self._releases: list[tuple[int, PullJob]] = []  # queues whose jobs have ended, which are not released yet
+        self._left: list[PullJob] = []  # abandoned jobs that still run; their epochs are fenced
+        self._failed: dict[int, int] = {}  # queues whose last claim failed, in the order of the failures
         self._failures = 0
 
     @property
     def running(self) -> Sequence[PullJob]:
-        """The pull jobs, and those abandoned while they still sent messages."""
+        """The pull jobs, with abandoned ones that may still send messages."""
         return [*self.jobs.values(), *(job for _, job in self._releases), *self._left]
 
     @property
     def ending(self) -> bool:
-        """Whether a queue is being given back, so that the next round should come soon."""
+        """Whether a queue is being released, so that the next round should come soon."""
         return bool(self._ending or self._releases)
 
     def is_settled(self, since: float) -> bool:
-        """Whether this node has all queues that it is to have, and each was pulled from `since` (precise monotonic ms) and has
-        nothing left to do by now."""
+        """Whether this node owns all its queues and none has anything left to do.
+
+        Each queue must have been pulled after `since` (precise monotonic ms)."""
         queues = self._coordinator.assigned()
         return self.jobs.keys() == queues and all(job.is_settled(since) for job in self.jobs.values())
 
     def adjust(self, *, reachable: bool) -> None:
-        """Start and end pull jobs as the coordinator says; raises CoordinatorError.
+        """Start and end pull jobs as the coordinator decides; raises CoordinatorError.
 
-        While Redis is out of reach, a queue that is to be given back is given back at once. Its job acks the delivered messages
-        later, under the old epoch.
+        While Redis is out of reach, queues are released at once. Their jobs ack the delivered messages later, under the old
+        epoch.
         """
         going: dict[str, list[int]] = {}  # by the reason
         assigned = self._coordinator.assigned()
@@ -92,7 +93,7 @@ class Ownership:
             _log_end(queues, reason)
         self._left = [job for job in self._left if job.alive]
         self._give_back()
-        # Asked again: a queue that was fenced meanwhile is left to its new owner for a while.
+        # Read the assignment again: a fenced queue is left to its new owner for a while.
         self._start(self._coordinator.assigned())
 
     def _end(self, queue: int, job: PullJob, *, handed_over: bool) -> None:
@@ -116,7 +117,7 @@ class Ownership:
     def _start(self, assigned: frozenset[int]) -> None:
         started: dict[str, list[int]] = {}  # by epoch
         try:
-            # Queues whose last claim failed come last: one whose primary is away delays no other.
+            # Queues whose last claim failed come last, so that a primary that is away delays no other queue.
             for queue in sorted(assigned - self.jobs.keys(), key=lambda queue: (self._failed.get(queue, 0), queue)):
                 try:
                     claim = self._coordinator.claim(queue)
@@ -124,7 +125,7 @@ class Ownership:
                     self._failures += 1
                     self._failed[queue] = self._failures
                     log.warning("redis_trouble", queue=queue, error=str(error))
-                    break  # else a Redis that is away would cost a timeout for each queue
+                    break  # if Redis is away, each further queue would cost a timeout
                 self._failed.pop(queue, None)
                 if claim is None:
                     continue
@@ -135,16 +136,16 @@ class Ownership:
                 self.claims += 1
                 started.setdefault(claim.epoch, []).append(queue)
         finally:
-            if started:  # one log line for all, also if the next claim failed
+            if started:  # one line in the log for all queues, even if the next claim failed
                 epochs = {epoch: ranges(queues) for epoch, queues in started.items()}
                 log.info("owner", queues=ranges(sorted(chain(*started.values()))), epochs=epochs)
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def let_go(self, meanwhile: Callable[[], None]) -> None:
-        """Stop all jobs, and give each queue back as soon as its job has ended, or after `drain` ms.
+        """Stop all jobs, and release each queue as soon as its job has ended, or after `drain` ms.
 
-        Jobs that did not end stay in `jobs`. `meanwhile` is called while it waits.
+        Jobs that did not end stay in `jobs`. `meanwhile` is called repeatedly during the wait.
         """
         end = self._clock.monotonic() + self._drain
         _log_end(sorted(self.jobs.keys() - self._ending.keys()), "this node stops")
@@ -164,7 +165,7 @@ class Ownership:
     def _release_for_good(self, queue: int, job: PullJob) -> None:
         try:
             self._coordinator.release(queue, job.epoch)
-        except DelayqError as error:  # leaving the coordinator gives the queue back, too
+        except DelayqError as error:  # the queue is released when the node leaves the coordinator
             log.warning("release_failed", queue=queue, error=str(error))
 
 

@@ -1,4 +1,4 @@
-"""The wakes: messages that schedule, reschedule and redrive publish when a queue has an earlier head, passed to the pull jobs.
+"""Receives the wakes that schedule, reschedule and redrive publish when a queue has an earlier head.
 
 A lost wake costs at most a second, because each job pulls at least once a second.
 """
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class WakeListener:
-    """One thread with one subscription for all queues. It calls `wake(queue, due)` for each wake, and with None after a gap.
+    """One thread with one subscription for all queues. It calls `wake(queue, due)` for each wake, with None after a gap.
 
     On a development server it also calls `moved(advanced)` for each move of time.
     """
@@ -44,11 +44,11 @@ class WakeListener:
         self._thread: threading.Thread | None = None
 
     def listen(self, queues: Iterable[int]) -> None:
-        """Subscribe to these queues within a second; from any thread."""
+        """Replace the queues, within a second; from any thread."""
         self._channels = {queue_keys(queue).wake: queue for queue in queues}
 
     def start(self) -> None:
-        """Start the thread; again is harmless."""
+        """Start the thread. A second call does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self.run, name="wakes", daemon=True)
             self._thread.start()
@@ -61,7 +61,7 @@ class WakeListener:
                 channels = self._channels
                 self._wakes.connect([*channels, *([ADVANCED] if self._moved is not None else ())])
                 for queue in channels.values():
-                    self._wake(queue, None)  # wakes that were published meanwhile are lost
+                    self._wake(queue, None)  # wakes published before the subscription are lost
                 while channels is self._channels and not self._stopped.is_set():
                     if (message := self._wakes.receive(RECEIVE)) is not None:
                         known = ""
@@ -85,7 +85,7 @@ class WakeListener:
             self._moved(number)
 
     def stop(self) -> None:
-        """End the thread within a second; again is harmless."""
+        """End the thread within a second. A second call does nothing."""
         self._stopped.set()
 
     def join(self, timeout_ms: int) -> None:

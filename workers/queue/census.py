@@ -1,7 +1,7 @@
-"""The census of one queue: its owner reads through the pool, one slice beside a pull now and then, and counts messages by topic.
+"""The census of one queue: its owner reads the pool in slices beside some of its pulls, and counts messages by topic.
 
-Nobody waits for the census, and deliveries must not notice it. So slices are few and small, over all queues of a node, and none
-is taken while a backlog drains. The counts are in memory until the whole pool was read; another owner begins anew.
+A census must not delay deliveries. So slices are small, a node reads only a few of them, and none while a backlog drains. The
+counts stay in memory until all slices have been read. A new owner starts again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["CensusTaker", "Pace"]
 
 #: ms between two slices of a queue. A queue is pulled at least once a second.
 EVERY: Final = 900
-#: After the whole pool was read there is a pause, TIMES as long as that took, within these ms: so the census costs little.
+#: The next census begins TIMES as long after this one as this one took, within these ms, so that it costs little.
 TIMES: Final = 20
 PAUSE: Final = (60_000, 300_000)
-#: Messages of a slice, at least and at most, and the bytes that they should come to: Redis does nothing else meanwhile.
+#: The fewest and the most messages of a slice, and their total bytes, because Redis does nothing else meanwhile.
 LOOK: Final = (8, 200)
 LOOK_BYTES: Final = 256 * 1024
 #: Topics that are counted one by one.
@@ -30,7 +30,7 @@ MOST_TOPICS: Final = 2_000
 
 
 class Pace:
-    """A bound for all queues of a node: at most `rate` slices a second, each of which costs less than 1 ms."""
+    """Allows all queues of a node at most `rate` slices a second. Each costs less than 1 ms."""
 
     def __init__(self, clock: Clock, rate: int = 10) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Whether a slice may be taken now."""
+        """True if a slice may be read now; it counts then."""
         with self._lock:
             now = self._clock.monotonic()
             self._left = min(self._rate, self._left + (now - self._at) * self._rate / 1_000)
@@ -52,7 +52,7 @@ class Pace:
 
 
 class CensusTaker:
-    """Takes the census of a queue again and again. Without a `pace` it takes none."""
+    """Takes one census of a queue after the other. Without a `pace` it takes none."""
 
     def __init__(self, keys: QueueKeys, epoch: str, clock: Clock, pace: Pace | None) -> None:
         self._keys = keys
@@ -60,8 +60,8 @@ class CensusTaker:
         self._clock = clock
         self._pace = pace
         self._at = clock.monotonic() + EVERY
-        self._look = LOOK[0]  # messages, by the size of the last ones
-        self._kept: bool | None = None  # whether the last census that was kept had any messages
+        self._look = LOOK[0]  # messages of the next slice, by the size of the last ones
+        self._kept: bool | None = None  # whether the last census in Redis has messages
         self._begin()
 
     def _begin(self) -> None:
@@ -73,7 +73,7 @@ class CensusTaker:
         self._ended = False
 
     def ask(self, now: Now = "", version: str = "") -> Command[Slice] | Command[bool] | None:
-        """The command of the next slice, beside a pull by this version of the policies, if it is time for one."""
+        """Return the command of the next slice, or None. `version` is that of the policies of the pull beside it."""
         monotonic = self._clock.monotonic()
         if self._pace is None or monotonic < self._at or not self._pace.take():
             return None
@@ -85,7 +85,7 @@ class CensusTaker:
         return commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)
 
     def take(self, answer: Slice | bool | StoreError) -> None:
-        """Count the messages of a slice. After an error the same slice is asked for again."""
+        """Count the messages of a slice. After an error the same slice is read again."""
         if isinstance(answer, Slice):
             self._add(answer)
             if not self._ended or self._topics or self._kept is not False:

@@ -29,7 +29,7 @@ from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Ack, Bury, Step
-from workers.queue.symptoms import History, Progress
+from workers.queue.symptoms import LossDetector, Progress
 from workers.queue.topics import Refusals, Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.stall_detector import StallDetector
@@ -96,7 +96,7 @@ class PullJob:
         topics: Topics,
         *,
         pulse: StallDetector | None = None,
-        history: History | None = None,
+        losses: LossDetector | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:
         self.keys = keys = context.keys
@@ -113,7 +113,7 @@ class PullJob:
         self._clock = context.clock
         self._observer = context.observer
         self._pulse = pulse
-        self._history = history if history is not None else History()
+        self._losses = losses if losses is not None else LossDetector()
         self._test_now = test_now
         self._parking = Parking(context, parked, self.parked, self.refusals, self.in_flight)
         self._releasing = Releasing(context, self.in_flight, topics, self)
@@ -363,7 +363,7 @@ class PullJob:
             self._pulling.room_made()
         if tick.pulls:
             self._progress.pulled(tick.why_not[0] if len(tick.why_not) == tick.pulls else None)
-        self._progress.see(confirmed=tick.confirmed, outstanding=self.in_flight.outstanding)
+        self._progress.record(confirmed=tick.confirmed, outstanding=self.in_flight.outstanding)
         failed = tick.error
         refused, self._refused = self._refused, None
         if failed is None and refused is not None and not tick.changed:
@@ -430,7 +430,7 @@ class PullJob:
             self._fence(True)
         else:
             self._found = None
-            self._history.see(self.keys.number, answer.counted)
+            self._losses.compare(self.keys.number, answer.counted)
             self._pulling.take(pull, answer, tick.settled)
             tick.confirmed = tick.confirmed or answer.appended > 0
 

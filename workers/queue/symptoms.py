@@ -1,5 +1,9 @@
-"""What shows only over time that something is wrong: a queue that hands messages out and has none of them confirmed, one
-that cannot be pulled for long, a Redis that went back."""
+"""Detects faults that show only over time.
+
+- A queue sends messages, and none is confirmed.
+- A queue cannot be pulled for long.
+- Redis lost its last changes.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,30 @@ import structlog
 
 from delayq.clock import Clock
 
-__all__ = ["History", "Progress"]
+__all__ = ["LossDetector", "Progress"]
 
-BACK_OFF = 10_000  # ms without anything handed out that count as the pause before another attempt
+BACK_OFF = 10_000  # ms without messages in flight that count as the back-off before another attempt
 PULLS_FAIL_AFTER = 10_000  # ms in which every pull failed
-#: What a pull tells the counts of.
+#: The counters in the answer of a pull.
 COUNTED: Final = ("scheduled", "forwarded", "cancelled")
 log = structlog.get_logger()
 
 
 class Progress:
-    """Told after each tick of a pull job. `limit` is how long (ms) nothing may be confirmed."""
+    """The progress of one pull job. The queue is stuck if no message is confirmed for `limit` ms."""
 
     def __init__(self, queue: str, clock: Clock, limit: int) -> None:
         self.stuck = False
         self._queue = queue
         self._clock = clock
         self._limit = limit
-        self._since: int | None = None  # of the first message handed out that nothing was confirmed after
+        self._since: int | None = None  # of the first message in flight after the last confirmation
         self._outstanding_at = 0
-        self.pulls_fail: str | None = None  # why, once every pull has failed for long
+        self.pulls_fail: str | None = None  # the error, once every pull has failed for long
         self._pulls_fail_since: int | None = None
 
-    def see(self, *, confirmed: bool, outstanding: bool) -> None:
-        """`confirmed`: Redis has taken down that messages were forwarded or buried. `outstanding`: some still are not."""
+    def record(self, *, confirmed: bool, outstanding: bool) -> None:
+        """Record a tick. `confirmed`: Redis has removed or buried messages. `outstanding`: others are still in flight."""
         now = self._clock.monotonic()
         if confirmed or (not outstanding and now - self._outstanding_at > BACK_OFF):
             self._since = None
@@ -49,7 +53,7 @@ class Progress:
         self.stuck = stuck
 
     def pulled(self, error: str | None) -> None:
-        """A pull went through, or failed with this error."""
+        """Record a pull that succeeded, or failed with this error."""
         if error is None:
             if self.pulls_fail is not None:
                 log.info("pulls_fail_over", queue=self._queue)
@@ -64,12 +68,12 @@ class Progress:
             self.pulls_fail = error
 
 
-class History:
-    """The counters of each queue as its pulls told them last; they never go back by themselves.
+class LossDetector:
+    """Detects that Redis lost its last changes: the counters of a queue never decrease otherwise.
 
-    They ride in every answer, of which an owner gets at least one a second: what is remembered is hardly older than
-    what a server that dies may lose, and the first answer after it is compared. Threads may share it: a queue has one
-    pull job at a time, which reads its answers in order.
+    Every answer of a pull has them, and an owner gets at least one answer a second. So the last known values are about as old
+    as the changes that a server may lose when it dies. Several threads may use it: each queue has one pull job at a time,
+    which reads its answers in order.
     """
 
     def __init__(self) -> None:
@@ -77,8 +81,8 @@ class History:
         self._counted: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
-    def see(self, queue: int, counted: tuple[int, ...]) -> None:
-        """The counters of a queue have come with an answer."""
+    def compare(self, queue: int, counted: tuple[int, ...]) -> None:
+        """Compare the counters of a queue with those of the answer before."""
         before = self._counted.get(queue, counted)
         self._counted[queue] = counted
         lost = [
@@ -87,10 +91,10 @@ class History:
             if new < old
         ]
         if lost:
-            self.tell(f"queue {queue} went back {' and '.join(lost)}")
+            self.record(f"queue {queue} went back {' and '.join(lost)}")
 
-    def tell(self, what: str) -> None:
-        """Something is as it was before."""
+    def record(self, what: str) -> None:
+        """Count and log a loss. `what` is the sentence about it, without its end."""
         with self._lock:
             self.went_back += 1
         text = f"{what}: its Redis has lost its last changes"

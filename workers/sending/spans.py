@@ -1,5 +1,6 @@
-"""A span for each delivery of a message that carries a trace: the root of a new trace, linked to the one in which the
-message was scheduled. Between the two may lie months.
+"""Writes a span for each delivery of a message that carries a trace.
+
+The span is the root of a new trace, because the message may have been scheduled months ago. It has a link to the old trace.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ log = structlog.get_logger()
 
 
 class Spans:
-    """Safe for threads; raises nothing. Exists only if traces are exported. A message without a trace costs one lookup."""
+    """Thread-safe; raises nothing. It exists only if traces are exported. A message without a trace costs one lookup."""
 
     def __init__(self, provider: TracerProvider, clock: Clock) -> None:
         self._tracer = tracer_of(provider)
         self._clock = clock
 
     def sent(self, route: str, batch: Iterable[InFlightMessage], results: Sequence[Result], took: int) -> None:
-        """A send of these messages ended after `took` ms, with one result for all or one for each."""
+        """Record a send that ended after `took` ms, with one result for all messages or one for each."""
         now = self._clock.now()
         try:
             self._sent(route, batch, results, now - took, now)
-        except Exception:  # the messages have been sent all the same
+        except Exception:  # the messages have been sent in any case
             log.exception("spans_failed")
 
     def _sent(
@@ -50,7 +51,7 @@ class Spans:
             self._record(*span, more, began, ended, None if result.outcome == "ok" else result)
 
     def appended(self, traces: Iterable[Traced], now: int) -> None:
-        """A script that has ended now appended these to streams in the same Redis."""
+        """Record messages that a script appended to streams in the same Redis at `now`."""
         try:
             for one in traces:
                 self._record(one.id, one.topic, one.attempt, one.traceparent, {}, now, now, None)

@@ -1,1 +1,1 @@
-"""What a worker tells about itself: metrics and health."""
+"""A worker's metrics, and its port for health checks and scrapes."""

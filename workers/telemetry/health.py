@@ -1,6 +1,6 @@
-"""A worker's own HTTP port: /livez, /readyz and /metrics. One thread serves it, and no caller can hold it up.
+"""A worker's own HTTP port: /livez, /readyz and /metrics. One thread serves it, and no slow caller can block it.
 
-A connection is one request, so no byte behind its head is ever read as another one.
+A connection carries one request, so the bytes after its head are never read as another request.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workers.node.node import Node
 
 __all__ = ["HealthPort", "serve"]
 
-#: The most open connections. A further one closes the oldest, so that slow callers cannot keep out a probe.
+#: The most open connections. A further one closes the oldest, so that slow callers cannot block a probe.
 CONNECTIONS: Final = 64
-#: The longest life of a connection, however slowly its caller writes or reads.
+#: The longest life of a connection (s), even if its caller writes or reads slowly.
 SECONDS: Final = 10.0
 HEAD_BYTES: Final = 16 * 1024
 
@@ -32,12 +32,12 @@ _FIRST_LINE: Final = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]\r\n")
 
 
 def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> HealthPort:
-    """Serve until the process ends or the port is closed; raises ConfigError if it cannot listen."""
+    """Serve until the process ends or the port is closed; raises ConfigError if the port cannot be opened."""
     return HealthPort(listen(host, port, "DELAYQ_WORKER_PORT"), node, registry)
 
 
 class HealthPort:
-    """The port, served by a thread of its own."""
+    """The port, with its own thread."""
 
     def __init__(self, sockets: list[socket.socket], node: Node, registry: CollectorRegistry) -> None:
         self._sockets = sockets
@@ -76,7 +76,7 @@ class HealthPort:
             oldest.cancel()
         self._open[task] = None
         try:
-            # A caller that goes away, or is cut off, gets no answer, and that is no event.
+            # A caller that closes the connection, or is too slow, gets no answer. That is not worth a log entry.
             with contextlib.suppress(TimeoutError, OSError, asyncio.CancelledError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(SECONDS):
                     await self._answer(reader, writer)
@@ -89,7 +89,8 @@ class HealthPort:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             answer = _json(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"status": f"a head has at most {HEAD_BYTES} bytes"}
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                {"status": f"the head of a request has at most {HEAD_BYTES} bytes"},
             )
         else:
             answer = await self._answer_to(head)
@@ -97,12 +98,12 @@ class HealthPort:
         await writer.drain()
         writer.write_eof()
         while await reader.read(HEAD_BYTES):
-            pass  # a close before the caller has sent everything could destroy the answer
+            pass  # a close before the caller has sent all bytes could destroy the answer
 
     async def _answer_to(self, head: bytes) -> bytes:
         first = _FIRST_LINE.match(head)
         if first is None:
-            return _json(HTTPStatus.BAD_REQUEST, {"status": "this is no HTTP/1.1"})
+            return _json(HTTPStatus.BAD_REQUEST, {"status": "not an HTTP/1.1 request"})
         method, target = first.groups()
         if method not in (b"GET", b"HEAD"):
             return _json(HTTPStatus.METHOD_NOT_ALLOWED, {"status": "this port takes GET and HEAD"}, "Allow: GET, HEAD")
@@ -114,7 +115,9 @@ class HealthPort:
             case b"/metrics":
                 answer = await asyncio.to_thread(self._metrics)
             case _:
-                answer = _json(HTTPStatus.NOT_FOUND, {"status": "there are /livez, /readyz and /metrics"})
+                answer = _json(
+                    HTTPStatus.NOT_FOUND, {"status": "not found: the paths are /livez, /readyz and /metrics"}
+                )
         return answer if method == b"GET" else answer[: answer.index(b"\r\n\r\n") + 4]
 
     def _ready(self) -> bytes:
@@ -123,14 +126,14 @@ class HealthPort:
         return _json(HTTPStatus.OK, {"status": "ready"})
 
     def _metrics(self) -> bytes:
-        return _whole(HTTPStatus.OK, generate_latest(self._registry), f"Content-Type: {CONTENT_TYPE_LATEST}")
+        return _response(HTTPStatus.OK, generate_latest(self._registry), f"Content-Type: {CONTENT_TYPE_LATEST}")
 
 
 def _json(status: HTTPStatus, body: dict[str, Any], *headers: str) -> bytes:
-    return _whole(status, json.dumps(body).encode(), "Content-Type: application/json", *headers)
+    return _response(status, json.dumps(body).encode(), "Content-Type: application/json", *headers)
 
 
-def _whole(status: HTTPStatus, body: bytes, *headers: str) -> bytes:
+def _response(status: HTTPStatus, body: bytes, *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", f"Date: {formatdate(usegmt=True)}", *headers]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
     return "\r\n".join(lines).encode("latin-1") + body

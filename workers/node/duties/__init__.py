@@ -1,1 +1,1 @@
-"""The periodic duties of a node besides its queues."""
+"""The periodic duties of a node."""

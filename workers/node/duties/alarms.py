@@ -1,7 +1,7 @@
-"""Alarms: Redis cannot be trusted any more, or messages are missing.
+"""Raises alarms: Redis no longer keeps messages safely, or messages are missing.
 
-If Redis could not write its append-only file for a while, the worker has the file rewritten: the old one may not be loaded
-again.
+If Redis could not write its append-only file for a while, Redis may not be able to load that file. So the worker asks for a
+rewrite.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from delayq.targets.redis_stream.backlog import backlogs
 
 __all__ = ["Alarms", "Rewriting"]
 
-QUEUES_EVERY = 30_000  # ms between two looks at all queues
-SERVER_EVERY = 2_000  # ms between two looks at the server. A shorter failure that no command met is not seen.
-MOST_STREAMS = 256  # whose backlog one look reads
+QUEUES_EVERY = 30_000  # ms between two checks of all queues
+SERVER_EVERY = 2_000  # ms between two checks of the server. A shorter failure may go unnoticed.
+MOST_STREAMS = 256  # streams whose backlog one check reads
 log = structlog.get_logger()
 
 
 class Rewriting:
     """Asks for a rewrite of the append-only file after writes to it have failed.
 
-    A rewrite counts only if it began after the last failure and nothing has failed since. So the errors are noted before the
-    rewrite is asked for. Its success is written into Redis for all workers, whoever asked for it.
+    A rewrite counts only if it began after the last failure and nothing failed during it. So the number of errors is kept
+    before the rewrite begins. Its success is written into Redis for all workers.
     """
 
     def __init__(self, store: Store) -> None:
-        self.refused = ""  # why Redis does not let this worker ask
+        self.refused = ""  # the reason, if Redis denies this worker the rewrite
         self._store = store
         self._noted: dict[str, Disk] = {}  # by run id
 
@@ -65,7 +65,9 @@ class Rewriting:
             log.warning("rewriting")
         except StoreUnavailable:
             raise
-        except StoreError as error:  # it may not, or another worker was quicker: the next look tells
+        except (
+            StoreError
+        ) as error:  # the worker has no right, or another worker was faster: the next check shows the result
             self.refused = "" if "in progress" in str(error) else str(error)
 
     def _write_down(self, disk: Disk, disks: Sequence[Disk]) -> None:
@@ -75,10 +77,10 @@ class Rewriting:
 
 
 class Alarms:
-    """Belongs to the node's thread. Each alarm is logged when it begins and when it is over.
+    """Belongs to the node's thread. Each alarm is logged at its begin and at its end.
 
-    `streams` returns the streams whose backlog is read: their keys, and the route of each. `fsync` and `accept` are
-    DELAYQ_FSYNC and DELAYQ_ACCEPT.
+    `streams` returns the route of each stream whose backlog is read, by key. `fsync` and `accept` are DELAYQ_FSYNC and
+    DELAYQ_ACCEPT.
     """
 
     def __init__(
@@ -99,24 +101,24 @@ class Alarms:
         self._complaints: list[str] = []
         self._lost: dict[str, str] = {}
         self.alarms: dict[str, str] = {}
-        #: The alarms that only this worker can raise, because no other look at Redis shows them.
+        #: The alarms that only this worker can raise. The others can be read from Redis.
         self.own: list[str] = []
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.ServerSettings | None = None
         self.missing = 0
         self.parked = 0
-        self.held: dict[str, int] = {}  # by topic, what a pause or a limit holds
-        self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
+        self.held: dict[str, int] = {}  # by topic, the number of messages that a pause or a limit holds
+        self.backlogs: dict[str, int] = {}  # by route, of its fullest stream
 
     def look_at_server(self) -> None:
-        """Compare the server's settings and its disk with what delayq needs; raises StoreError."""
+        """Compare the server's settings and its disk with the needs of delayq; raises StoreError."""
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
         self._complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept) + self._refused
         self._publish()
 
     def look_at_queues(self) -> None:
-        """Read the figures of all queues, and compare what was scheduled with what is there; raises StoreError."""
+        """Read the figures of all queues, and compare the messages with the counters; raises StoreError."""
         stats = self.stats = self._store.run_all(
             commands.stats(queue_keys(queue), most_held=MOST_HELD) for queue in self.queues
         )

@@ -1,4 +1,4 @@
-"""On a development server, a worker follows the moved time: it delivers what has fallen due and reports when that is done.
+"""On a development server, a worker follows moved time. It delivers all due messages, then reports that it is done.
 
 Workers of other servers have none of these duties.
 """
@@ -24,7 +24,7 @@ TIME_EVERY: Final = 1_000
 
 
 def clock_for(settings: Settings) -> Clock:
-    """The clock for a worker. A server that does not answer is no development server: that one is there before its workers."""
+    """Return the clock for a worker. A development server answers, because it starts before its workers."""
     store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000)
     try:
         advanced = store.run(commands.advanced())
@@ -52,17 +52,17 @@ class TimeFollower:
         self._ownership = ownership
         self._wanted = clock.advanced
         self._moved_at = clock.precise()
-        self._confirmed: int | None = None  # how far the node has reported that it has followed
-        self._rounds = 0  # that have ended since the clock moved
+        self._confirmed: int | None = None  # the move (ms) that the node has reported as done
+        self._rounds = 0  # rounds that have ended since the clock moved
 
     def note(self, advanced: int) -> None:
-        """Note how far the server's time is ahead (ms), and have the node follow; from any thread."""
+        """Note that the server's time is so many ms ahead, and wake the node; from any thread."""
         if advanced > self._wanted:
             self._wanted = advanced
             self._look_now()
 
     def look(self) -> None:
-        """Read how far the server's time is ahead; raises StoreError."""
+        """Read by how many ms the server's time is ahead; raises StoreError."""
         self.note(self._store.run(commands.advanced()) or 0)
 
     def follow(self) -> None:
@@ -74,20 +74,20 @@ class TimeFollower:
 
     @property
     def is_ahead_of_jobs(self) -> bool:
-        """Whether a pull job has not run since the clock moved: it is not stuck, though its last tick seems long ago."""
+        """Whether a pull job has not run since the clock moved. Its last tick seems long ago, but it is not stuck."""
         return any(job.ticked_at < self._moved_at - 1 for job in self._ownership.jobs.values())
 
     @property
     def is_behind(self) -> bool:
-        """Whether the node has yet to report that it has followed: then the next round comes soon."""
+        """Whether the node has not reported the last move as done. Then the next round comes soon."""
         return self._confirmed != self._clock.advanced
 
     def confirm(self) -> None:
-        """Report that the node has followed, once all duties and all pull jobs have nothing left to do; raises StoreError."""
+        """Report the move as done once all duties and all pull jobs have nothing left to do; raises StoreError."""
         if not self.is_behind:
             return
         self._rounds += 1
-        if self._rounds == 1:  # the duties before this one ran in a round that may have begun earlier
+        if self._rounds == 1:  # this round may have begun before the clock moved
             for job in self._ownership.jobs.values():
                 job.wake(None)
             self._look_now()

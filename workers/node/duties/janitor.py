@@ -1,7 +1,7 @@
-"""The janitor: gives lost tickets back, and removes old entries of the audit.
+"""The janitor: restores lost tickets, and removes old entries of the audit.
 
-Scripts change pool and queue together, so delayq itself loses no ticket. A restored backup or an edit by hand can do it. A
-look costs a few counts; only a queue whose counts disagree is read through, a few pages a round.
+Scripts change pool and queue together, so delayq itself loses no ticket. But a restored backup or a manual edit of Redis may.
+A check costs a few counts. Only a queue whose counts differ is read page by page.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from delayq.store.keys import AUDIT, queue_keys
 
 __all__ = ["Janitor"]
 
-POOLS_EVERY = 60_000  # ms between two looks at all queues
-PAGES = 4  # that one round reads of a queue whose counts disagree
+POOLS_EVERY = 60_000  # ms between two checks of all queues
+PAGES = 4  # pages of a queue that one round reads
 TRIM_EVERY = 3_600_000  # ms
 log = structlog.get_logger()
 
@@ -32,16 +32,18 @@ class Janitor:
         self._store = store
         self._audit_window = audit_window
         self._to_look_at: deque[int] = deque()
-        self._reading: tuple[int, str] | None = None  # a queue whose counts disagree, and the cursor in its pool
+        self._reading: tuple[int, str] | None = None  # a queue whose counts differ, and the cursor in its pool
 
     def look(self) -> None:
-        """Begin to look at all queues, one each round."""
+        """Begin a check of all queues, one in each round."""
         if not self._to_look_at:
             self._to_look_at.extend(self.queues)
 
     def go_on(self) -> None:
-        """Look at the next queue, or read on in one whose counts disagree; raises StoreError. A queue at which a look fails waits
-        for the next minute."""
+        """Check the next queue, or read the next pages of a queue whose counts differ; raises StoreError.
+
+        If that fails, the queue waits for the next minute.
+        """
         if self._reading is None and self._to_look_at:
             queue = self._to_look_at.popleft()
             self._reading = (queue, "0") if lacks_tickets(self._store, queue) else None
@@ -57,8 +59,7 @@ class Janitor:
         self._reading = reading
 
     def trim(self) -> None:
-        """Remove entries of the audit that are too old; raises StoreError. An entry that cannot be removed stays until the next
-        time."""
-        before = self._store.run(commands.redis_now()) - self._audit_window  # entries have the time of Redis
+        """Remove old entries of the audit; raises StoreError. After an error they stay until the next time."""
+        before = self._store.run(commands.redis_now()) - self._audit_window  # the time of an entry is that of Redis
         streams = [AUDIT, *(queue_keys(queue).audit for queue in self.queues)]
         self._store.run_many(commands.trim_audit(stream, before) for stream in streams)

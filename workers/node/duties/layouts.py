@@ -1,6 +1,6 @@
-"""The layouts: new queues get an owner within seconds, and an old layout is removed once its queues are empty.
+"""Follows the list of layouts. New queues get an owner within seconds, and an old layout is removed once its queues are empty.
 
-Each node looks for itself. Doing the same twice, or by several nodes at once, is harmless.
+Each node does this for itself. Several nodes may safely do the same at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LayoutWatch:
         self._layouts = tuple(layouts)
         self._retention = retention
         self._changed = changed
-        self._done: dict[Layout, int] = {}  # how many of its first queues are drained, for good
+        self._done: dict[Layout, int] = {}  # how many of its first queues are drained, permanently
 
     def retire(self) -> None:
         """Remove each old layout whose queues are empty; raises StoreError."""
@@ -49,24 +49,24 @@ class LayoutWatch:
                 self._drop(layout)
 
     def take(self, listed: Sequence[Layout]) -> None:
-        """Use the layouts that Redis lists now."""
-        if not listed or tuple(listed) == self._layouts:  # a Redis that lost everything lists none
+        """Use these layouts, which Redis lists now."""
+        if not listed or tuple(listed) == self._layouts:  # a Redis that lost its data lists none
             return
         log.info("layouts", queues=[layout.queues for layout in listed])
         self._layouts = tuple(listed)
         self._changed(numbers_of(listed))
 
     def _is_drained(self, layout: Layout) -> bool:
-        """Whether all queues of the layout are closed and empty, and remember no id. Drained queues are not asked again."""
+        """Whether all queues of a layout are closed and empty, and remember no id. A drained queue is not checked again."""
         done = self._done.get(layout, 0)
-        step = 1  # most of the time the first one is not
+        step = 1  # usually the first queue is not drained
         while done < layout.queues:
             some = layout.numbers[done : done + step]
             answers = self._store.run_many(
                 commands.is_drained(queue_keys(queue), retention=self._retention) for queue in some
             )
             for answer in answers:
-                if answer is not True:  # or an error: look again later
+                if answer is not True:  # it may be an error: check again later
                     self._done[layout] = done
                     return False
                 done += 1

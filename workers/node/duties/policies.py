@@ -1,7 +1,7 @@
-"""The policies of a node: reads them after a change, ends pauses that have expired, and ends limits after a pause once the
-messages that they slowed down are gone.
+"""Keeps the policies of a node current.
 
-Doing the same twice, or by several nodes at once, is harmless.
+It reads the policies after a change and ends pauses that have expired. It also ends each limit after a pause once the messages
+that were slowed down are gone. Several nodes may safely do the same at once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from delayq.store.commands import HELD_AT_ONCE, Change
 from delayq.store.connect.store import Store
 from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.queue_context import CurrentPolicies
-from workers.queue.symptoms import History
+from workers.queue.symptoms import LossDetector
 
 __all__ = ["PolicyWatch"]
 
-#: ms between two looks at whether a limit after a pause is over.
+#: ms between two checks whether a limit after a pause is over.
 LIMITS_EVERY: Final = 2_000
 log = structlog.get_logger()
 
 
 class PolicyWatch:
-    """Belongs to the node's thread. `changed` is called after the `policies` was given other policies.
+    """Belongs to the node's thread. `changed` is called whenever `policies` has other policies.
 
     `redis_now` returns Unix ms by the clock of Redis.
     """
@@ -39,22 +39,22 @@ class PolicyWatch:
         self,
         store: Store,
         policies: CurrentPolicies,
-        history: History,
+        losses: LossDetector,
         redis_now: Callable[[], int],
         routes: Routes,
         changed: Callable[[], None],
     ) -> None:
         self.queues: Sequence[int] = ()  # of all layouts
         self._redis_now = redis_now
-        self._listed: str | None = None  # the version of the last glance, unless it was acted on
+        self._listed: str | None = None  # the version of the last glance, until the policies are read
         self._store = store
         self._policies = policies
-        self._history = history
+        self._losses = losses
         self._routes = routes
         self._changed = changed
 
     def observe(self, version: str) -> None:
-        """Note the version that Redis has."""
+        """Note the version in Redis."""
         self._listed = version
 
     def has_news(self) -> bool:
@@ -63,9 +63,9 @@ class PolicyWatch:
         return bool(self._policies.ahead) or self._listed not in (None, version) or bool(self._expired())
 
     def look(self) -> None:
-        """Read the policies if they have changed, and end what is over.
+        """Read the policies if they have changed, and end pauses and limits that are over.
 
-        If the server of the policies cannot be reached, or refuses changes, the node goes on with those that it has.
+        If the server of the policies cannot be reached, or refuses changes, the node keeps its policies.
         """
         try:
             self._look()
@@ -84,18 +84,18 @@ class PolicyWatch:
         read = Policies.read(self._store.run(commands.policies()))
         known = max(ahead, current.version)
         if may_be_lost(known, read.version):
-            # The server of the policies lost their last changes. No worker could pull from a queue that has them, and a caller
-            # that knows a number must not see it again with other policies.
-            self._history.tell(f"the policies went back to version {read.number} from {number_of(known)}")
+            # The server lost the last changes of the policies, and no worker could pull from a queue that has the lost version.
+            # So the policies get a later version. No caller sees one number with two sets of policies.
+            self._losses.record(f"the policies went back to version {read.number} from {number_of(known)}")
             self._store.run(commands.set_policies((), beyond=known))
             read = Policies.read(self._store.run(commands.policies()))
         if ahead or read.version != current.version:
-            self._policies.current = read  # also the same version: it is no lost one, so a queue that lags may get it
+            self._policies.current = read  # even with the same version: queues that lag can get it now
             log.info("policies", version=read.number, paused=list(read.paused))
             self._changed()
 
     def _expired(self) -> list[Change]:
-        """The changes that end pauses whose time is over."""
+        """The changes that end expired pauses."""
         pauses = self._policies.current.pauses
         if not pauses:
             return []
@@ -107,11 +107,10 @@ class PolicyWatch:
         ]
 
     def _limits_over(self, current: Policies) -> list[Change]:
-        """The changes that end limits after a pause: those that hold no message, and no message is left that was due when they
-        were set.
+        """The changes that end limits after a pause.
 
-        A message that was due then may still be in its queue, because there was no worker, or be parked for its target or behind
-        others of its ordering key.
+        A limit ends when it holds no message and all messages that were due at its start are gone. Such a message may still be
+        in its queue, if there was no worker. Or it is parked for its target, or behind others of its ordering key.
         """
         if not current.limits:
             return []
@@ -130,7 +129,7 @@ class PolicyWatch:
             for limit in parked[place]
             if due is not None and due <= limit.since
         }
-        # Look once more: a message that left a parked set meanwhile is in its queue.
+        # Check once more, because a message that has just left a parked set is in its queue.
         over = self._without_messages(limit for limit in over if limit not in waiting)
         return [Change(limit.field, "", limit.stored) for limit in over]
 

@@ -1,7 +1,7 @@
-"""The glance: one command that returns Redis's time, its layouts and the version of its policies, and shows whether it answers.
+"""The glance: one command that returns Redis's time, its layouts and the version of its policies.
 
-A pull uses the earlier of the two clocks, so a wrong clock makes deliveries late, never early. A node whose clock is behind
-would deliver late, so it leaves its queues to other nodes.
+It also shows whether Redis answers. A pull uses the earlier of the two clocks, so a wrong clock makes deliveries late, never
+early. A node whose clock is behind would deliver late, so it leaves its queues to other nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delayq.store.connect.store import Store
 
 __all__ = ["FAR", "NEAR", "STEADY", "RedisClock", "Skew"]
 
-#: A difference of so many ms counts; below NEAR for all of STEADY it does not any more.
+#: A difference of FAR ms counts as wrong, until it has been below NEAR ms for STEADY ms.
 FAR = 2_000
 NEAR = 1_000
 STEADY = 30_000
@@ -25,20 +25,20 @@ log = structlog.get_logger()
 
 
 class Skew:
-    """How far the node's clock is from that of Redis. Belongs to the node's thread."""
+    """The difference between the node's clock and that of Redis. Belongs to the node's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
         self._follows = isinstance(clock, AdvancedClock)  # the node moves this clock as the server's time moves
         self.far = False
-        #: Whether this node would deliver late: its clock was far behind that of Redis, and has not been near it since.
+        #: Whether this node would deliver late: its clock was far behind that of Redis, and is not near it again.
         self.behind = False
         self._clock = clock
         self._near_since: int | None = None
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong with the node's clock, and how to correct it."""
+        """The sentence about a wrong clock, or None."""
         if not self.far:
             return None
         off = abs(self.ms)
@@ -53,9 +53,9 @@ class Skew:
         if self._follows:
             return
         after = self._clock.now()
-        # Read last: if this process stood still meanwhile, the trip took longer, and the clock is not wrong.
+        # Read last: if this process stalled meanwhile, the trip took longer, and the clock is not wrong.
         took = self._clock.monotonic() - asked_at
-        # Redis read its clock at some moment of the trip, so the difference lies between these two.
+        # Redis read its clock at some moment of the trip, so the difference lies between these values.
         least, most = theirs - after, theirs - after + took
         self.ms = least + took // 2
         self.behind = least >= FAR or (self.behind and most >= NEAR)
@@ -78,7 +78,7 @@ class Skew:
 
 
 class RedisClock:
-    """Whether Redis answers, and when. Belongs to the node's thread."""
+    """Whether Redis answers, and how fast. Belongs to the node's thread."""
 
     def __init__(self, store: Store, skew: Skew, clock: Clock) -> None:
         self.answers = True  # whether Redis answered the last glance
@@ -90,7 +90,7 @@ class RedisClock:
 
     @property
     def reachable(self) -> bool:
-        """Whether Redis answers, or has been away only for a moment."""
+        """Whether Redis answers, or was away for less than REDIS_AWAY ms."""
         return self.answers or self._clock.monotonic() - self._away_since < REDIS_AWAY
 
     def glance(self) -> Glance | None:
@@ -99,7 +99,7 @@ class RedisClock:
         try:
             glance = self._store.run(commands.glance())
         except StoreError as error:
-            if self.answers:  # it is away since this glance was sent: the long time before it proves nothing
+            if self.answers:  # Redis was away since this glance began: the time before it proves nothing
                 self.answers, self._away_since = False, before
             log.warning("redis_trouble", error=str(error))
             return None

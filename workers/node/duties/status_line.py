@@ -28,10 +28,10 @@ __all__ = ["StatusLine"]
 
 PUBLISH_EVERY = 5_000  # ms
 COUNT_EVERY = 1_000  # ms
-SILENT = 3_600_000  # ms after which the line of another node is removed
-TIDY_EVERY = 60_000  # ms between two looks for such lines, at a page of them
+SILENT = 3_600_000  # ms without news after which the line of another node is removed
+TIDY_EVERY = 60_000  # ms between two checks for such lines, which read one page
 MOST_COMPLAINTS = 20
-MOST_TOPICS = 100  # paused topics of which a line tells how many messages are being sent
+MOST_TOPICS = 100  # paused topics whose numbers of messages being sent a line has
 log = structlog.get_logger()
 
 
@@ -40,7 +40,7 @@ class _Since(msgspec.Struct):
 
 
 class _News(NamedTuple):
-    """What others have to know at once."""
+    """The parts of a line whose changes are published at once."""
 
     epochs: dict[int, str]
     version: str
@@ -49,11 +49,10 @@ class _News(NamedTuple):
 
 
 class StatusLine:
-    """Published every 5 s, and at once when a queue comes or goes, a circuit opens or closes, or the policies change. Belongs to
-    the node's thread.
+    """Writes the node's line every 5 s, and at once after some changes. Belongs to the node's thread.
 
-    A pause waits for the workers that have a line, so a worker sends only while Redis has confirmed its line in the last 15 s.
-    A node that was killed leaves its line behind. The other nodes remove it an hour later.
+    A pause waits for the workers that have a line. So a worker sends only while Redis has confirmed its line in the last 15 s.
+    The line of a killed node stays. The other nodes remove it an hour later.
     """
 
     def __init__(
@@ -81,27 +80,25 @@ class StatusLine:
         self._policies = policies
         self._published: _News | None = None
         self.refused = ""  # why Redis did not confirm the line
-        self._known_since: int | None = (
-            None  # monotonic ms before Redis was asked to write the line that it confirmed last
-        )
+        self._known_since: int | None = None  # monotonic ms before the last write that Redis confirmed
         self._version = metadata.version("delayq")
         self._recent = recent
         self._lately = lately
         self._connected = connected
         self._started = clock.now()
         self._wrote = False
-        self._twin_at: int | None = None  # when another worker was seen to write the line
+        self._twin_at: int | None = None  # when another worker was last found to write the line
         self._cursor = "0"
 
     def count(self) -> None:
-        """Note the counters that the line compares with later ones."""
+        """Keep the current values of the counters in the line."""
         if self._recent is not None:
             self._recent.tick(self._clock.now() + self._skew.ms)
         if self._lately is not None:
             self._lately.tick()
 
     def has_news(self, ownership: Ownership) -> bool:
-        """Whether something has changed that the line tells at once."""
+        """Whether the line has a change that is published at once."""
         return self._published != self._news(ownership)
 
     def _news(self, ownership: Ownership) -> _News:
@@ -116,7 +113,7 @@ class StatusLine:
 
     def publish(self, ownership: Ownership) -> None:
         """Write the line; raises StoreError."""
-        news, self._published = self._news(ownership), None  # until it is confirmed
+        news, self._published = self._news(ownership), None  # until Redis confirms the line
         settings, asked_at = self._settings, self._clock.monotonic()
         line = msgspec.json.encode(
             {
@@ -124,8 +121,8 @@ class StatusLine:
                 "address": settings.address,
                 "version": self._version,
                 "since": self._started,
-                "seen": self._clock.now()
-                + self._skew.ms,  # by Redis's clock: else a node with a wrong clock would look dead
+                # The time is Redis's, so that a node with a wrong clock does not look dead.
+                "seen": self._clock.now() + self._skew.ms,
                 "coordinator": "zookeeper" if settings.zookeeper else "local",
                 "queues": {
                     str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
@@ -155,16 +152,16 @@ class StatusLine:
         self._published = news
 
     def is_known(self) -> bool:
-        """Whether Redis has confirmed the line lately, so that a pause asks this worker what may arrive; any thread may ask."""
+        """Whether Redis has confirmed the line lately, so that a pause waits for this worker; from any thread."""
         since = self._known_since
         return since is not None and self._clock.monotonic() - since < LINE_AGE
 
     def tidy(self) -> None:
-        """Remove lines of nodes that were killed long ago, of one page of lines; raises StoreError."""
+        """Check one page of lines, and remove those of nodes that were killed long ago; raises StoreError."""
         self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
 
     def _look_for_twin(self, before: bytes, now: int) -> None:
-        """Notice that another worker with the same name has written the line since this one did."""
+        """Detect that another worker with the same name has written the line."""
         try:
             since = msgspec.json.decode(before or b"{}", type=_Since).since
         except msgspec.MsgspecError:
@@ -183,7 +180,7 @@ class StatusLine:
         return (f"{SAME_NAME} {self._settings.node}, too: give each worker a DELAYQ_NODE of its own",)
 
     def _given_up(self, sender: Sender) -> Mapping[str, int]:
-        """By topic, the messages of paused topics that a thread which hangs may still send."""
+        """The number of messages of each paused topic that a hung thread may still send."""
         pause = self._policies.current.pause
         return {topic: count for topic, count in sender.given_up.items() if pause(topic) is not None}
 
@@ -213,11 +210,11 @@ class StatusLine:
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sum of these counts by topic. Topics beyond the largest 100 are one entry, `*`."""
+    """Add these counts by topic. The entry `*` has the sum of all topics beyond the largest 100."""
     found = Counter[str]()
     for one in counts:
         found.update(one)
-    told = dict(found.most_common(MOST_TOPICS))
-    if rest := found.total() - sum(told.values()):
-        told["*"] = rest
-    return told
+    shown = dict(found.most_common(MOST_TOPICS))
+    if rest := found.total() - sum(shown.values()):
+        shown["*"] = rest
+    return shown
