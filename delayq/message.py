@@ -7,8 +7,8 @@ The life of a message::
                      ▼     │
     schedule ──▶ scheduled ┴──▶ due ──pull──▶ inFlight ───┬─ack───▶ delivered
                                                           ├─retry─▶ retrying ─────────▶ due
-                                                          ├─park──▶ parked ──unpark───▶ due
-                                                          ├─park──▶ held ────unpark───▶ due
+                                                          ├─park──▶ parked ──release──▶ inFlight
+                                                          ├─park──▶ held ────release──▶ inFlight
                                                           └─bury──▶ dead ──┬─redrive──▶ due
                                                                            └─discard──▶ discarded
 

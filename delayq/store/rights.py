@@ -68,7 +68,7 @@ CLIENT: Final = _needs(
 WORKER: Final = _needs(
     "worker",
     "ack apply_policies bury census_slice claim forget_silent glance is_drained keep_census page park publish_node pull release"
-    " repair retry set_layouts set_policies spend take_slots takes unpark",
+    " repair retry set_layouts set_policies spend take_slots takes",
     "exec hdel hkeys hlen hset multi subscribe xinfo|groups xlen xtrim zcard zrange",
     _ALL,
 )

@@ -6,7 +6,8 @@ Three messages of one topic and one key, numbered by their due times. Redis has 
 another kind (of a target, or of the lane of the key). The script that pulls moves a message into the set of its topic if the
 topic is paused or if that set is not empty, unless the owner has the message in memory or a caller had it delivered by force.
 The owner parks messages itself, too: in the set of the topic when a limit lets no more of them wait in memory, in the other set
-when its target takes nothing. A release takes the earliest message out of the set of the topic and hands it out in the same step.
+when its target takes nothing. A release takes the earliest message out of one of the sets and hands it out in the same step. What
+it takes out of the other set goes into the set of the topic, if the topic is paused or that set is not empty.
 Replies may be lost, and a release whose reply was lost may run late. An owner that lost a reply looks again from the head of the
 queue. From each state in which the topic is not paused, all messages must be delivered without another fault.
 A message that is delivered by force has no order: it passes others, and others pass it.
@@ -57,6 +58,7 @@ class Rules(NamedTuple):
     judges: bool = True  # a release takes nothing out of the set while the topic is paused
     spares: bool = True  # a message that is delivered by force is not set aside for its topic
     waits: bool = True  # a released message waits behind what is parked of its key
+    gates: bool = True  # a release of the other set sets aside for the topic, as a pull does
     follows: bool = True  # a message is parked in the set of its topic while another one is about to be
 
 
@@ -65,7 +67,7 @@ class State(NamedTuple):
     places: tuple[Place, ...] = ("queue", "queue", "queue")
     paused: bool = False
     forced: frozenset[int] = frozenset()
-    late: bool = False  # a release is on its way, of an owner that has gone on
+    late: Place | None = None  # a release out of this set is on its way, of an owner that has gone on
     # the owner
     stages: tuple[Stage, ...] = ("", "", "")
     offset: int = 0  # of what is looked at next
@@ -116,12 +118,14 @@ def moves(s: State, ms: list[int], place: Place) -> State:
     return s
 
 
-def releases(s: State, rules: Rules) -> int | None:
-    """The message that a release takes out of the set of the topic."""
-    held = there(s, "held")
-    if not held or (s.paused and rules.judges) or (rules.reads_first and held[0] >= s.offset):
+def releases(s: State, rules: Rules, place: Place = "held") -> int | None:
+    """The message that a release takes out of a set."""
+    there_now = there(s, place)
+    if not there_now or (rules.reads_first and there_now[0] >= s.offset):
         return None
-    return held[0]
+    if place == "held" and s.paused and rules.judges:
+        return None
+    return there_now[0]
 
 
 # -- the owner ---------------------------------------------------------------------------------------------------------
@@ -153,10 +157,8 @@ def settled(s: State, ms: list[int]) -> State:
 
 
 def heard(s: State) -> State:
-    """Redis says what the other set is like: from where it was known to begin the queue is looked at again."""
-    now = there(s, "parked")
-    offset = s.offset if s.parks is None else max(0, min(s.offset, s.parks))
-    return s._replace(offset=offset, parks=min([*now, *at(s, "parking")], default=None))
+    """Redis says what the other set is like."""
+    return s._replace(parks=min([*there(s, "parked"), *at(s, "parking")], default=None))
 
 
 def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
@@ -171,9 +173,16 @@ def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         ran = moves(s, parking, "parked")
         yield f"park {parking}", ran, heard(settled(ran, parking))
     elif s.parks is not None:
-        lowest = there(s, "parked")[:1]
-        ran = placed(s, lowest[0], "queue") if lowest else s
-        yield f"bring {lowest} back", ran, heard(ran)
+        first = releases(s, rules, "parked")
+        if first is None:
+            yield "release nothing from the other set", s, heard(s)
+        elif rules.gates and holds(s, first, rules):
+            ran = placed(s, first, "held")
+            yield f"release from the other set holds {first}", ran, heard(ran)
+        else:
+            ran = placed(s, first, "queue")
+            known = s.stages[first] != "" and first not in s.stale
+            yield f"release {first} from the other set", ran, heard(ran) if known else take(heard(ran), first, rules)
     if (released := releases(s, rules)) is not None:
         ran = placed(s, released, "queue")
         known = s.stages[released] != "" and released not in s.stale
@@ -203,7 +212,7 @@ def look(s: State) -> State:
     if there(s, "parked") and s.parks is None:
         s = s._replace(parks=UNKNOWN)
     elif not there(s, "parked") and s.parks is not None and not at(s, "parking"):
-        s = s._replace(parks=None, offset=0)
+        s = s._replace(parks=None)
     return s
 
 
@@ -257,15 +266,16 @@ def events(s: State, rules: Rules, world: World) -> Iterator[Step]:
 
 def faults(s: State, rules: Rules) -> Iterator[Step]:
     if s.late:
-        m = releases(s, rules) if not rules.incarnation else None
-        yield "the late release runs", (s if m is None else placed(s, m, "queue"))._replace(late=False)
+        m = releases(s, rules, s.late) if not rules.incarnation else None
+        yield "the late release runs", (s if m is None else placed(s, m, "queue"))._replace(late=None)
     if s.lost < MAX_LOST:
         for label, ran, _ in calls(s, rules):
             unheard = ran._replace(lost=s.lost + 1, offset=0 if rules.looks_again else s.offset)
             if not label.startswith("look"):
                 yield f"{label}: not heard", unheard
             if label.startswith("release"):
-                yield f"{label}: late", s._replace(lost=s.lost + 1, late=True, offset=unheard.offset)
+                late: Place = "parked" if "other set" in label else "held"
+                yield f"{label}: late", s._replace(lost=s.lost + 1, late=late, offset=unheard.offset)
         yield "reset", reset(s)._replace(lost=s.lost + 1)
     if s.owners < MAX_OWNERS:
         new = State(

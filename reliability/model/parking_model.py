@@ -2,11 +2,13 @@
 
     .venv/bin/python -m reliability.model parking
 
-A tick of the owner is one batch of scripts: what Redis has yet to be told, an `unpark`, a pull. Its replies may be lost,
-and what did not arrive may be run late, whatever the owner does meanwhile; one batch at a time is late. The store sends
-nothing of it twice. The target fails and is well as it likes. From each state the owner must be able to bring all messages to an
-end by itself, without another fault. With `back` Redis may go back in time once, over one park or unpark: order is not
-promised for what it moved.
+A tick of the owner is one batch of scripts: what Redis has yet to be told, a pull, a release. A release moves a message
+from the set into the queue and returns it, so that its owner has it in flight. The replies may be lost, and what did not arrive
+may be run late, whatever the owner does meanwhile; one batch at a time is late. The store sends nothing of it twice. The
+target fails and is well as it likes. A caller may have a parked message delivered now: it stands in the queue at its place
+then, and leaves a ticket without a record in the set; the wake may be lost. From each state the owner must be able to bring all
+messages to an end by itself, without another fault. With `back` Redis may go back in time once, over one park or release:
+order is not promised for what it moved.
 Not modelled: cancels, lanes that do not fit in memory, several routes, another owner (`protocol_model.py`).
 """
 
@@ -23,7 +25,9 @@ T = TypeVar("T")
 Step = tuple[str, "State"]
 Place = Literal["queue", "parked", "gone"]
 Stage = Literal["", "waits", "sending", "acking", "retrying", "backing off", "parking"]  # '': not held
-Command = tuple[Any, ...]  # ack, retry, park: which messages; unpark: what moves; pull: offset, most, whether it looks
+Command = tuple[
+    Any, ...
+]  # ack, retry, park: which messages; release: what, up to where; pull: offset, most, whether it looks
 
 MAX_RETRIES = 1
 
@@ -34,7 +38,8 @@ class Rules:
     again: bool = True  # after an unheard outcome the owner pulls again from the head of the queue
     note: bool = True  # the place of a message is noted before Redis is told to park it
     look: bool = True  # the names of the parked sets are compared with what the owner knows
-    rewind: bool = True  # after a message left the set, the offset goes back to where the set began
+    upto: bool = True  # a release takes nothing that stands behind the offset of the pulls
+    dropped: bool = True  # what a release returns from behind a ticket without a record is pulled from there on
     once: bool = True  # the store sends a batch once; False: a second try may be answered before the first one is run
 
 
@@ -42,6 +47,7 @@ class State(NamedTuple):
     # Redis; the messages are numbered by their place
     places: tuple[Place, ...]
     tries: tuple[int, ...]
+    dead: frozenset[int] = frozenset()  # places in the set of tickets without a record
     latest: int = 0  # the incarnation
     # on its way: an incarnation, and scripts
     late: tuple[int, tuple[Command, ...]] = (0, ())
@@ -69,7 +75,7 @@ def staged(s: State, stage: Stage) -> list[int]:
 
 
 def parked(s: State) -> list[int]:
-    return [m for m, place in enumerate(s.places) if place == "parked"]
+    return [m for m, place in enumerate(s.places) if place == "parked" or m in s.dead]
 
 
 def move(s: State, m: int, to: Place) -> State:
@@ -102,12 +108,19 @@ def run(s: State, incarnation: int, command: Command) -> tuple[State, Any]:
         for m, tries in words[0]:
             if s.places[m] == "queue" and s.tries[m] == tries:
                 s = move(s, m, "parked")
-    else:
-        there = parked(s)
-        for m in {"lowest": there[:1], "highest": there[-1:], "none": []}[words[0]]:
+        return s, next(iter(parked(s)), None)
+    what, upto = words
+    released: list[int] = []
+    dropped = None
+    for m in parked(s) if what == "lowest" else parked(s)[-1:]:
+        if released or m >= upto:
+            break
+        if m in s.dead:
+            s, dropped = s._replace(dead=s.dead - {m}), m if dropped is None else dropped
+        if s.places[m] == "parked":
             s = move(s, m, "queue")
-    there = parked(s)
-    return s, there[0] if there else None
+            released.append(m)
+    return s, (released, dropped, next(iter(parked(s)), None))
 
 
 # -- the owner ---------------------------------------------------------------------------------------------------------
@@ -141,7 +154,7 @@ def park_lane(s: State, first: int, rules: Rules) -> State:
     return s
 
 
-def batches(s: State) -> Iterator[tuple[str, list[Command]]]:
+def batches(s: State, rules: Rules) -> Iterator[tuple[str, list[Command]]]:
     """What a tick may send."""
     settle: list[Command] = []
     if acks := staged(s, "acking"):
@@ -149,14 +162,15 @@ def batches(s: State) -> Iterator[tuple[str, list[Command]]]:
     settle += [("retry", m, s.pulled[m]) for m in staged(s, "retrying")]
     if parks := staged(s, "parking"):
         settle.append(("park", tuple((m, s.pulled[m]) for m in parks)))
-    unparks: list[Command] = []
-    if s.known is not None:
-        unparks = [("unpark", what) for what in ("none", "lowest", "highest")[: len(s.stages) + 1]]
     count = len(s.stages)
+    releases: list[Command] = []
+    if s.known is not None:
+        upto = s.offset if rules.upto else count
+        releases = [("release", what, upto) for what in ("lowest", "highest")[:count]]
     pulls: list[Command] = [("pull", s.offset, 1, False), ("pull", s.offset, count, True)]
-    for unpark in ([], *([one] for one in unparks)):
+    for release in ([], *([one] for one in releases)):
         for pull in ([], *([one] for one in pulls)):
-            if commands := [*settle, *unpark, *pull]:
+            if commands := [*settle, *pull, *release]:
                 yield "[" + ", ".join(map(told_as, commands)) + "]", commands
 
 
@@ -176,40 +190,57 @@ def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) ->
                 s = s._replace(stages=put(s.stages, m, ""))
             else:
                 back, s = min(back, m), drop(s, lane(s))
-        elif command[0] in ("park", "unpark"):
-            before, head = s.known, answer
-            moved = command[0] == "unpark" and command[1] != "none"
-            if rules.rewind and moved and before is not None:
-                back = min(back, before)
-            s = s._replace(known=head)
-            if command[0] == "park":
-                for m, _ in command[1]:
-                    s = s._replace(stages=put(s.stages, m, ""))
-            for m in staged(s, "parking"):
-                s = expect(s, m, rules)
+        elif command[0] == "park":
+            for m, _ in command[1]:
+                s = s._replace(stages=put(s.stages, m, ""))
+            s = described(s, answer, rules)
+        elif command[0] == "release":
+            released, dropped, head = answer
+            s = described(s, head, rules)
+            if dropped is not None and rules.dropped:
+                back = min(back, dropped)
+            for m in released:
+                if back < len(s.stages):
+                    back = min(back, m)
+                elif s.stages[m] == "":
+                    s = taken(s, m, rules)
         else:
             s = take(s, command, answer, back, rules)
     return s._replace(offset=max(0, min(s.offset, back)))
 
 
+def described(s: State, head: int | None, rules: Rules) -> State:
+    """Redis says where the set begins; it does not know of what is yet to be parked."""
+    s = s._replace(known=head)
+    for m in staged(s, "parking"):
+        s = expect(s, m, rules)
+    return s
+
+
+def taken(s: State, m: int, rules: Rules) -> State:
+    """A message is in flight from now on: it waits for its turn, or is parked behind what is parked."""
+    s = s._replace(stages=put(s.stages, m, "waits"), pulled=put(s.pulled, m, s.tries[m]))
+    return park(s, m, rules) if s.known is not None and m > s.known else s
+
+
 def take(s: State, command: Command, answer: Any, back: int, rules: Rules) -> State:
     """Take in what was pulled: nothing of it if it passed a place that is to be looked at again."""
-    _, offset, _, looks = command
+    _, offset, most, looks = command
     found, passed, listed = answer
     if found and back > found[-1]:
         for m in found:
             if s.stages[m] == "":
-                s = s._replace(stages=put(s.stages, m, "waits"), pulled=put(s.pulled, m, s.tries[m]))
-                if s.known is not None and m > s.known:
-                    s = park(s, m, rules)
+                s = taken(s, m, rules)
         s = s._replace(offset=found[-1] + 1)
+    if len(found) < most and back == len(s.stages):
+        s = s._replace(offset=len(s.stages))  # all that is due has been read
     if looks:
         if passed > sum(stage != "" for stage in s.stages[:offset]):
             s = s._replace(offset=0)
         if rules.look and listed and s.known is None:
             s = s._replace(known=-1)
         elif rules.look and not listed and s.known is not None and not staged(s, "parking"):
-            s = s._replace(offset=max(0, min(s.offset, s.known)), known=None)
+            s = s._replace(known=None)
     return s
 
 
@@ -237,7 +268,7 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
         if passed := [m for m in range(held[0]) if m not in s.arrived | s.unfair]:
             raise Broken(f"{held[0]} overtakes {passed[0]}")
         yield f"{held[0]} is sent", s._replace(stages=put(s.stages, held[0], "sending"))
-    for what, commands in batches(s):
+    for what, commands in batches(s, rules):
         after, answers = run_all(s, commands, s)
         yield what, hear(after, commands, answers, rules)
 
@@ -249,8 +280,13 @@ def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
         yield f"{m} fails and is parked", park_lane(s, m, rules)
         if sum(s.tries) < MAX_RETRIES:
             yield f"{m} fails and is retried", s._replace(stages=put(s.stages, m, "retrying"))
+    for m in parked(s):
+        if s.places[m] == "parked" and s.stages[m] == "" and not s.dead:
+            now = move(s, m, "queue")._replace(dead=s.dead | {m})
+            yield f"{m} is delivered now", now._replace(offset=min(s.offset, m))
+            yield f"{m} is delivered now, and the wake is lost", now
     yield "reset", go_on(reset(s), rules)
-    for what, commands in batches(s):
+    for what, commands in batches(s, rules):
         rest = tuple(one for one in commands if one[0] != "pull")
         if rest and not rules.once:
             after, answers = run_all(s, commands, s)

@@ -94,7 +94,7 @@ def test_what_is_parked_keeps_it(closed: Queue) -> None:
     closed.park("t:away", *taken(closed.pull(now=10_000)))
     closed.retention = Retention(window=1)
     assert not done(closed, 50_000)
-    closed.unpark("t:away")
+    closed.release_set("t:away")
     closed.ack(*taken(closed.pull(now=10_000)))
     assert done(closed, 50_000)
 

@@ -53,16 +53,16 @@ class World:
     def park(self, id: str, name: str) -> None:
         self.run(commands.park(self.keys(id), EPOCH, name, list(self.pull(id).values())))
 
-    def unpark(self, id: str, name: str, most: int = 9) -> list[str]:
-        """What comes back, and is pulled then."""
+    def release(self, id: str, name: str, most: int = 9) -> list[str]:
+        """What comes back."""
         if ParkedSet.is_of_topic(name) and (topic := ParkedSet.topic(name)) is not None:
             known, keys = commands.KnownTopics((), (topic, "", "")), self.keys(id)
             released = self.run(
                 commands.release(keys, EPOCH, {topic: most}, known=known, upto=None, version=self.version)
             )
             return [one.id for one in taken(released)]
-        self.run(commands.unpark(self.keys(id), EPOCH, name, most))
-        return list(self.pull(id))
+        released = self.run(commands.release_set(self.keys(id), EPOCH, name, most, version=self.version))
+        return [one.id for one in taken(released)]
 
     def put(self, id: str, field: str, value: str, *paused: str) -> None:
         """A policy or a pause, brought to the queue of a message."""
@@ -152,10 +152,10 @@ def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: Wo
     world.put("a", "pause:orders", "{}", "orders")
     assert "; when it returns, it is held: its topic is paused by orders since " in world.explained("a").text
     world.put("a", "pause:orders", "")
-    assert world.unpark("a", "t:kafka") == ["a"]
+    assert world.release("a", "t:kafka") == ["a"]
     world.park("a", "t:*")
     assert world.explained("a").waits_for == "route"
-    assert world.unpark("a", "t:*") == ["a"]
+    assert world.release("a", "t:*") == ["a"]
     world.put("a", "pause:orders", "{}", "orders")
     assert "; if it is not being sent yet, it is held: " in world.explained("a").text
 
@@ -167,8 +167,8 @@ def test_one_behind_its_ordering_key_waits_for_those_that_are_told(world: World)
     told = world.explained(second)
     assert told.waits_for == "key"
     assert "on the way to route" in told.text and told.text.endswith(", behind 1 other")
-    assert world.unpark(second, "k:/orders/k", most=1) == [first]
-    assert world.unpark(second, "k:/orders/k", most=1) == [first, second]
+    assert world.release(second, "k:/orders/k", most=1) == [first]
+    assert world.release(second, "k:/orders/k", most=1) == [second]
     assert "waits for earlier messages of its ordering key" in world.explained(second).text
     world.run(commands.retry(world.keys(first), EPOCH, [(world.pull(first)[first], world.now - 1)]))
     assert world.pull(first)[first].attempts == 1
@@ -226,8 +226,8 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_as_its_limit_says(w
     for id, before in ((ids[39], 41), ("a.0000", 0)):  # in all queues
         world.owned(id)
         assert f"and {before} go before it" in world.explained(id).text
-    assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000"]
-    assert world.unpark("b.0000", "h:orders", most=1) == ["b.0000"]
+    assert world.release("b.0000", "h:orders", most=1) == ["a.0000"]
+    assert world.release("b.0000", "h:orders", most=1) == ["b.0000"]
 
 
 def test_one_that_is_forced_is_not_said_to_be_held(world: World) -> None:

@@ -36,7 +36,7 @@ def test_a_pull_moves_the_messages_of_paused_topics_into_the_sets_of_their_topic
     q.pause("orders.*", "nobody")
     pulled = q.pull(now=20_005, version="1")
     assert (ids(pulled), pulled.more, pulled.next_due, pulled.last is not None) == (["b"], False, 90_000, True)
-    assert pulled.held == {}, "nobody brings messages of a paused topic back"
+    assert pulled.sets == {}, "nobody brings messages of a paused topic back"
     assert q.state().queue == {"b": 20_001, "later": 90_000}
     assert q.state().parked == {
         ParkedSet.of_topic("orders.x"): {"a": 20_000, "d": 20_003},
@@ -56,7 +56,7 @@ def test_what_comes_behind_a_set_is_moved_there_as_well(q: Queue, count: int) ->
     pulled = q.pull(now=30_000, version="2")
     assert ids(pulled) == ["other"]
     (head,) = q.admin.zrange(q.keys.held("orders"), 0, 0)
-    assert pulled.held == {"orders": Parked((20_000, head), count + 3)}
+    assert pulled.sets == {HELD: Parked((20_000, head), count + 3)}
     assert q.state().parked[HELD] == {"a": 20_000, "early": 20_002, "b": 20_001} | dict.fromkeys(more, 30_000)
 
 
@@ -119,7 +119,7 @@ def test_a_claim_finds_the_sets_of_former_versions(q: Queue) -> None:
     assert q.run(commands.claim(q.keys, NEW_EPOCH)).parked == (HELD,)
     resume(q)
     q.given(row("b", at=20_005))
-    assert q.pull(now=20_005, epoch=NEW_EPOCH, version="2").held["orders"].count == 2
+    assert q.pull(now=20_005, epoch=NEW_EPOCH, version="2").sets[HELD].count == 2
 
 
 def untold(q: Queue, version: str) -> commands.Command[commands.Released | Outdated | None]:
@@ -136,15 +136,15 @@ def test_a_release_hands_out_the_earliest_and_tells_what_is_left(q: Queue) -> No
     released = q.release("orders", 2, now=20_010, version="2")
     messages = taken(released)
     assert ([one.id for one in messages], [one.score for one in messages]) == (["a", "b"], [20_000, 20_001])
-    assert [(topic, left.count, left.head and left.head[0]) for topic, left in released.held.items()] == [
-        ("orders", 1, 20_002)
+    assert [(topic, left.count, left.head and left.head[0]) for topic, left in released.sets.items()] == [
+        (HELD, 1, 20_002)
     ]
     assert (q.state().queue, q.state().parked) == ({"a": 20_000, "b": 20_001}, {HELD: {"c": 20_002}})
     assert q.cancel("a", now=20_010) == ["inFlight"]
     assert q.ack(*messages) == (True, 1)
     assert taken(q.release("orders", 2, version="2"))[0].id == "c"
     last = q.release("orders", 2, version="2")
-    assert (last.tickets, last.held["orders"], q.field(f"parked:{HELD}")) == ([], Parked(None, 0), None)
+    assert (last.tickets, last.sets[HELD], q.field(f"parked:{HELD}")) == ([], Parked(None, 0), None)
 
 
 def test_what_a_release_handed_out_in_vain_is_found_from_the_head_of_the_queue(q: Queue) -> None:
@@ -170,7 +170,7 @@ def test_a_release_takes_nothing_that_is_paused_too_early_or_ahead_of_the_pulls(
     assert q.release("orders", upto=(int(at), a[:-9]), version="2").tickets == []
     assert q.release("orders", upto=(int(at), a), version="2").tickets == [a]
     assert q.release("orders", upto=(int(at) + 1, b + b"\xff"), version="2").tickets == [b]
-    assert q.release("orders", upto=None, version="2", epoch=NEW_EPOCH).held["orders"].count == 0
+    assert q.release("orders", upto=None, version="2", epoch=NEW_EPOCH).sets[HELD].count == 0
     assert q.run(untold(q, "2")) is None, "it is fenced"
 
 
@@ -196,7 +196,7 @@ def test_a_release_appends_to_a_stream_exactly_once_as_many_as_there_are_permits
     at = 20_010
     some = [Bound("orders", [(at, 3), (at + 1, 2)], "fast")]
     released = q.release("orders", now=at, version="2", known=[ORDERS], bounds=some)
-    assert (released.appended, released.tickets, released.held["orders"].count, released.left) == (
+    assert (released.appended, released.tickets, released.sets[HELD].count, released.left) == (
         2,
         [],
         3,
@@ -221,7 +221,7 @@ def test_a_release_of_several_topics_takes_of_each_its_number_and_of_a_shared_li
     assert [len(q.stream(one)) for one in ("s.a", "s.b")] == [3, 2]
     assert (released.appended, released.left) == (5, {"shared": 0})
     left = {"mail": 2, "s.a": 1, "s.b": 2, "still": 4, "sms": 4, "empty": 0}
-    assert {topic: one.count for topic, one in released.held.items()} == left
+    assert {ParkedSet.topic(name): one.count for name, one in released.sets.items()} == left
     aside = {topic: len(q.state().parked.get(ParkedSet.of_topic(topic), {})) for topic in topics}
     assert (aside, q.state().queue) == (left, {"mail0": 20_000, "mail1": 20_001})
 

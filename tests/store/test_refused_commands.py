@@ -190,12 +190,12 @@ def park(q: Queue) -> Command[Any]:
 
 
 @case
-def unpark(q: Queue) -> Command[Any]:
+def release__set(q: Queue) -> Command[Any]:
     messages = in_flight(q, 4)
     q.park("t:r", *messages)
     q.cancel("m0")
     q.admin.hset(q.keys.state, "watermark", "1")
-    return commands.unpark(q.keys, NEW_EPOCH, "t:r", 2)
+    return commands.release_set(q.keys, NEW_EPOCH, "t:r", 2, now=10_002)
 
 
 @case

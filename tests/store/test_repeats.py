@@ -43,8 +43,8 @@ def parked(q: Queue) -> None:
     q.park("t:x", *three(q))
 
 
-def unpark(most: int, begin: float = 0) -> Callable[[Queue], Command[Any]]:
-    return after(parked, lambda q: commands.unpark(q.keys, EPOCH, "t:x", most, begin))
+def release_set(most: int | None, begin: float = 0) -> Callable[[Queue], Command[Any]]:
+    return after(parked, lambda q: commands.release_set(q.keys, EPOCH, "t:x", most, begin=begin, now=NOW))
 
 
 def resumed(q: Queue) -> None:
@@ -171,7 +171,7 @@ def orphans(q: Queue) -> Command[Any]:
 def cancelled_at_the_head(q: Queue) -> Command[Any]:
     parked(q)
     q.cancel("a", "b")
-    return commands.unpark(q.keys, EPOCH, "t:x", 0)
+    return commands.release_set(q.keys, EPOCH, "t:x", 1, now=NOW)
 
 
 def tickets_lost(q: Queue) -> Command[Any]:
@@ -226,7 +226,7 @@ def by_other_policies(q: Queue) -> Command[Any]:
     return command
 
 
-#: Why an `unpark` or a `release` may move more the second time.
+#: Why a `release` may move more the second time.
 SENT_ONCE = "the store does not send an owner's call again, and the owner's next incarnation fences it"
 
 CASES: dict[str, dict[str, Case]] = {
@@ -416,16 +416,14 @@ CASES: dict[str, dict[str, Case]] = {
         "into a stream": Case(release(10, Known("orders", "orders")), answers=SENT_ONCE),
         "other policies": Case(release(1, version="1")),
         "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), unheld)),
+        "some of a set": Case(release_set(1), answers=SENT_ONCE, changes=SENT_ONCE),
+        "from within": Case(release_set(1, 0.6), answers=SENT_ONCE, changes=SENT_ONCE),
+        "a whole set": Case(release_set(10), answers=SENT_ONCE),
+        "into the sets of topics": Case(release_set(None), answers=SENT_ONCE),
+        "cancelled ones": Case(cancelled_at_the_head, answers=SENT_ONCE),
+        "nothing there": Case(lambda q: commands.release_set(q.keys, EPOCH, "t:x", 10, now=NOW)),
     },
     "time": {"ok": Case(lambda _: Command("time", (), (NOW,), list))},
-    "unpark": {
-        "some": Case(unpark(1), answers=SENT_ONCE, changes=SENT_ONCE),
-        "from within": Case(unpark(1, 0.6), answers=SENT_ONCE, changes=SENT_ONCE),
-        "all": Case(unpark(10)),
-        "cancelled ones": Case(cancelled_at_the_head),
-        "nothing there": Case(lambda q: commands.unpark(q.keys, EPOCH, "t:x", 10)),
-        "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: commands.unpark(q.keys, EPOCH, "t:x", 1))),
-    },
     "write_off": {"ok": Case(missing, answers="nothing is missing any more")},
 }
 

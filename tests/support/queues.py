@@ -112,6 +112,7 @@ class GuardedRunner:
         patterns = ["%RW~" + re.sub(r"([][*?])", r"[\1]", key).replace(" ", "?") for key in command.keys]
         if command.script in (
             "pull",
+            "release",
             "held_topics",
         ):  # it makes the names of the sets of topics, which its caller does not know
             patterns.append("%RW~" + command.keys[0].removesuffix("state") + "parked:h:*")
@@ -422,8 +423,13 @@ class Queue:
     def park(self, name: str, *messages: Taken, epoch: str | None = None) -> Parked | None:
         return self.run(commands.park(self.keys, epoch or self.epoch, name, messages))
 
-    def unpark(self, name: str, limit: int = 500, epoch: str | None = None) -> Parked | None:
-        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, limit))
+    def release_set(
+        self, name: str, most: int | None = 500, epoch: str | None = None, begin: float = 0
+    ) -> Released | None:
+        command = commands.release_set(self.keys, epoch or self.epoch, name, most, begin=begin, now=self.now)
+        released = self.run(command)
+        assert not isinstance(released, Outdated), released
+        return released
 
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.redrive(self.keys, ids, now=self._at(now), retention=self.retention))

@@ -97,13 +97,9 @@ class FaultyStore:
         if fault == "lost":
             return [*answers[:place], *([AWAY] * (len(given) - place))]
         if fault == "again":
-            # Nothing of an owner is sent again by the store, and a release hands out the next ones.
-            again = self._store.run_many([one for one in given[place:] if one.script != "release"])
-            behind = iter(again)
-            return [
-                answer if at < place or one.script == "release" else next(behind)
-                for at, (one, answer) in enumerate(zip(given, answers, strict=True))
-            ]
+            # Nothing of an owner is sent again by the store, and what a release has handed out would be parked again.
+            place = max([place, *(at + 1 for at, one in enumerate(given) if one.script == "release")])
+            return [*answers[:place], *self._store.run_many(given[place:])]
         if fault == "broken":
             raise Broken
         return answers

@@ -14,6 +14,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
+from delayq.store.keys import ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import START, ManualSender, NodeClock, World, tick
 from workers.limits.asking import NodeLimits
@@ -137,8 +138,8 @@ class Hand:
 
     @property
     def parked(self) -> list[str]:
-        """The names of the parked sets that the job knows."""
-        return sorted(self.job.parked)
+        """The names of the parked sets that the job knows, but for those of topics."""
+        return sorted(name for name in self.job.parked if not ParkedSet.is_of_topic(name))
 
 
 class OneQueue(World):

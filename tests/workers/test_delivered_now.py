@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from delayq import Client, Message
 from delayq.store import commands
-from delayq.store.commands import Change
+from delayq.store.commands import Change, Released
 from delayq.targets import OK, Result
 from delayq.testing import MemoryTarget
 from reliability.mutants.rules import Mutant, plant
@@ -17,7 +18,8 @@ from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
-from workers.queue import parked_sets
+from workers.queue.in_flight import InFlight
+from workers.queue.parked_sets import ParkedSets
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -112,6 +114,25 @@ def test_with_an_ordering_key_it_passes_what_has_another_one(worlds: Worlds) -> 
     hand.settle()
     assert deliver(world, "2", force=True) == ["scheduled"]
     assert hand.run(3_000, lambda _: OK) == ["2"]
+
+
+def test_with_an_ordering_key_one_that_is_parked_is_not_overtaken_though_its_wake_is_lost(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    for n in range(4):
+        world.add(f"{n}", at=n, ordering_key="k")
+    world.advance(10)
+    hand.settle()
+    hand.answer("0", Result.full("no"))
+    hand.settle()
+    assert world.stats().parked == 4
+    monkeypatch.setattr(hand.job, "wake", lambda due: None)
+    deliver(world, "0")
+    world.advance(1_000)  # a probe may go
+    hand.senders["general"].circuit.sent(True)
+    assert hand.run(3_000, lambda _: OK) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("then", ["", "reset", "another owner"])
@@ -218,6 +239,13 @@ def test_by_force_the_first_of_an_ordering_key_is_delivered_and_its_follower_sta
 KEEPS_ITS_PLACE = Mutant("due now", (("deliver_now", "at = stays and was or now", "at = now"),))
 
 
+_accept_released = InFlight.accept_released
+
+
+def _pass_what_was_dropped(self: InFlight, released: Released, now: int) -> None:
+    _accept_released(self, msgspec.structs.replace(released, dropped=None), now)
+
+
 @pytest.mark.parametrize("rule", ["due now", "its own ticket"])
 def test_these_tests_show_what_breaks_without_a_rule(
     rule: str, worlds: Worlds, monkeypatch: pytest.MonkeyPatch
@@ -225,6 +253,14 @@ def test_these_tests_show_what_breaks_without_a_rule(
     if rule == "due now":
         plant(KEEPS_ITS_PLACE, monkeypatch)
     else:
-        monkeypatch.setattr(parked_sets, "follows", lambda place, other: place > other)
+        monkeypatch.setattr(ParkedSets, "holds_up", lambda self, name, place: name in self and place > self.head(name))
     with pytest.raises(AssertionError):
         test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe(worlds)
+
+
+def test_a_key_is_overtaken_if_a_release_passes_a_ticket_whose_message_stands_elsewhere(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InFlight, "accept_released", _pass_what_was_dropped)
+    with pytest.raises(AssertionError):
+        test_with_an_ordering_key_one_that_is_parked_is_not_overtaken_though_its_wake_is_lost(worlds, monkeypatch)

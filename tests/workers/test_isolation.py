@@ -182,16 +182,16 @@ def test_few_probe_an_open_circuit_more_and_more_rarely_and_those_that_never_get
     assert world.records().keys() <= poison
 
 
-def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_recovers(world: OneQueue) -> None:
+def test_what_was_parked_comes_back_in_due_order_as_there_is_room_when_the_target_recovers(world: OneQueue) -> None:
     hand = world.take_over()
     opened(world, hand, 200)
     assert world.stats().parked == 200
-    ramp = []
+    sizes = []
     start = len(hand.sent)
     for _ in range(3_000):
         hand.tick()
         if sending := len(hand.sending):
-            ramp.append(sending)
+            sizes.append(sending)
             hand.answer_all(OK)
         elif hand.pause:
             world.advance(max(1, round(hand.pause)))
@@ -200,8 +200,8 @@ def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_rec
     assert world.records() == {}
     back = hand.sent[start:]
     assert back == sorted(back, key=lambda id: int(id[1:]))
-    assert ramp[0] <= 3  # the probes
-    assert ramp[1] <= 16
+    assert sizes[0] <= 3  # the probes
+    assert max(sizes) <= 40  # as many as the sender takes at a time
     assert not hand.senders["general"].circuit.open
 
 

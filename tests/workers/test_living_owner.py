@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from delayq.store.commands import Now
+from delayq.store.commands import Now, Parked
 from delayq.targets import OK
 from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
@@ -55,17 +54,13 @@ _reset = InFlight.reset
 
 
 def _forget_parked_sets(self: InFlight) -> None:
-    self._parked.__init__()  # type: ignore[misc]  # as if it were new
+    self.parked._sets.clear()
     _reset(self)
 
 
-def _stay_where_it_is(self: InFlight, name: str, answer: Any) -> None:
-    self._parked.observe(name, answer)
-
-
-def _believe_the_answer_alone(self: InFlight, name: str, answer: Any) -> None:
-    if (due := self._parked.observe(name, answer)) is not None:
-        self.rewind(due)
+def _believe_the_answer_alone(self: InFlight, sets: Mapping[str, Parked]) -> None:
+    for name, parked in sets.items():
+        self.parked.describe(name, parked)
 
 
 def _forget_lanes(self: InFlight, message: InFlightMessage) -> None:
@@ -127,15 +122,14 @@ def _leave_what_waits(self: InFlight) -> None:
 
 #: What is replaced by what; and seeds that show it.
 MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
-    "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (1, 2, 6)),
+    "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (1, 3, 6)),
     "parked sets that are never found again": (
         ParkedSets,
-        "observe_names",
-        lambda self, names, pending=(): None,
-        (2, 6, 23),
+        "read",
+        lambda self, names, now, *, every, pending=(): None,
+        (3, 4, 23),
     ),
-    "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (3, 4, 5)),
-    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (5, 8, 3)),
+    "a set that is known by its answer alone": (InFlight, "_describe", _believe_the_answer_alone, (0, 1, 3)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
     "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (4, 6, 10)),
@@ -151,7 +145,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         InFlight,
         "observe_policies",
         lambda self, policies: setattr(self, "_policies", policies),
-        (5, 6, 8),
+        (2, 18, 8),
     ),
 }
 
@@ -176,8 +170,8 @@ HELD_MUTANTS = (
             (
                 (
                     "pull",
-                    "held = is_paused(topic) or some_held and redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1",
-                    "held = is_paused(topic)",
+                    "is_paused(topic) or some_held and redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1",
+                    "is_paused(topic)",
                 ),
             ),
         ),

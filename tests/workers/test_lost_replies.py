@@ -30,7 +30,7 @@ def world(proxy: FaultProxy) -> Iterator[OneQueue]:
     store.close()
 
 
-@pytest.mark.parametrize("script", ["pull", "ack", "retry", "park", "unpark"])
+@pytest.mark.parametrize("script", ["pull", "ack", "retry", "park", "release"])
 def test_what_an_owner_sent_is_not_sent_again_by_the_store(world: OneQueue, proxy: FaultProxy, script: str) -> None:
     for number in range(40):  # more of one key than a lane holds: some are parked
         world.add(f"{number:02}", at=number, ordering_key="k")

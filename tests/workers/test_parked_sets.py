@@ -64,7 +64,7 @@ def test_lanes_whose_names_look_alike_are_not_the_same(world: OneQueue) -> None:
     )
 
 
-def test_messages_whose_unpark_was_done_twice_come_in_order(world: OneQueue) -> None:
+def test_messages_whose_release_was_done_twice_come_in_order(world: OneQueue) -> None:
     hand, store = faulty(world)
     ids = [f"m{number:02}" for number in range(60)]
     for number, id in enumerate(ids):
@@ -117,7 +117,7 @@ def test_a_message_that_waited_for_room_and_was_being_parked_when_a_tick_failed_
 
 
 def test_a_parked_set_that_its_owner_never_heard_of_is_found_within_a_second(world: OneQueue) -> None:
-    """As after Redis went back in time over an unpark."""
+    """As after Redis went back in time over a release."""
     hand = world.take_over()
     hand.settle()
     world.add("lost", ordering_key="k")

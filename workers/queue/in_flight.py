@@ -24,7 +24,7 @@ a permit, and is pulled anew then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -36,7 +36,6 @@ from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.limits.limit import Limit, Listener, admit
 from workers.queue.cursor import Cursor
-from workers.queue.held_topics import HeldTopics
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.queue_context import QueueContext
@@ -85,7 +84,7 @@ class InFlight:
         self, context: QueueContext, parked: ParkedSets, refusals: Refusals, listener: Listener, report: Report
     ) -> None:
         self._context = context
-        self._parked = parked
+        self.parked = parked
         self._refusals = refusals
         self._listener = listener  # the pull job: limits tell it of permits
         self._report = report
@@ -93,7 +92,6 @@ class InFlight:
         self._offset = Cursor()
         self._weight = 0  # of all of them
         self._lanes = Lanes()
-        self.held_topics = HeldTopics()
         self._reached: Head = (-1, b"")  # no message behind this place was ever in flight
         self._settlement = Settlement()
         self._policies = NO_POLICIES
@@ -157,10 +155,9 @@ class InFlight:
         """Whether anything is being sent, or Redis has yet to be told of it."""
         return bool(self._settlement) or any(share.sending for share in self._shares.values())
 
-    @property
-    def parked_for_targets(self) -> bool:
-        """Whether anything is parked that comes back when there is room."""
-        return any(share.aside in self._parked for share in self._shares.values())
+    def has_few_of(self, lane: str) -> bool:
+        """Whether few messages of a lane are in flight, so that parked ones may come back."""
+        return self._lanes.low(lane)
 
     @property
     def leaving(self) -> Mapping[str, int]:
@@ -174,7 +171,7 @@ class InFlight:
         Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
         """
         return self._settlement.but_parkings or any(
-            share.active or share.waiting or share.aside in self._parked or self._settlement.to_park(share.aside)
+            share.active or share.waiting or share.aside in self.parked or self._settlement.to_park(share.aside)
             for share in self._shares.values()
             if not share.broken
         )
@@ -230,35 +227,35 @@ class InFlight:
         cursor.advance(pulled)
         if pulled.last is not None:
             self._reached = max(self._reached, pulled.last)
-        self._describe_held(pulled.held)
+        self._describe(pulled.sets)
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
-        self._take(pulled, pulled.let_past, now, settled, keyed=not cursor.unread)
+        self._take(pulled, now, settled, keyed=not cursor.unread)
 
     def accept_released(self, released: Released, now: int) -> None:
-        """Take what a release of the sets of topics has brought, and send it on its way."""
-        self._describe_held(released.held)
+        """Take what a release has brought, and send it on its way."""
+        self._describe(released.sets)
+        if (
+            released.dropped is not None
+        ):  # somebody may have had that message delivered now: it stands in the queue, at its place
+            self.rewind(released.dropped)
+            self._offset.unread = True
         if not released.tickets:
             return
         self._reached = max(self._reached, *zip(released.scores, released.tickets, strict=True))
-        # Something that goes before it may have been put back into the queue along with it: then it is pulled, behind that.
+        # Something that goes before it may stand in the queue: then it is pulled, behind that.
         keyed = not self._offset.unread
-        self._take(released, {}, now, frozenset(), keyed=keyed)
+        self._take(released, now, frozenset(), keyed=keyed)
         if not keyed:
             self.rewind(min(released.scores))
 
-    def _describe_held(self, held: Mapping[str, Parked]) -> None:
-        for topic, parked in held.items():
-            self.held_topics.describe(topic, parked)
+    def _describe(self, sets: Mapping[str, Parked]) -> None:
+        """Redis describes parked sets, and does not know of what is yet to be parked there."""
+        for name, parked in sets.items():
+            self.parked.describe(name, parked)
+            for message, _ in self._settlement.to_park(name):
+                self.parked.expect(name, message.place)
 
-    def _take(
-        self,
-        brought: Pulled | Released,
-        let_past: Mapping[bytes, bool],
-        now: int,
-        settled: Set[bytes],
-        *,
-        keyed: bool,
-    ) -> None:
+    def _take(self, brought: Pulled | Released, now: int, settled: Set[bytes], *, keyed: bool) -> None:
         if not brought.tickets:
             return
         ready: dict[Share, list[InFlightMessage]] = {}
@@ -280,8 +277,8 @@ class InFlight:
                 continue
             if message.record.keyed and not keyed:
                 continue
-            if ticket in let_past:
-                message.by_hand, message.by_force = True, let_past[ticket]
+            if ticket in brought.let_past:
+                message.by_hand, message.by_force = True, brought.let_past[ticket]
             message.route = self._context.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
@@ -300,7 +297,7 @@ class InFlight:
             now,
             targets=self._shares,
             refused=refused,
-            parked=self._parked,
+            parked=self.parked,
             lanes=self._lanes,
             policies=self._policies,
             to_park=self.to_park,
@@ -510,9 +507,7 @@ class InFlight:
 
     def _set_aside(self, message: InFlightMessage, outcome: Park) -> None:
         if not ParkedSet.is_of_topic(outcome.name):  # pulls see what stands in the set of a topic
-            self._parked.expect(
-                outcome.name, message.place
-            )  # from now on whatever comes after it has to wait behind it
+            self.parked.expect(outcome.name, message.place)  # from now on whatever comes after it has to wait behind it
         self._move([message], Stage.PARKING)
         self._settlement.add(message, outcome)
 
@@ -536,7 +531,7 @@ class InFlight:
         if answer is None:
             return True
         if step.outcome is Park:
-            self.observe_set(step.name, answer)
+            self._describe({step.name: answer})
             for message in messages:
                 self._forget(message)
             return False
@@ -558,32 +553,9 @@ class InFlight:
         if isinstance(outcome, Retry) and outcome.due is not None:
             self.rewind(outcome.due)  # it lies behind the offset, unless the clock was set back since it was pulled
 
-    # -- parked sets -------------------------------------------------------------------------------------------------
-
-    def observe_set(self, name: str, answer: Parked, *, moved: bool = False) -> bool:
-        """Take in what a parked set is like now, behind a call that may have `moved` some of it into the queue. Returns whether
-        something may have left the set."""
-        if ParkedSet.is_of_topic(name) and (topic := ParkedSet.topic(name)) is not None:
-            self.held_topics.describe(topic, answer)
-            return False
-        if (due := self._parked.observe(name, answer, moved=moved)) is not None:
-            self.rewind(due)
-            self._offset.unread = True  # it stands there by now, also where the offset has not come to yet
-        for message, _ in self._settlement.to_park(name):  # it does not know of these yet
-            self._parked.expect(name, message.place)
-        return due is not None
-
-    def observe_sets(self, names: Sequence[str], *, every: bool) -> None:
-        """Redis lists the parked sets, with those of topics (`every`) or without: what was forgotten is known again, and what is
-        gone is pulled anew."""
-        if every:
-            self.held_topics.read(names, self._context.clock.monotonic())
-        others = [name for name in names if not ParkedSet.is_of_topic(name)]
-        if (due := self._parked.observe_names(others, self._settlement.names)) is not None:
-            self.rewind(due)
-        for name in self._parked:
-            if ParkedSet.is_of_lane(name) and self._lanes.low(name):
-                self._parked.want(name)
+    def observe_sets(self, names: Iterable[str], *, every: bool) -> None:
+        """Redis lists the parked sets, with those of topics (`every`) or without: what was forgotten is known again."""
+        self.parked.read(names, self._context.clock.monotonic(), every=every, pending=self._settlement.names)
 
     # -- anew: what is pulled again ----------------------------------------------------------------------------------
 
@@ -620,7 +592,7 @@ class InFlight:
         """What these pause is pulled anew, and set aside by that pull, unless a thread sends it or has sent it. What waits for a
         limit is pulled anew, too: it may be another one."""
         self._policies = policies
-        self.held_topics.observe_policies(policies)
+        self.parked.observe_policies(policies)
         for share in self._shares.values():
             for message in self._withdrawn(share, lambda _: True, limited=True):
                 self._drop(message)
@@ -661,9 +633,6 @@ class InFlight:
         if not message.record.keyed:
             return
         following = self._lanes.leave(message)
-        lane = self._lanes.name(message)
-        if lane in self._parked and self._lanes.low(lane):
-            self._parked.want(lane)
         if following is None:
             return
         share = self._share_of(following)

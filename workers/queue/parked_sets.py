@@ -1,48 +1,43 @@
-"""What the owner of a queue knows of the parked sets of its routes and lanes (`HeldTopics` has those of topics): of each a place
-before which nothing stands in it, and how many did.
+"""What the owner of a queue knows of its parked sets.
 
-Nothing of it is certain: a reply may be lost, and Redis may go back in time. So the place is noted before anything is
-parked, only what Redis says raises it, and once a second the names are compared with those that Redis has.
+Nothing of it is certain: a reply may be lost, and Redis may go back in time. For the sets of topics it does not matter, as the
+scripts look at these themselves. Behind a set of a route or a lane the owner parks messages with an ordering key. So it notes the
+place of a message before it is parked, only an answer of Redis raises that place, and once a second the names are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from typing import Final
 
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Parked
+from delayq.store.keys import ParkedSet
 
-__all__ = ["ParkedSets", "follows"]
+__all__ = ["ParkedSets"]
 
-#: The place of a set that was not looked at yet: everything counts as behind it.
-_UNKNOWN: Head = (-1, b"")
-
-
-def follows(place: Head, other: Head) -> bool:
-    """Whether a place is behind that of another message: a set may be known to begin with a ticket that the message itself had
-    before somebody had it delivered now."""
-    return (place[0], place[1][:-8]) > (other[0], other[1][:-8])
-
-
-class _Set:
-    """Nothing stands in the set before `head`. When Redis described it, it began at `first` and held `count` tickets; until then
-    these are None and 0."""
-
-    __slots__ = ("count", "first", "head", "looked", "new")
-
-    def __init__(self, head: Head) -> None:
-        self.head = head
-        self.first: Head | None = None
-        self.count = 0
-        self.new = True  # noted or told since the names were asked for last
-        self.looked: int | None = None  # monotonic ms
+#: ms until the names of the sets of topics are read again, too.
+READ_EVERY: Final = 10_000
+#: A set that Redis has not described yet: everything counts as behind its earliest message. It counts as a small one, as most
+#: sets are where there are many, and the first release describes the others.
+_UNKNOWN: Final = Parked((-1, b""), 1)
 
 
 class ParkedSets:
-    """The parked sets of one queue, but for those of topics, by name (`ParkedSet`)."""
+    """The parked sets of one queue by name (`ParkedSet`), as Redis described them last; the one that is looked at next stands
+    first. The sets of paused topics are not here.
 
-    def __init__(self) -> None:
-        self._sets: dict[str, _Set] = {}
-        self._wanted: dict[str, None] = {}  # in the order in which they became so
+    `has_sender` is false for sets of which no sender takes anything: of routes that are gone, say.
+    """
+
+    def __init__(self, has_sender: Callable[[str], bool]) -> None:
+        self._has_sender = has_sender
+        self._sets: dict[str, Parked] = {}
+        self._policies = NO_POLICIES
+        self._read_at: int | None = None  # monotonic ms; None: some sets of topics are not known
+        self._emptied: dict[str, None] = {}
+        self.changed = False  # since messages were last released
 
     def __contains__(self, name: str) -> bool:
         return name in self._sets
@@ -54,93 +49,91 @@ class ParkedSets:
         return len(self._sets)
 
     def count(self, name: str) -> int:
-        """How many tickets stood in a set when Redis described it last; 0 if it has not yet."""
-        known = self._sets.get(name)
-        return known.count if known is not None else 0
+        """How many tickets stand in a set, as far as is known."""
+        return self._sets[name].count
+
+    def head(self, name: str) -> Head:
+        """A place before which nothing stands in a set, as far as is known."""
+        return self._sets[name].head or (-1, b"")
+
+    def first(self, most: int) -> list[str]:
+        """At most so many sets, in the order in which they are looked at."""
+        return list(islice(self._sets, most))
+
+    def to_end(self, name: str) -> None:
+        """Look at the other sets before this one."""
+        self._sets[name] = self._sets.pop(name)
 
     def holds_up(self, name: str, place: Head) -> bool:
-        """Whether something that comes before this place may be parked there."""
-        known = self._sets.get(name)
-        return known is not None and follows(place, known.head)
+        """Whether something that comes before this place may be parked there. A ticket that the message itself had before it was
+        delivered now does not count."""
+        if name not in self._sets:
+            return False
+        due, ticket = self.head(name)
+        return (place[0], place[1][:-8]) > (due, ticket[:-8])
 
     def expect(self, name: str, place: Head) -> None:
         """A message with this place is about to be parked there."""
         known = self._sets.get(name)
-        if known is None:
-            self._sets[name] = _Set(place)
+        self._sets[name] = Parked(place, 1) if known is None else Parked(min(self.head(name), place), known.count)
+
+    def describe(self, name: str, now: Parked) -> None:
+        """Redis describes a set."""
+        if now.head is None or self._is_paused(name):
+            self._sets.pop(name, None)
+            self._emptied.pop(name, None)
         else:
-            known.head = min(known.head, place)
-            known.new = True
+            self._sets[name] = now
+            self.changed = True
 
-    def observe(self, name: str, answer: Parked, *, moved: bool = False) -> int | None:
-        """Take in what a set is like, which the answer tells behind a call that may have `moved` some of it into the queue.
+    def _is_paused(self, name: str) -> bool:
+        topic = ParkedSet.topic(name) if ParkedSet.is_of_topic(name) else None
+        return topic is not None and self._policies.pause(topic) is not None
 
-        Returns from which due on some of it may stand in the queue again. A set that begins later than it did has lost its
-        first message to a cancel, or to somebody who had it delivered now.
-        """
-        known = self._sets.pop(name, None)
-        if answer.head is not None:
-            self._sets[name] = now = _Set(answer.head)
-            now.first, now.count = answer.head, answer.count
-            now.looked = known.looked if known is not None else None
-        else:
-            self._wanted.pop(name, None)
-        if known is None:
-            return None
-        lost_first = known.first is not None and (answer.head is None or answer.head > known.first)
-        return known.head[0] if moved or lost_first else None
+    def observe_policies(self, policies: Policies) -> None:
+        """Forget the sets of topics that these policies pause, and read the names of all sets again if a pause has ended."""
+        if not set(self._policies.pauses) <= set(policies.pauses):
+            self.read_again()
+        self._policies = policies
+        if policies.pauses:
+            self._sets = {name: known for name, known in self._sets.items() if not self._is_paused(name)}
 
-    def to_look_at(self, now: int, every: int, most: int) -> list[str]:
-        """Sets that Redis has not described yet, or that were not looked at for so long (ms); now they are."""
-        found = []
-        for name, known in self._sets.items():
-            if known.looked is None:
-                known.looked = now
-            if not known.count or now - known.looked >= every:
-                known.looked = now
-                found.append(name)
-                if len(found) == most:
-                    break
-        return found
+    # -- the names that Redis has ------------------------------------------------------------------------------------
 
-    def look_again(self, name: str) -> None:
-        """There may be more to be found in a set that was looked at."""
+    def read_again(self) -> None:
+        """Read the names of all sets at the next pull, as some may not be known."""
+        self._read_at = None
+
+    def reads_all(self, now: int) -> bool:
+        """Whether the names of the sets of topics are to be read, too."""
+        return self._read_at is None or now - self._read_at >= READ_EVERY
+
+    def read(self, names: Iterable[str], now: int, *, every: bool, pending: Collection[str] = ()) -> None:
+        """The names of the parked sets that Redis has, with those of topics (`every`) or without; `pending` are those where
+        something is yet to be parked."""
+        found = dict.fromkeys(names)
+        if every:
+            self._read_at = now
+        self._sets = {
+            name: known
+            for name, known in self._sets.items()
+            if name in found or name in pending or (ParkedSet.is_of_topic(name) and not every)
+        }
+        for name in found:
+            if name not in self._sets and not self._is_paused(name):
+                self._sets[name] = _UNKNOWN
+                self.changed = True
+                if not self._has_sender(name):
+                    self.empty(name)
+
+    # -- what nobody sends -------------------------------------------------------------------------------------------
+
+    def empty(self, name: str) -> None:
+        """Move all that is parked there into the sets of its topics: another sender may take it, or its stream here."""
         if name in self._sets:
-            self._sets[name].looked = 0
+            self._emptied[name] = None
 
-    # -- what is to come back ----------------------------------------------------------------------------------------
-
-    def want(self, name: str) -> None:
-        """Some of the set is to come back."""
-        if name in self._sets:
-            self._wanted[name] = None
-
-    def wanted(self, most: int) -> list[str]:
-        """At most so many of the sets of which some is to come back; they are not wanted any more."""
-        names = list(self._wanted)[:most]
-        for name in names:
-            del self._wanted[name]
-        return names
-
-    # -- what Redis has ----------------------------------------------------------------------------------------------
-
-    def ask(self) -> None:
-        """The names are about to be asked for."""
-        for known in self._sets.values():
-            known.new = False
-
-    def observe_names(self, names: Iterable[str], pending: Collection[str] = ()) -> int | None:
-        """Take in the names that Redis has; `pending` are those where something is yet to be parked.
-
-        Returns from which due on messages may stand in the queue again whose set has gone.
-        """
-        listed = dict.fromkeys(names)
-        back = None
-        for name, known in list(self._sets.items()):
-            if name not in listed and name not in pending and not known.new:
-                del self._sets[name]
-                self._wanted.pop(name, None)
-                back = known.head[0] if back is None else min(back, known.head[0])
-        for name in listed:
-            self._sets.setdefault(name, _Set(_UNKNOWN))
-        return back
+    @property
+    def emptied(self) -> list[str]:
+        """The sets that are being emptied. Nothing is pulled meanwhile: it would overtake what they hold."""
+        return [name for name in self._emptied if name in self._sets]

@@ -14,7 +14,6 @@ from delayq.store.commands import Command, Head, Listed, Most, Now, Outdated, Pu
 from workers.limits.rate import Permits, RateLimit
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
-from workers.queue.parked_sets import ParkedSets
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release
 from workers.queue.topics import Refusals, Topics
@@ -53,13 +52,11 @@ class Pulling:
         self,
         context: QueueContext,
         in_flight: InFlight,
-        parked: ParkedSets,
         refusals: Refusals,
         topics: Topics,
     ) -> None:
         self._context = context
         self._in_flight = in_flight
-        self._parked = parked
         self._refusals = refusals
         self._topics = topics
         self._clock = context.clock
@@ -102,8 +99,8 @@ class Pulling:
         before = self._refusals.reasons.keys()
         if reason := str(answer):
             self._refusals.add(topic, reason)
-        else:
-            self._refusals.end(topic)
+        elif (name := self._refusals.end(topic)) is not None:
+            self._in_flight.parked.empty(name)
         self._topics.refuse(self._refusals.reasons)
         return before != self._refusals.reasons.keys()
 
@@ -130,14 +127,13 @@ class Pulling:
         """The ms until fresh messages are to be pulled beside the backlog; None if there is no flood."""
         return self._flood.fresh_in(self._clock.monotonic()) if self._flood.on else None
 
-    def pulls(self, now: Now, version: str, *, backlog: bool, came_back: bool = False) -> list[Pull]:
-        """What is worth a pull now, under this version of the policies; without `backlog` fresh messages only. Parked ones
-        `came_back` in the same packet."""
+    def pulls(self, now: Now, version: str, *, backlog: bool) -> list[Pull]:
+        """What is worth a pull now, under this version of the policies; without `backlog` fresh messages only."""
         pulls = []
         self._set_off = self._clock.precise()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
-        elif backlog and (came_back or self._flood.on or self._set_off >= self._pull_at()):
+        elif backlog and (self._flood.on or self._set_off >= self._pull_at()):
             pulls.append(self._pull(now, version))
         if self.fresh_in == 0:
             pulls.append(self._pull(now, version, self._flood.begin_fresh(self._clock.monotonic())))
@@ -158,9 +154,7 @@ class Pulling:
     def _pull(self, now: Now, version: str, fresh: Cursor | None = None) -> Pull:
         context, in_flight = self._context, self._in_flight
         listed = fresh is None and self._clock.precise() >= self._look_by
-        if listed:
-            self._parked.ask()
-        every = listed and in_flight.held_topics.to_read(self._clock.monotonic())
+        every = listed and in_flight.parked.reads_all(self._clock.monotonic())
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
         permits = self._take_permits() if self._topics.limited else []
         most = {limit.name: self.valid_until(some) for limit, some in permits}
@@ -268,7 +262,7 @@ class Pulling:
             spans.appended(brought.traces, self._clock.now())
 
     def take_released(self, release: Release, released: Released) -> None:
-        """Take what came out of the sets of topics."""
+        """Take what came out of parked sets."""
         self._see(released, release.permits)
         self._in_flight.accept_released(released, min(self.now(), self._clock.now()))
 

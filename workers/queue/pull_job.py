@@ -18,13 +18,13 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.policies import NO_POLICIES, Policies, number_of
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled, Released
+from delayq.store.commands import Applied, Command, Now, Outdated, Pulled, Released
+from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.limits.limit import Limit
 from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.parking import Parking
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
@@ -69,7 +69,6 @@ class _Tick:
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.work: list[tuple[Command[Any], Callable[[Any], None]]] = []
         self.settled = {ticket for step in steps for ticket in step.tickets}  # tickets that the steps settle
-        self.came_back = False  # messages that were parked
         self.confirmed = False  # a message was acked or buried, or appended to a stream
         self.changed = False  # other streams refuse messages than before
         self.outdated = False  # the queue has other policies than this node
@@ -105,7 +104,7 @@ class PullJob:
         self.ticked_at = context.clock.monotonic()
         self.looks_at = 0.0  # by the precise monotonic clock
         self._asked_at = self._answered_at = 0.0  # the last tick that was begun, and the last that was taken
-        self.parked = ParkedSets()
+        self.parked = ParkedSets(partial(_has_sender, context))
         self.refusals = Refusals(context.routes, context.clock)
         self.in_flight = InFlight(context, self.parked, self.refusals, self, self.report)
         self._context = context
@@ -115,9 +114,8 @@ class PullJob:
         self._pulse = pulse
         self._losses = losses if losses is not None else LossDetector()
         self._test_now = test_now
-        self._parking = Parking(context, parked, self.parked, self.refusals, self.in_flight)
         self._releasing = Releasing(context, self.in_flight, topics, self)
-        self._pulling = Pulling(context, self.in_flight, self.parked, self.refusals, topics)
+        self._pulling = Pulling(context, self.in_flight, self.refusals, topics)
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, context.clock, context.pace)]
         self._progress = Progress(keys.tag, context.clock, context.bounds.stuck_after)
         self._policies = NO_POLICIES
@@ -126,7 +124,6 @@ class PullJob:
         self._tick = _Tick()
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
-        self._came_back = False  # what was parked, in the last tick
         self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -135,6 +132,7 @@ class PullJob:
         self._stopping = False
         self._mover: Mover | None = None
         self._ended = threading.Event()
+        self.in_flight.observe_sets(parked, every=True)
 
     @property
     def version(self) -> str:
@@ -293,24 +291,22 @@ class PullJob:
         return [command for command, _ in tick.work]
 
     def _ask_on(self, tick: _Tick, now: Now, policies: Policies, *, backlog: bool) -> None:
-        for name, most, unpark in self._parking.commands():
-            tick.came_back = tick.came_back or most > 0
-            tick.add(unpark, partial(self._unparked, name, most))
         if self._lags_behind(policies):
             tick.add(commands.apply_policies(self.keys, policies.version, policies.paused, now=now), self._saw_applied)
-        if self._parking.before_pulls:
+        if emptied := self._releasing.empty(policies, now):
+            for release in emptied:
+                tick.add(release.command, partial(self._released, release))
             return
         read_up_to = self._pulling.read_up_to  # by the pulls before these, which may not come so far
-        for pull in self._pulling.pulls(now, policies.version, backlog=backlog, came_back=tick.came_back):
+        for pull in self._pulling.pulls(now, policies.version, backlog=backlog):
             tick.pulls += 1
             tick.add(pull.command, partial(self._pulled, pull))
         # Behind the pulls, which do not know of what it brings, and would set that aside again.
         if backlog or not self._releasing.in_backlog:
             unix = min(self.now(), self._clock.now())
-            release = self._releasing.release(
+            for release in self._releasing.releases(
                 policies, read_up_to, unix, now=now, valid_until=self._pulling.valid_until
-            )
-            if release is not None:
+            ):
                 tick.add(release.command, partial(self._released, release))
         if tick.pulls and not self._pulling.in_backlog:
             for beside in self._beside:
@@ -379,12 +375,11 @@ class PullJob:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         if not self._context.may_send():
             return self._clock.precise() + OUTDATED_WAIT
-        # What was settled has made room, perhaps for some that are parked; and a pull may have set aside all that came back.
-        room_made, self._came_back = bool(tick.settled) or self._came_back, tick.came_back
-        returns = self._releasing.in_backlog or self.in_flight.held_topics.changed
-        returns = returns or (room_made and self.in_flight.parked_for_targets)
-        at_once = tick.changed or tick.came_back or tick.outdated or returns
-        return self._pulling.looks_at(at_once=at_once)
+        # What was settled has made room, perhaps for some that are parked.
+        room_made = bool(tick.settled and self.parked)
+        returns = room_made or self._releasing.in_backlog or self.parked.changed or bool(self.parked.emptied)
+        returns = returns or (self._releasing.waits_for_pulls and self._pulling.read_up_to is None)
+        return self._pulling.looks_at(at_once=tick.changed or tick.outdated or returns)
 
     def _told(self, step: Step, answer: Any) -> None:
         """Let go of messages that are settled. After an error, later steps of the same kind are told again: they are taken off in
@@ -400,14 +395,6 @@ class PullJob:
     def _told_of_stream(self, topic: str, answer: str | StoreError) -> None:
         if self._pulling.told_of_stream(topic, answer):
             self._tick.changed = True
-
-    def _unparked(self, name: str, most: int, answer: Parked | StoreError | None) -> None:
-        if isinstance(answer, StoreError):
-            self._tick.fail(answer)
-        elif answer is None:
-            self._fence(True)
-        else:
-            self._parking.answered(name, most, answer)
 
     def _saw_applied(self, applied: Applied | StoreError) -> None:
         if isinstance(applied, StoreError):
@@ -478,7 +465,7 @@ class PullJob:
         the head of the queue, as the command may have put messages back there."""
         self._context.incarnation.go_on()
         self.in_flight.rewind(0)
-        self.in_flight.held_topics.read_again()
+        self.parked.read_again()
         self._pulling.look()
 
     def _trouble(self) -> float:
@@ -490,3 +477,13 @@ class PullJob:
         if fenced and not self.fenced:
             log.warning("fenced", queue=self.keys.tag, epoch=self.epoch)
             self.fenced = True
+
+
+def _has_sender(context: QueueContext, name: str) -> bool:
+    """Whether messages that are parked under this name go to a target of this node. Those of topics go anywhere."""
+    if ParkedSet.is_of_topic(name):
+        return True
+    if ParkedSet.is_of_lane(name):
+        route = context.routes.find(ParkedSet.topic(name) or "")
+        return route is not None and route.name in context.senders
+    return ParkedSet.is_of_route(name) and ParkedSet.route(name) in context.senders

@@ -1,8 +1,9 @@
-"""Brings messages back from the sets of topics that are not paused any more, some topics at a time, in one command that returns
-their records."""
+"""Brings messages back from parked sets: of topics that are not paused, of targets that take messages again, of ordering keys
+with few messages in flight. The command that takes them out of a set returns their records."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,8 +12,10 @@ import msgspec
 from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Released
+from delayq.store.keys import ParkedSet
 from workers.limits.limit import Limit, Listener
 from workers.limits.rate import Permits, RateLimit
+from workers.queue import ordering
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
@@ -25,7 +28,9 @@ __all__ = ["Release", "Releasing"]
 MOST_AT_ONCE: Final = 500
 APPENDED_AT_ONCE: Final = 200
 TOPICS_AT_ONCE: Final = 64
-#: Topics that a tick looks at.
+#: Releases of other sets in a tick.
+SETS_AT_ONCE: Final = 8
+#: Sets that a tick looks at.
 LOOKED_AT_ONCE: Final = 256
 
 
@@ -33,15 +38,16 @@ class Release(msgspec.Struct, frozen=True):
     """A release, and the permits by which it appends messages to streams here."""
 
     command: Command[Released | Outdated | None]
-    permits: Sequence[tuple[RateLimit, Permits]]
+    permits: Sequence[tuple[RateLimit, Permits]] = ()
 
 
 class _Turn:
-    """What one release may bring back, and what it does so far."""
+    """What the releases of a tick may bring back, and what they do so far."""
 
     def __init__(self, now: int) -> None:
         self.now = now
         self.counts: dict[str, int] = {}  # by topic
+        self.others: dict[str, tuple[int, float]] = {}  # by the name of another set; and where to begin
         self.permits: dict[RateLimit, list[tuple[int, int]]] = {}
         self.limited: dict[str, RateLimit] = {}  # topics that are appended by permits
         self.left = MOST_AT_ONCE
@@ -52,7 +58,7 @@ class _Turn:
 
     @property
     def full(self) -> bool:
-        """Whether it brings back as much as one release may."""
+        """Whether they bring back as much as they may of topics."""
         return self.left <= 0 or len(self.counts) >= TOPICS_AT_ONCE
 
     def room_of(self, share: Share) -> int:
@@ -68,15 +74,21 @@ class Releasing:
     def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
         self._context = context
         self._in_flight = in_flight
-        self._held = in_flight.held_topics
+        self._parked = in_flight.parked
+        self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._topics = topics
         self._listener = listener
         self._wanted: dict[Limit, tuple[int, Head]] = {}  # what limits were told of by the last round
-        self._wants: dict[Limit, tuple[int, Head]] = {}  # ... by this one. A round looks at each topic once
-        self._to_look_at = 0  # topics that this round has yet to look at
-        self.in_backlog = False  # more may come back, or topics were not looked at
+        self._wants: dict[Limit, tuple[int, Head]] = {}  # ... by this one. A round looks at each set once
+        self._to_look_at = 0  # sets that this round has yet to look at
+        self.in_backlog = False  # more may come back, or sets were not looked at
+        self.waits_for_pulls = False  # something is due that the pulls had not come to
 
-    def release(
+    def empty(self, policies: Policies, now: Now) -> list[Release]:
+        """What moves messages that have no sender into the sets of their topics; pulls have to wait until all have moved."""
+        return [self._of_set(name, None, policies, None, now) for name in self._parked.emptied[:SETS_AT_ONCE]]
+
+    def releases(
         self,
         policies: Policies,
         read_up_to: Head | None,
@@ -84,30 +96,59 @@ class Releasing:
         *,
         now: Now,
         valid_until: Callable[[Permits], Most],
-    ) -> Release | None:
-        """What brings messages back now, if any may come back: none behind `read_up_to`, and none due later than `unix`."""
-        self.in_backlog = self._held.changed = False
-        if not (self._held or self._wanted or self._wants):
-            return None
+    ) -> list[Release]:
+        """What brings messages back now: none behind `read_up_to`, and none due later than `unix`."""
+        parked = self._parked
+        self.in_backlog = self.waits_for_pulls = parked.changed = False
+        if not (parked or self._wanted or self._wants):
+            return []
         if not self._to_look_at:
-            self._to_look_at, self._wants = len(self._held), {}
+            self._to_look_at, self._wants = len(parked), {}
         turn = _Turn(self._context.clock.monotonic())
         last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
-        for topic in self._held.first(min(self._to_look_at, LOOKED_AT_ONCE)):
+        for name in parked.first(min(self._to_look_at, LOOKED_AT_ONCE)):
             if turn.full and not policies.limited:  # else limits are to know of everything that waits for them
                 break
             self._to_look_at -= 1
-            self._held.to_end(topic)
-            if self._held.head(topic) <= last:
-                self._look_at(topic, policies, turn)
-        self._to_look_at = min(self._to_look_at, len(self._held))
+            parked.to_end(name)
+            if parked.head(name) > last:
+                self.waits_for_pulls = self.waits_for_pulls or parked.head(name)[0] <= unix
+            elif ParkedSet.is_of_topic(name):
+                self._look_at_topic(name, policies, turn)
+            else:
+                self._look_at_other(name, turn)
+        self._to_look_at = min(self._to_look_at, len(parked))
         self._tell(turn)
         self.in_backlog = self.in_backlog or self._to_look_at > 0
-        return self._of(turn, policies, read_up_to, now, valid_until) if turn.counts else None
+        found = [self._of_topics(turn, policies, read_up_to, now, valid_until)] if turn.counts else []
+        for name, (count, begin) in turn.others.items():
+            found.append(self._of_set(name, count, policies, read_up_to, now, begin))
+        return found
 
-    def _look_at(self, topic: str, policies: Policies, turn: _Turn) -> None:
+    def _look_at_other(self, name: str, turn: _Turn) -> None:
+        """Look at the set of a route or of a lane. Nothing comes back without a sender: a stream here refuses messages."""
+        topic = ParkedSet.topic(name)
+        route = self._context.routes.find(topic) if topic is not None else None
+        share = self._shares.get(ParkedSet.of_route(route.name) if route is not None else name)
+        if share is None or (topic is not None and not self._in_flight.has_few_of(name)):
+            return
+        count = min(turn.room_of(share), turn.left, ordering.MOST if topic is not None else MOST_AT_ONCE)
+        if count <= 0:
+            return
+        self.in_backlog = True
+        if len(turn.others) == SETS_AT_ONCE:
+            return
+        turn.shares[share] -= count
+        turn.left -= count
+        # Few messages that never get through must not keep all others parked.
+        others = share.broken and share.sender.circuit.probes_others and random.random() < 0.5
+        begin = random.random() if others else 0.0
+        turn.others[name] = count, begin
+
+    def _look_at_topic(self, name: str, policies: Policies, turn: _Turn) -> None:
+        topic = name[2:]
         appended = self._topics.is_appended(topic)
-        count = min(self._held.count(topic), turn.left, *([turn.to_append] if appended else ()))
+        count = min(self._parked.count(name), turn.left, *([turn.to_append] if appended else ()))
         route = self._context.routes.find(topic)
         share = self._in_flight.shares.get(route.name) if route is not None else None
         limits: tuple[Limit, ...] = ()
@@ -119,7 +160,7 @@ class Releasing:
         if share is not None and (limits or not share.broken):
             count = min(count, turn.room_of(share))
         if limits:
-            count = self._limited(topic, limits, count, share, turn)
+            count = self._limited(name, limits, count, share, turn)
         if count <= 0 or turn.full:
             return
         if share is not None and share in turn.shares:
@@ -135,11 +176,11 @@ class Releasing:
         turn.counts[topic] = count
         self.in_backlog = self.in_backlog or not limits
 
-    def _limited(self, topic: str, limits: tuple[Limit, ...], count: int, share: Share | None, turn: _Turn) -> int:
+    def _limited(self, name: str, limits: tuple[Limit, ...], count: int, share: Share | None, turn: _Turn) -> int:
         """How many of so many messages may come back by their limits, which are told of what waits for them."""
         if not count:
             return 0
-        head = self._held.head(topic)
+        head = self._parked.head(name)
         for limit in limits:  # of the next one only as many permits are wanted as this one lets come back
             wanted, earliest = self._wants.get(limit, (0, head))
             self._wants[limit] = turn.wants[limit] = wanted + count, min(earliest, head)
@@ -173,7 +214,7 @@ class Releasing:
             limit.want(self._listener, 0, (0, b""), now)
         self._wanted, self._wants, self._to_look_at = {}, {}, 0
 
-    def _of(
+    def _of_topics(
         self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, valid_until: Callable[[Permits], Most]
     ) -> Release:
         context = self._context
@@ -193,3 +234,20 @@ class Releasing:
             version=policies.version,
         )
         return Release(command, permits)
+
+    def _of_set(
+        self, name: str, count: int | None, policies: Policies, read_up_to: Head | None, now: Now, begin: float = 0
+    ) -> Release:
+        context = self._context
+        command = commands.release_set(
+            context.keys,
+            context.incarnation.name,
+            name,
+            count,
+            upto=read_up_to,
+            begin=begin,
+            node_now=context.clock.now(),
+            now=now,
+            version=policies.version,
+        )
+        return Release(command)

@@ -18,7 +18,6 @@ from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.keys import ParkedSet, QueueKeys, rate_key
 from delayq.targets.redis_stream.target import is_local
 from workers.limits.rate import life_and_burst
-from workers.queue.parked_sets import ParkedSets
 from workers.sending.circuit import Circuit
 
 __all__ = ["MOST", "Refusals", "Stream", "Topics", "stream_of"]
@@ -175,7 +174,6 @@ class Refusals:
         self._routes = routes
         self._clock = clock
         self._circuits: dict[Stream, tuple[str, Circuit]] = {}  # open ones, each with a topic of the stream
-        self._returning: set[str] = set()  # parked sets of routes with a stream that takes messages again
 
     def __bool__(self) -> bool:
         return bool(self._circuits)
@@ -200,19 +198,11 @@ class Refusals:
         """A topic of each stream whose circuit permits a probe now."""
         return [topic for topic, circuit in self._circuits.values() if circuit.take_permit(self)]
 
-    def end(self, topic: str) -> None:
-        """Note that the topic's stream takes messages. If it refused them, all that is parked for its route comes back."""
+    def end(self, topic: str) -> str | None:
+        """Note that the topic's stream takes messages. If it refused them, the name of the set with all that is parked for its
+        route."""
         stream = self._stream(topic)
-        if self._circuits.pop(stream, None) is not None:
-            self._returning.add(ParkedSet.of_route(stream[0]))
-            log.warning("stream_takes", topic=topic)
-
-    def keep_parked(self, name: str) -> bool:
-        """Whether this set has to wait: it is of a route with a stream that refuses, and with none that takes messages again."""
-        refusing = any(ParkedSet.of_route(route) == name for route, _ in self._circuits)
-        return refusing and name not in self._returning
-
-    def forget_returned(self, parked: ParkedSets) -> None:
-        """Forget which sets come back, of those that are empty."""
-        if self._returning:
-            self._returning = {name for name in self._returning if name in parked}
+        if self._circuits.pop(stream, None) is None:
+            return None
+        log.warning("stream_takes", topic=topic)
+        return ParkedSet.of_route(stream[0])

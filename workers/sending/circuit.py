@@ -105,6 +105,11 @@ class Circuit:
                 return True
             return False
 
+    @property
+    def probes_others(self) -> bool:
+        """Whether probes with the earliest messages have failed, so that others are to be tried, too."""
+        return self._pause > 4 * FIRST_PAUSE
+
     def permits(self, holder: object) -> int:
         """The number of probes that a queue may send now. After each pause, the first queue that asks gets the permits.
 

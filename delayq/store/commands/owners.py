@@ -34,11 +34,11 @@ __all__ = [
     "park",
     "pull",
     "release",
+    "release_set",
     "repair",
     "retry",
     "stored_epoch",
     "takes",
-    "unpark",
 ]
 
 
@@ -82,8 +82,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
     many messages were ever scheduled, delivered and cancelled before this pull. `left` is by share how many more might have
-    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`. `held` describes by
-    topic the sets that it has put messages into, but for those of paused topics.
+    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`. `sets` describes by
+    name the sets that it has put messages into, but for those of paused topics.
     """
 
     now: int
@@ -105,7 +105,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     let_past: Mapping[bytes, bool] = {}
     left: Mapping[str, int] = {}
     ahead: int = 0
-    held: Mapping[str, Parked] = {}
+    sets: Mapping[str, Parked] = {}
 
 
 class Outdated(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         counted,
         left,
         ahead,
-        held,
+        sets,
     ) = reply
     return Pulled(
         int(now),
@@ -162,7 +162,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         _let_past(tickets, attempts) if any(attempts) else {},
         _read_left(left) if left else {},
         ahead,
-        _read_held(held) if held else {},
+        _read_sets(sets) if sets else {},
     )
 
 
@@ -176,9 +176,9 @@ def _read_left(reply: list[bytes]) -> dict[str, int]:
     return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
 
 
-def _read_held(reply: list[Any]) -> dict[str, Parked]:
-    topics = zip(reply[::4], reply[1::4], reply[2::4], reply[3::4], strict=True)
-    return {topic.decode(): Parked((int(due), ticket) if due else None, count) for topic, due, ticket, count in topics}
+def _read_sets(reply: list[Any]) -> dict[str, Parked]:
+    sets = zip(reply[::4], reply[1::4], reply[2::4], reply[3::4], strict=True)
+    return {name.decode(): Parked((int(due), ticket) if due else None, count) for name, due, ticket, count in sets}
 
 
 def _let_past(tickets: list[bytes], attempts: list[bytes]) -> Mapping[bytes, bool]:
@@ -257,6 +257,8 @@ class KnownTopics(msgspec.Struct, frozen=True):
 
 
 NO_TOPICS: Final = KnownTopics()
+#: Bytes of messages that a script returns.
+MOST_BYTES: Final = 8 * 1024 * 1024
 
 #: So many messages, or until each time (Unix ms) so many.
 Most = int | Sequence[tuple[int, int]]
@@ -313,7 +315,7 @@ def pull(
     last_in_flight: bytes = b"",
     room: int,
     look: int = 500,
-    most_bytes: int = 8 * 1024 * 1024,
+    most_bytes: int = MOST_BYTES,
     fresh: bool = False,
     known: KnownTopics = NO_TOPICS,
     unlisted_general: bool = True,
@@ -454,24 +456,12 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
     return Command("park", (keys.state, keys.queue, keys.attempts, keys.parked(name)), args, _read_parked)
 
 
-def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0) -> Command[Parked | None]:
-    """Put up to `limit` messages parked under `name` back into the queue, lowest due first; None: fenced.
-
-    `begin` (0 to 1) takes them from somewhere within instead: a probe must not always be the same message. Tickets of
-    cancelled messages at the head are dropped. The same call again moves the next ones.
-    """
-    return Command(
-        "unpark",
-        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.attempts),
-        (epoch, name, limit, f"{begin:.6f}"),
-        _read_parked,
-    )
-
-
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """What a release took out of the sets of topics: messages that are in flight from then on (the four lists belong together),
-    and how many were `appended`. `refused` has the topics whose stream takes nothing, with the error of Redis. `left` is as in
-    `Pulled`. `held` describes by topic what each set is like now."""
+    """What a release took out of parked sets: messages that are in flight from then on, and how many were `appended`.
+
+    `refused`, `left` and `let_past` are as in `Pulled`. `sets` describes by name what each set is like now. A release of one set
+    drops tickets whose messages were cancelled, or stand elsewhere: `dropped` is the earliest due time of these.
+    """
 
     now: int
     appended: int
@@ -482,7 +472,9 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     refused: dict[str, str]
     traces: tuple[Traced, ...]
     left: Mapping[str, int]
-    held: Mapping[str, Parked]
+    sets: Mapping[str, Parked]
+    dropped: int | None
+    let_past: Mapping[bytes, bool]
     last: Head | None = None  # of what was appended the due times are not told
 
 
@@ -491,7 +483,7 @@ def _read_released(reply: list[Any]) -> Released | Outdated | None:
         return None
     if reply[0] == b"policies":
         return Outdated(reply[1].decode())
-    _, now, appended, tickets, scores, attempts, records, refused, traces, left, held = reply
+    _, now, appended, tickets, scores, attempts, records, refused, traces, left, sets, dropped = reply
     return Released(
         int(now),
         appended,
@@ -502,7 +494,9 @@ def _read_released(reply: list[Any]) -> Released | Outdated | None:
         _read_refused(refused),
         _read_traces(traces) if traces else (),
         _read_left(left),
-        _read_held(held),
+        _read_sets(sets),
+        int(dropped) if dropped else None,
+        _let_past(tickets, attempts) if any(attempts) else {},
     )
 
 
@@ -513,7 +507,7 @@ def release(
     *,
     known: KnownTopics,
     upto: Head | None,
-    most_bytes: int = 8 * 1024 * 1024,
+    most_bytes: int = MOST_BYTES,
     bounds: Sequence[Bound] = (),
     node_now: Now = "",
     now: Now = "",
@@ -534,12 +528,32 @@ def release(
     for bound in bounds:
         args += bound.args
     args += topics.values()
-    return Command(
-        "release",
-        (*_keys_to_deliver(keys), *[keys.parked(ParkedSet.of_topic(topic)) for topic in topics], *known.keys),
-        args,
-        _read_released,
-    )
+    sets = [keys.parked(ParkedSet.of_topic(topic)) for topic in topics]
+    return Command("release", (*_keys_to_deliver(keys), *sets, *known.keys), args, _read_released)
+
+
+def release_set(
+    keys: QueueKeys,
+    epoch: str,
+    name: str,
+    most: int | None,
+    *,
+    upto: Head | None = None,
+    begin: float = 0,
+    node_now: Now = "",
+    now: Now = "",
+    version: str = "",
+) -> Command[Released | Outdated | None]:
+    """Take `most` messages out of the set of a route or a lane, as `release` does it for topics.
+
+    If `most` is None, all of them are moved into the sets of their topics instead, some at a time. `begin` (0 to 1) takes
+    them from somewhere within: a probe must not always be the same message. None means fenced.
+    """
+    args: list[Arg] = [
+        epoch, now, node_now, version, *(upto or ("", "")), MOST_BYTES, 0, 0, "0", 0, 0,
+        name, "all" if most is None else most, f"{begin:.6f}",
+    ]  # fmt: skip
+    return Command("release", (*_keys_to_deliver(keys), keys.parked(name)), args, _read_released)
 
 
 def repair(

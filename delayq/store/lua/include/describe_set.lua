@@ -1,4 +1,4 @@
--- What park and unpark return: due and ticket of the lowest message in the parked set, and how many tickets the set holds. The
+-- What park and release return: due and ticket of the lowest message in the parked set, and how many tickets the set holds. The
 -- state has a field for each set that is not empty. Its value means nothing; former versions keep a count of theirs in it.
 local function describe_set(state, parked, field)
   local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')

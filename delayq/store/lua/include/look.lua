@@ -1,4 +1,4 @@
--- Look at `entries`, tickets of the queue or of a topic's set: append each message whose topic is a stream here, bury it if it
+-- Look at `entries`, tickets of the queue or of a parked set: append each message whose topic is a stream here, bury it if it
 -- has expired, name it for the set of its topic (`aside`), or return it. It may end early (`full`); `leave` finishes what it did.
 local pcall, refused = redis.pcall, {}
 -- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
@@ -42,6 +42,7 @@ local gone_ids, stays, members, ends, traces, aside = {}, {}, {}, {}, {}, {}
 local keyed, n_keyed, n_ends, plain_end, next_plain = {}, 0, 0, nil, nil -- ids and business keys of what has ended
 local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
+local first_orphan
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local full, sure = false, false -- sure: the rights to remove something are there
 local dead_wrong, ends_wrong -- why a message can neither be buried nor remembered once it has ended
@@ -66,7 +67,7 @@ for i = 1, due_count do
       -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
       sure = true
     end
-    orphans = orphans + 1 -- a ticket without its record
+    orphans, first_orphan = orphans + 1, first_orphan or entries[i] -- a ticket without its record
   else
     local topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags = fields(record)
     local topic = topic_end and sub(record, FIELDS, topic_end)

@@ -1,12 +1,12 @@
--- Move what `look` has named from the queue into the sets of its topics. `held_now` describes each set whose topic is not paused, of
--- which its owner has to bring messages back: topic, due and ticket of the earliest, how many tickets.
+-- Put what `look` has named into the sets of its topics; it still stands in `source`. `held_now` describes each set whose topic is
+-- not paused, of which its owner has to bring messages back: name, due and ticket of the earliest, how many tickets.
 local held_now = {}
 if #aside > 0 then
   local moved, by_topic = {}, {}
   for i = 1, #aside, 2 do
     moved[#moved + 1] = aside[i]
   end
-  local dues = redis.call('ZMSCORE', queue, unpack(moved))
+  local dues = redis.call('ZMSCORE', source, unpack(moved))
   for i, ticket in ipairs(moved) do
     local topic = aside[2 * i]
     local members = by_topic[topic] or {}
@@ -19,7 +19,7 @@ if #aside > 0 then
     redis.call('HSETNX', state, 'parked:h:' .. topic, '0')
     if not is_paused(topic) then
       local first, n = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES'), #held_now
-      held_now[n + 1], held_now[n + 2], held_now[n + 3] = topic, first[2], first[1]
+      held_now[n + 1], held_now[n + 2], held_now[n + 3] = 'h:' .. topic, first[2], first[1]
       held_now[n + 4] = redis.call('ZCARD', set)
     end
   end

@@ -18,7 +18,7 @@
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull;
 --          name and how many more might have been appended of each share; by how much Redis's clock is ahead of now (ms);
---          the sets of topics that it has put messages into and that are not paused: topic, due and ticket of the earliest, how
+--          the sets of topics that it has put messages into and that are not paused: name, due and ticket of the earliest, how
 --          many tickets}
 -- @flags allow-oom
 -- @empties
@@ -45,7 +45,7 @@ end
 -- perhaps stood in a server that stood still. If the difference is new, the clock may have jumped instead: the next pull knows.
 local known_ahead = tonumber(known[7] or '') or 0
 local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ahead >= 1000
-local paused, some_held = known[9] or nil, known[10] == '1'
+local paused, some_held, all_held, source = known[9] or nil, known[10] == '1', false, queue
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
 local window, most_final, traced = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14] == '1'
