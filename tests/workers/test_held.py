@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.targets import OK, Result
-from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, STREAMS, Hand, OneQueue
+from reliability.mutants.rules import Mutant, plant
+from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, Hand, OneQueue
 from workers.queue.releasing import LOOKED_AT_ONCE
 
 Worlds = Callable[..., OneQueue]
@@ -255,6 +257,52 @@ def test_more_topics_than_a_tick_looks_at_come_back(worlds: Worlds, rate: int | 
         world.advance(10)
     assert world.records() == {}
     assert all(world.stream(topic) == [f"of-{topic}"] for topic in topics)
+
+
+@pytest.mark.parametrize("topic", ["s.p", "g.p"])
+def test_a_set_that_is_there_again_in_a_redis_that_went_back_is_found_within_a_second(
+    worlds: Worlds, topic: str
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause(topic)
+    world.add_many((f"{n}" for n in range(3)), topic=topic)
+    hand.settle()
+    world.pause()
+
+    def plain(*words: object) -> Any:
+        return world.store.run(commands.plain(*words, read=lambda reply: reply))
+
+    kept = {name: plain("DUMP", name) for name in plain("KEYS", "delayq:{0}:*")}
+    hand.run(1_500, lambda _: OK)
+    assert world.records() == {}
+    for name in plain("KEYS", "delayq:{0}:*"):
+        plain("DEL", name)
+    for name, value in kept.items():
+        plain("RESTORE", name, 0, value)
+    assert world.aside() == {f"h:{topic}": 3}
+    hand.run(1_100, lambda _: OK)
+    assert (world.records(), world.aside()) == ({}, {})
+
+
+@pytest.mark.parametrize("rule", [True, False])
+def test_what_comes_back_is_never_cancelled_for_certain_also_where_the_watermark_came_down(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, rule: bool
+) -> None:
+    if not rule:
+        change = ("release", "if latest_back > (tonumber", "if latest_back < -(tonumber")
+        plant(Mutant("a release that leaves the watermark", (change,)), monkeypatch)
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    world.add("a", at=10)
+    world.advance(20)
+    hand.settle()
+    world.store.run(commands.plain("HSET", world.keys.state, "watermark", START, read=int))  # the clocks were ahead
+    world.pause()
+    assert hand.settle() == ["a"]
+    world.advance(-15)  # a clock is set back
+    assert world.cancel("a") == ("inFlight" if rule else "cancelled")
 
 
 def test_probes_find_their_way_past_what_is_paused(worlds: Worlds) -> None:

@@ -523,6 +523,10 @@ class InFlight:
             for message in messages:
                 self._forget(message)
             fenced = not answer[0]
+            if answer[1] < len(
+                messages
+            ):  # cancelled meanwhile, or Redis went back in time: they stand where they stood before
+                self.parked.read_again()
             for message in messages if not fenced else ():
                 self._leave_lane(message, now)
             if self._context.observer is not None:

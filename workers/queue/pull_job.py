@@ -417,8 +417,10 @@ class PullJob:
             self._fence(True)
         else:
             self._found = None
-            self._losses.compare(self.keys.number, answer.counted)
             self._pulling.take(pull, answer, tick.settled)
+            if self._losses.compare(self.keys.number, answer.counted):
+                self.parked.read_again()
+                self._pulling.look()
             tick.confirmed = tick.confirmed or answer.appended > 0
 
     def _released(self, release: Release, answer: Released | Outdated | StoreError | None) -> None:

@@ -81,8 +81,8 @@ class LossDetector:
         self._counted: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
-    def compare(self, queue: int, counted: tuple[int, ...]) -> None:
-        """Compare the counters of a queue with those of the answer before."""
+    def compare(self, queue: int, counted: tuple[int, ...]) -> bool:
+        """Compare the counters of a queue with those of the answer before. True if it has lost some."""
         before = self._counted.get(queue, counted)
         self._counted[queue] = counted
         lost = [
@@ -92,6 +92,7 @@ class LossDetector:
         ]
         if lost:
             self.record(f"queue {queue} went back {' and '.join(lost)}")
+        return bool(lost)
 
     def record(self, what: str) -> None:
         """Count and log a loss. `what` is the sentence about it, without its end."""
