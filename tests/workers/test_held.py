@@ -270,7 +270,7 @@ def test_a_set_that_is_there_again_in_a_redis_that_went_back_is_found_within_a_s
     hand.settle()
     world.pause()
 
-    def plain(*words: object) -> Any:
+    def plain(*words: bytes | str | int) -> Any:
         return world.store.run(commands.plain(*words, read=lambda reply: reply))
 
     kept = {name: plain("DUMP", name) for name in plain("KEYS", "delayq:{0}:*")}
