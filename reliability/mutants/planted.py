@@ -260,7 +260,7 @@ _SOURCE = (
         (),
     ),
     Planted(
-        "a release that does not tell what it dropped",
+        "a release that does not report what it dropped",
         "delayq/store/lua/owner/release.lua",
         "other and first_orphan and due_of[first_orphan] or ''",
         "''",
