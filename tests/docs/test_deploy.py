@@ -14,7 +14,6 @@ import pytest
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import free_port
 from tests.docs.blocks import ROOT, blocks_of
-from tests.docs.story import REDIS
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +24,7 @@ def test_the_example_deploys_an_api_with_a_key_and_a_worker(own_valkey: Embedded
     if shutil.which("curl") is None:
         pytest.skip("no curl on PATH: install it (apt install curl)")
     (block,) = (one for one in blocks_of(PAGE) if one.note == "run by tests/docs/test_deploy.py")
-    script = REDIS.sub(own_valkey.url, block.text)
+    script = block.text.replace("redis://127.0.0.1:6379/0", own_valkey.url)
     for port in ("8080", "8081"):
         script = script.replace(port, str(free_port()))
     env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
