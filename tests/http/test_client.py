@@ -57,7 +57,7 @@ def test_it_has_the_methods_of_the_client_of_redis_with_their_arguments() -> Non
 @pytest.mark.parametrize(
     "body",
     ["text", "", "ü\U0001f600", b"\xff\x00", {"order": 42}, [1, 2.5, None, True], None, 10**30, msgspec.Raw(b"1.10")],
-    ids=str,
+    ids=["text", "empty", "emoji", "bytes", "object", "array", "null", "large number", "raw JSON"],
 )
 def test_a_message_arrives_as_it_was_given(client: Any, direct: Client, body: Any) -> None:
     given = Message(
