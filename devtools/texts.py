@@ -22,7 +22,9 @@ FILLED: Final = "`x`"
 #: A string is prose from so many plain words on: less is a name, a label or a part of a query.
 FEWEST: Final = 3
 #: Sources of other languages in a string of Python or in an annotation: Lua, JavaScript, PromQL, SQL.
-CODE: Final = re.compile(r"\b(?:local|return|function|import|const|redis\.call)\b.*[=(;]|[=!]~|\bby \(|\bcase when\b|^\s*[<{]")
+CODE: Final = re.compile(
+    r"\b(?:local|return|function|import|const|redis\.call)\b.*[=(;]|[=!]~|\bby \(|\bcase when\b|^\s*[<{]"
+)
 
 
 class Text(NamedTuple):

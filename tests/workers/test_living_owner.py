@@ -100,8 +100,8 @@ _steps = Settlement.steps
 
 def _tell_once(self: Settlement, context: QueueContext, now: Now) -> list[Step]:
     steps = _steps(self, context, now)
-    for untold in self._untold.values():
-        untold.clear()
+    for unsent in self._unsent.values():
+        unsent.clear()
     return steps
 
 

@@ -222,7 +222,7 @@ def test_these_tests_show_what_breaks_without_a_rule(
     rule: str, world: OneQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if rule == "incarnations":
-        monkeypatch.setattr(Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch))
+        monkeypatch.setattr(Incarnation, "advance", lambda self: setattr(self, "name", self.epoch))
         shows = test_what_arrives_long_after_its_owner_went_on_does_nothing
     else:
         monkeypatch.setattr(InFlight, "misses", lambda self, place, start: False)

@@ -1,5 +1,7 @@
-"""Where pulls of a queue go on, and in a flood those of its fresh messages, which have an offset of their own then: while
-the head of a queue is late, other topics stay on time while a burst drains."""
+"""The position from which the next pull of a queue continues. During a flood, fresh messages have a second one.
+
+So other topics stay on time while a burst drains.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +9,38 @@ from delayq.store.commands import Head, Pulled
 
 __all__ = ["LATE", "Cursor", "Flood"]
 
-LATE = 20  # ms behind which the head counts as a flood
-LOOK_BACK = 500
+LATE = 20  # ms: if the head is later than that, there is a flood
+LOOK_BACK = 500  # ms of the backlog that count as fresh at the start of a flood
 FRESH_EVERY = 12  # ms between two pulls of fresh messages
 
 
 class Cursor:
-    """A place in the queue, (due, ticket): the ticket last looked at, or b'' for all that is due then and later."""
+    """A place in the queue, (due, ticket). The ticket is the last one that was read, or b'' before the first one of that time."""
 
     __slots__ = ("back", "due", "ticket", "unread")
 
     def __init__(self, due: int = 0) -> None:
         self.due = due
         self.ticket = b""
-        self.unread = False  # moved back since the last pull
-        self.back: int | None = None  # the earliest due since then that is to be looked at again, beyond this place
+        self.unread = False  # whether it moved back after the last pull
+        self.back: int | None = None  # the earliest time behind this place from which messages must be read again
 
     @property
     def place(self) -> Head:
-        """Up to there everything is in flight or gone."""
+        """All messages before this place are in flight or gone."""
         return self.due, self.ticket
 
     def begin_pull(self) -> Head:
-        """A pull sets out from this place."""
+        """Return the place from which a pull begins."""
         self.unread, self.back = False, None
         return self.place
 
     def pull_failed(self) -> None:
-        """Nobody knows what the pull took."""
+        """Note that the result of the pull is unknown."""
         self.unread = True
 
     def advance(self, pulled: Pulled) -> None:
-        """Go on behind the last message looked at, unless the pull has passed a place that is to be looked at again."""
+        """Move behind the last message that the pull read, unless messages before it must be read again."""
         if pulled.last is None or self.unread:
             return
         if self.back is not None and self.back <= pulled.last[0]:
@@ -47,7 +49,7 @@ class Cursor:
             self.due, self.ticket = pulled.last
 
     def rewind(self, due: int) -> None:
-        """Look again at everything from `due` on."""
+        """Have all messages from `due` on read again."""
         if due <= self.due:
             self.due, self.ticket, self.unread = due, b"", True
         elif self.back is None or due < self.back:
@@ -55,39 +57,39 @@ class Cursor:
 
 
 class Flood:
-    """Whether there is one, and where the fresh messages go on. Messages with an ordering key are left out by pull."""
+    """Whether there is a flood, and the place of the fresh messages. The pull returns no fresh ones with an ordering key."""
 
     def __init__(self) -> None:
         self.on = False
         self.fresh = Cursor()
         self._pulled_at = 0  # monotonic ms
-        self._looked_at: int | None = None  # the now of the last pull of the backlog
+        self._looked_at: int | None = None  # the time of the last pull of the backlog
 
     def backlog_waits(self, now: int) -> None:
-        """The backlog waits for room at a target; from LATE on, the fresh messages do not wait with it."""
+        """Note that the backlog waits for room at a target. After LATE ms, fresh messages no longer wait with it."""
         if not self.on and self._looked_at is not None and now - self._looked_at > LATE:
             self.on = True
             self.fresh = Cursor(self._looked_at - LATE)
 
     def fresh_in(self, monotonic: int) -> int:
-        """The ms until fresh messages are to be pulled, if there is a flood."""
+        """The ms until the next pull of fresh messages, if there is a flood."""
         return max(0, self._pulled_at + FRESH_EVERY - monotonic)
 
     def begin_fresh(self, monotonic: int) -> Cursor:
-        """Fresh messages are pulled now."""
+        """Return the place from which a pull of fresh messages begins now."""
         self._pulled_at = monotonic
         return self.fresh
 
-    def see_backlog(self, pulled: Pulled) -> None:
-        """A pull of the backlog tells how late its head is."""
+    def record_backlog(self, pulled: Pulled) -> None:
+        """Record how late the head of the backlog is."""
         self._looked_at = pulled.now
         late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE
         if late and not self.on and pulled.last is not None:
-            # Behind a burst of one ms everything is fresh; `see_fresh` corrects this for a backlog of many.
+            # All messages after a burst of one ms are fresh; `record_fresh` corrects this for a longer burst.
             self.fresh = Cursor(max(pulled.last[0] + 1, pulled.now - LOOK_BACK))
         self.on = late
 
-    def see_fresh(self, pulled: Pulled) -> None:
-        """If even the fresh messages are late, leave them to the backlog and go on with fresher ones."""
+    def record_fresh(self, pulled: Pulled) -> None:
+        """If even the fresh messages are late, leave them to the backlog, and continue with later ones."""
         if pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE:
             self.fresh = Cursor(pulled.now - LATE)

@@ -306,7 +306,7 @@ class InFlight:
             return None
         if destination is Destination.AWAIT_PERMIT:
             destination = Park(ParkedSet.of_topic(message.topic))
-        if destination is Destination.PULL_ANEW:
+        if destination is Destination.PULL_AGAIN:
             self._drop(message)
             return None
         if destination is not Destination.TO_TARGET:

@@ -1,4 +1,4 @@
-"""Lanes: of one ordering key of a topic only one message is on its way. The others wait behind it, in due order."""
+"""Lanes: only one message of an ordering key of a topic is sent at a time. The others wait, by their due times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["MOST", "Lanes"]
 
-#: Messages of one lane in flight; beyond that they are parked under the lane's name.
+#: The most messages of one lane in flight. Further ones are parked under the lane's name.
 MOST = 16
+#: Parked messages may come back when a lane has no more messages in flight than these.
 LOW = 4
 
 
@@ -19,9 +20,9 @@ def _place(message: InFlightMessage) -> tuple[int, bytes]:
 
 
 class Lanes:
-    """The messages in flight of each ordering key of a topic. The first of a lane may be on its way, the others wait.
+    """The messages in flight of each ordering key of a topic. Only the first message of a lane may be sent.
 
-    Only `InFlight` lets them enter and leave.
+    Only `InFlight` calls `enter` and `leave`.
     """
 
     def __init__(self) -> None:
@@ -29,17 +30,17 @@ class Lanes:
         self._weights: dict[str, int] = {}  # by route
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all messages."""
         self._lanes.clear()
         self._weights.clear()
 
     @staticmethod
     def name(message: InFlightMessage) -> str:
-        """The name of its lane, and of the set in which messages are parked that the lane has no room for."""
+        """The name of a message's lane, which is also the name of the lane's parked set."""
         return ParkedSet.of_lane(message.topic, message.ordering_key)
 
     def full(self, message: InFlightMessage) -> bool:
-        """Whether as many of the message's lane are in flight as may be."""
+        """Whether the message's lane has no room."""
         return len(self._lanes.get(self.name(message), ())) >= MOST
 
     def low(self, name: str) -> bool:
@@ -51,17 +52,17 @@ class Lanes:
         return self._weights.get(route, 0)
 
     def enter(self, message: InFlightMessage) -> bool:
-        """Take a place by due; True if it is the first and may go."""
+        """Insert a message by its place; True if it is the first and may be sent."""
         lane = self._lanes.setdefault(self.name(message), [])
         route = message.route.name if message.route is not None else ""
         self._weights[route] = self._weights.get(route, 0) + message.weight
-        # Nothing passes one that was let go, or of which Redis has yet to be told.
+        # No message passes the first one while it is sent, or while Redis does not know its outcome.
         first_stays = bool(lane) and lane[0].stage not in (Stage.PULLED, Stage.BACKING_OFF)
         insort(lane, message, lo=int(first_stays), key=_place)
         return lane[0] is message and message.stage is Stage.PULLED
 
     def clear_from(self, message: InFlightMessage) -> list[InFlightMessage]:
-        """The message, and those that wait behind it; all of them leave."""
+        """Remove the message and all that wait behind it; return them."""
         cleared = [message]
         if message.record.keyed:
             lane = self._lanes.get(self.name(message), [])
@@ -72,7 +73,7 @@ class Lanes:
         return cleared
 
     def leave(self, message: InFlightMessage) -> InFlightMessage | None:
-        """Give up the place; the one that may go now, if any."""
+        """Remove a message; return the message that may be sent now, if there is one."""
         name = self.name(message)
         lane = self._lanes.get(name)
         if lane is None or message not in lane:
@@ -86,7 +87,7 @@ class Lanes:
         return lane[0] if first and lane[0].stage is Stage.PULLED else None
 
     def backing_off(self) -> list[InFlightMessage]:
-        """The first of each lane whose back-off is running."""
+        """The messages that wait for their back-off at the head of a lane."""
         if not self._lanes:
             return []
         return [lane[0] for lane in self._lanes.values() if lane[0].stage is Stage.BACKING_OFF]

@@ -236,10 +236,10 @@ class Pulling:
         self._see(pulled, pull.permits)
         self._in_flight.accept(pulled, min(self.now(), self._clock.now()), settled, pull.fresh)
         if pull.fresh is not None:
-            self._flood.see_fresh(pulled)
+            self._flood.record_fresh(pulled)
             return
         self._look_for_missed(pull, pulled)
-        self._flood.see_backlog(pulled)
+        self._flood.record_backlog(pulled)
         self._more_due = pulled.more
         self._read_all = not pulled.more
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))

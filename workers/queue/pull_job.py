@@ -465,7 +465,7 @@ class PullJob:
     def _go_on_unheard(self) -> None:
         """Go on although nobody knows what became of a command: it does nothing if it arrives later, and the next pull begins at
         the head of the queue, as the command may have put messages back there."""
-        self._context.incarnation.go_on()
+        self._context.incarnation.advance()
         self.in_flight.rewind(0)
         self.parked.read_again()
         self._pulling.look()

@@ -1,8 +1,7 @@
-"""The threads that pull: one for each Redis server, for all queues of this node that lie there.
+"""The threads that pull: one for each Redis server, for all queues of this node on that server.
 
-It waits for the earliest moment at which one of its pull jobs wants to look, or until one is woken. Then it asks every
-job that wants to look what Redis is to be told, sends all of it in one packet, and hands each job its answers. What
-goes wrong in one job resets that job alone.
+A thread waits until one of its pull jobs wants to look, or is woken. Then it collects the commands of every job that wants to
+look, sends them in one packet, and gives each job its answers. An error in one job resets only that job.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from workers.queue.pull_job import PullJob
 
 __all__ = ["HUNG", "PACKET_TIMEOUT", "SLICES", "Puller", "Pullers"]
 
-#: How many backlogs are pulled from in a packet: what is fresh waits for no more than these.
+#: Backlogs in a packet: fresh messages wait for these at most.
 SLICES: Final = 2
-#: ms after which no wait for a packet begins any more; what was not answered by then was not heard.
+#: ms after which no further wait for a packet begins. The results of commands without an answer are unknown.
 PACKET_TIMEOUT: Final = 8_000
-#: ms after which a packet under way counts as hung.
+#: ms after which a packet without an answer counts as hung.
 HUNG: Final = 20_000
-#: How many packets are under way at a time, if there are backlogs for them.
+#: Packets that are sent before the first one is answered, if there are backlogs for them.
 PACKETS: Final = 2
 LONGEST_WAIT: Final = 60_000
-PAUSE: Final = 100  # ms, after an error that nobody expected
-#: Jobs that were asked, and how many commands each had.
+PAUSE: Final = 100  # ms after an unexpected error
+#: Jobs in a packet, with the number of their commands.
 _Asked = list[tuple[PullJob, int]]
 log = structlog.get_logger()
 
 
 class Puller:
-    """Moves the pull jobs whose queues lie on `server` (None: there is but one)."""
+    """Runs the pull jobs whose queues are on `server` (None: there is only one server)."""
 
     def __init__(
         self,
@@ -55,44 +54,44 @@ class Puller:
         self._server = server
         self._hand_over = hand_over
         self._condition = threading.Condition()
-        self._jobs: list[PullJob] = []  # whose turn it is to take from its backlog comes first
-        self._busy: set[PullJob] = set()  # asked, and not told yet
-        self._kept: set[PullJob] = set()  # their queues lie elsewhere, and nobody could take them over yet
+        self._jobs: list[PullJob] = []  # a job whose backlog is next comes first
+        self._busy: set[PullJob] = set()  # their answers have not arrived
+        self._kept: set[PullJob] = set()  # their queues moved to another server, and no thread could take them over
         self._under_way: deque[tuple[_Asked, Begun | None]] = deque()
         self._stopping = False
-        self._asked_last = False  # since it is stopping
+        self._asked_last = False  # whether all jobs were asked after the stop
         self._retired = False
-        self._began: int | None = None  # monotonic ms, of the packet under way
+        self._began: int | None = None  # monotonic ms of the current round
         self._thread: threading.Thread | None = None
 
     # -- from other threads ------------------------------------------------------------------------------------------
 
     def add(self, job: PullJob) -> None:
-        """Move this job from now on."""
+        """Run this job from now on."""
         job.moved_by(self)
         with self._condition:
             self._jobs.append(job)
         self.wake()
 
     def wake(self) -> None:
-        """Look at the jobs: one of them has something to do."""
+        """Check all jobs, because one of them has something to do."""
         with self._condition:
             self._condition.notify()
 
     def start(self) -> None:
-        """Start the thread; again is harmless."""
+        """Start the thread. A second call does nothing."""
         with self._condition:
             if self._thread is None:
                 self._thread = threading.Thread(target=self.run, name=self._name, daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after what its jobs have to say now; again is harmless."""
+        """End the thread after one more packet with the settlements of its jobs. A second call does nothing."""
         self._stopping = True
         self.wake()
 
     def retire(self) -> None:
-        """End the thread when its jobs have ended: those that come have another one."""
+        """End the thread when its jobs have ended. New jobs get another thread."""
         self._retired = True
         self.wake()
 
@@ -109,14 +108,14 @@ class Puller:
 
     @property
     def hung(self) -> bool:
-        """Whether a packet does not come to its end."""
+        """Whether a packet gets no answer."""
         began = self._began
         return began is not None and self._clock.monotonic() - began > HUNG
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Go round and wait until stopped, whatever goes wrong."""
+        """Do rounds until stopped. Survives every exception."""
         while not self._ends():
             try:
                 self._began = self._clock.monotonic()
@@ -134,26 +133,26 @@ class Puller:
         return (self._stopping and self._asked_last) or (self._retired and not self._jobs)
 
     def wait(self) -> None:
-        """Until a job wants to look, or is woken."""
+        """Wait until a job wants to look, or is woken."""
         with self._condition:
             if self._stopping or self._under_way or self._ends():
                 return
             now = self._clock.precise()
             if any(job.wants_to_look(now) for job in self._jobs):
-                return  # it was woken since it was looked at, perhaps while its packet was under way
+                return  # it was woken after its commands were collected
             looks_at = min((job.looks_at for job in self._jobs), default=float("inf"))
             self._clock.wait(self._condition, min(looks_at - now, LONGEST_WAIT))
 
     def round(self) -> None:
-        """Move every job that wants to look now.
+        """Run every job that wants to look now.
 
-        While there are more backlogs than a packet takes, the answers are left for the next round: while they are worked
-        on, Redis has another packet.
+        While there are more backlogs than a packet takes, the answers wait for the next round. So Redis works on another
+        packet while this thread handles the answers.
         """
         with self._condition:
             jobs = [job for job in self._jobs if job not in self._busy]
         picked, along, taking, more = self._pick(jobs)
-        if not self._asked_last:  # while it is stopping each job is asked once more: what was confirmed is told
+        if not self._asked_last:  # after the stop each job is asked once more, for its settlements
             self._asked_last = self._stopping
             self._send(picked, along, taking)
         if self._under_way and not (more and self._leaves_answers):
@@ -161,13 +160,18 @@ class Puller:
 
     @property
     def _leaves_answers(self) -> bool:
-        """Whether another packet may go before answers are taken: if they are on their way, and not here already."""
+        """Whether another packet may be sent before the answers are handled: if these have not arrived."""
         _, oldest = self._under_way[0]
         return not self._stopping and len(self._under_way) < PACKETS and oldest is not None and oldest.on_its_way
 
     def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], list[PullJob], list[PullJob], bool]:
-        """Who looks now, and whether at its backlog; who waits only for company; who takes a slice of its backlog, few at a
-        time and in turns; and whether there are more backlogs."""
+        """Select the jobs of a packet. Return:
+
+        - the jobs that look now, and whether they pull their backlog;
+        - the jobs that only join a packet;
+        - the few jobs that take a slice of their backlog, in turn;
+        - whether there are more backlogs.
+        """
         now = self._clock.precise()
         picked: list[tuple[PullJob, bool]] = []
         along: list[PullJob] = []
@@ -193,7 +197,7 @@ class Puller:
     def _send(
         self, picked: Sequence[tuple[PullJob, bool]], along: Sequence[PullJob], taking: Sequence[PullJob]
     ) -> None:
-        """Send a packet, slices of backlogs last. What may wait goes `along`, and sets none off."""
+        """Send a packet, with the slices of backlogs at its end. Jobs in `along` cause no packet of their own."""
         asked: _Asked = []
         packet: list[Command[Any]] = []
         for job, backlog in picked:
@@ -224,7 +228,7 @@ class Puller:
             packet += commands
 
     def _take(self, asked: _Asked, begun: Begun | None) -> None:
-        """Hand each job the answers to its own commands."""
+        """Give each job the answers to its commands."""
         self._busy.difference_update(job for job, _ in asked)
         try:
             answers = self._store.end(begun) if begun is not None else []
@@ -241,22 +245,22 @@ class Puller:
         self._let_go([job for job, _ in asked])
 
     def _let_go(self, jobs: Sequence[PullJob]) -> None:
-        """Jobs that have come to their end, and those whose queue lies elsewhere by now."""
+        """Remove jobs that have ended, and jobs whose queue is now on another server."""
         for job in jobs:
             if job.finished:
                 self._remove(job)
                 job.end()
-            elif self._hand_over is not None and not self._stopping and self._elsewhere(job):
+            elif self._hand_over is not None and not self._stopping and self._has_moved(job):
                 try:
                     self._hand_over(job)
-                except Exception:  # no thread can be started, say: it stays here until one can
+                except Exception:  # for example if no thread can be started: the job stays here until one can
                     if job not in self._kept:
                         self._kept.add(job)
                         log.exception("hand_over_failed", queue=job.keys.tag)
                 else:
                     self._remove(job)
 
-    def _elsewhere(self, job: PullJob) -> bool:
+    def _has_moved(self, job: PullJob) -> bool:
         server = self._store.server_of(job.keys.state)
         return server is not None and server != self._server
 
@@ -267,7 +271,7 @@ class Puller:
 
 
 def _fail(jobs: Iterable[PullJob]) -> None:
-    """Reset these after an error that nobody expected, each whatever becomes of the others."""
+    """Reset these jobs after an unexpected error. An error in one does not affect the others."""
     for job in jobs:
         try:
             job.failed()
@@ -276,8 +280,10 @@ def _fail(jobs: Iterable[PullJob]) -> None:
 
 
 class Pullers:
-    """The pullers of a node: one, or in a Redis Cluster one for each primary, so that one that is slow or dead holds up
-    its own queues only."""
+    """The pullers of a node: one, or in a Redis Cluster one for each primary.
+
+    So a slow or dead primary delays only its own queues.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -287,7 +293,7 @@ class Pullers:
         self._retired: list[Puller] = []
 
     def add(self, job: PullJob) -> None:
-        """Pull this job's queue from now on, in the thread of the server where it lies."""
+        """Run this job from now on, in the thread of its queue's server."""
         server = self._store.server_of(job.keys.state)
         with self._lock:
             puller = self._pullers.get(server)
@@ -297,17 +303,17 @@ class Pullers:
                 puller.start()
                 self._pullers[server] = puller
                 if old is not None:
-                    old.retire()  # should it go on after all, its jobs have yet to tell what was confirmed
+                    old.retire()  # if it recovers, its jobs still send their settlements
                     self._retired = [*(one for one in self._retired if one.alive), old]
         puller.add(job)
 
     def stop(self) -> None:
-        """End the threads; nothing is pulled any more."""
+        """End the threads, so that no message is pulled."""
         for puller in [*self._pullers.values(), *self._retired]:
             puller.stop()
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for the threads, at most so long; one that hangs is left behind (it is a daemon)."""
+        """Wait for the threads, `timeout_ms` at most. A thread that hangs is a daemon, which ends with the process."""
         end = self._clock.monotonic() + timeout_ms
         for puller in [*self._pullers.values(), *self._retired]:
             puller.join(max(0, end - self._clock.monotonic()))

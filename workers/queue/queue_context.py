@@ -1,4 +1,4 @@
-"""One owner's time with a queue: what is the same for everything that is done in it."""
+"""The context of a queue under one epoch, which all parts of its pull job share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Bounds", "CurrentPolicies", "Incarnation", "QueueContext"]
 
 
 class Incarnation:
-    """By which name scripts know an owner: its epoch, and how often it has gone on without having heard from Redis."""
+    """The name of an owner in scripts: its epoch, and a number that grows when a reply of Redis is lost."""
 
     __slots__ = ("_count", "epoch", "name")
 
@@ -34,36 +34,36 @@ class Incarnation:
         self.epoch = epoch
         self._count = 0
         self.name = ""
-        self.go_on()
+        self.advance()
 
-    def go_on(self) -> None:
-        """Go on though nobody knows what became of what was sent: should it arrive later, it is to do nothing."""
+    def advance(self) -> None:
+        """Use the next number, because the result of commands is unknown. If they arrive later, Redis rejects them."""
         self._count += 1
         self.name = f"{self.epoch}#{self._count:010}"
 
 
 class CurrentPolicies:
-    """The policies that a node goes by: its pull jobs act on `current`, and report queues that have another version."""
+    """The policies of a node. Its pull jobs use `current`, and report queues that have another version."""
 
-    __slots__ = ("_hurry", "ahead", "current")
+    __slots__ = ("_read_now", "ahead", "current")
 
-    def __init__(self, hurry: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, read_now: Callable[[], None] = lambda: None) -> None:
         self.current: Policies = NO_POLICIES
-        self.ahead = ""  # the latest other version that was found in a queue since they were read last
-        self._hurry = hurry
+        self.ahead = ""  # the latest version found in a queue after the last read
+        self._read_now = read_now
 
     def report_version(self, version: str) -> None:
-        """Have the policies read at once: a queue has another version than `current`."""
+        """Note that a queue has another version than `current`, and have the policies read at once."""
         if version > self.ahead:
             self.ahead = version
-            self._hurry()
+            self._read_now()
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node treats its messages; counts are messages, times ms.
+    """The bounds of a node for its messages. Counts are messages, times ms.
 
-    The messages of a queue that are in flight weigh at most `window` together, and those of a route its share of that. A message
-    weighs 1, and 1 more for each 16 KiB: `window_bytes` / `window`.
+    The messages in flight of a queue weigh at most `window` together. Each route has a share of that. A message weighs 1, and
+    1 more for each 16 KiB: `window_bytes` / `window`.
     """
 
     window: int = 2_000
@@ -75,7 +75,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue under one epoch. `senders` are by route; a route without one is a stream in the same Redis."""
+    """A queue under one epoch. `senders` are by route. A route without a sender appends to streams in the same Redis."""
 
     keys: QueueKeys
     incarnation: Incarnation
@@ -89,5 +89,5 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True):
     spans: Spans | None = None
     policies: CurrentPolicies = msgspec.field(default_factory=CurrentPolicies)
     limits: NodeLimits
-    pace: Pace | None = None  # of the census; without it none is taken
+    pace: Pace | None = None  # of the census; None means no census
     may_send: Callable[[], bool] = lambda: True  # whether this worker may begin a send now

@@ -1,7 +1,7 @@
-"""What becomes of messages: by `sort` when they were pulled, by `judge` when they were sent; and what of it Redis has yet
-to be told.
+"""The outcomes of messages: `sort` decides after a pull, `judge` after a send.
 
-That is kept over an outage of Redis and told first when it is back; telling it twice is harmless.
+A settlement keeps the outcomes that Redis does not know. It survives an outage of Redis, and comes first when Redis is back.
+Redis may safely receive an outcome twice.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ CHUNK = 500
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """It was forwarded: Redis forgets it."""
+    """The message was delivered, so Redis removes it."""
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """A failed attempt is counted. It is tried again at `due`; None keeps its due, and it backs off for `pause` ms."""
+    """An attempt failed. The next one is at `due`. If that is None, the due time stays, and the worker waits for `pause` ms."""
 
     due: int | None
     pause: int
 
 
 class Bury(msgspec.Struct, frozen=True):
-    """It is given up after one attempt more."""
+    """The message becomes a dead letter, with one more attempt."""
 
     reason: str
 
 
 class Park(msgspec.Struct, frozen=True):
-    """It is set aside in the parked set of this name."""
+    """The message goes into the parked set of this name."""
 
     name: str
 
@@ -70,10 +70,10 @@ ACK = Ack()
 
 
 class Destination(Enum):
-    """Ways on that Redis need not be told of."""
+    """The next step of a message whose place in Redis does not change."""
 
     TO_TARGET = "to its target"
-    PULL_ANEW = "pull it anew"
+    PULL_AGAIN = "pull it again"
     AWAIT_PERMIT = "wait for a permit, by which a pull appends it"
 
 
@@ -88,10 +88,13 @@ def sort(
     policies: Policies,
     to_park: Callable[[str], bool],
 ) -> Destination | Bury | Park:
-    """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what is parked, what is
-    about to be parked (`to_park`), and what else is in flight of the message's ordering key."""
+    """Decide the next step of a pulled message.
+
+    `targets` are routes with a sender, `refused` are streams that accept nothing, with the error. `to_park` returns whether
+    messages are about to go into a parked set. `lanes` has the messages in flight of ordering keys.
+    """
     held = ParkedSet.of_topic(message.topic)
-    # Others of its topic are about to stand there, and the next pull sets aside what comes behind them.
+    # Other messages of the topic are about to go there, and the next pull moves later ones there, too.
     if policies.limited and not message.by_force and to_park(held):
         return Park(held)
     route = message.route
@@ -99,13 +102,13 @@ def sort(
         return Park(ParkedSet.NO_ROUTE)
     if message.expired(now):
         return Bury("expired")
-    if route.name not in targets:  # so its topic is a stream in the same Redis
+    if route.name not in targets:  # then its topic is a stream in the same Redis
         error = refused.get((route.name, route.stream_of(message.topic)))
         limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
         if error is None and limited:
             return Destination.AWAIT_PERMIT
         if error is None:
-            return Destination.PULL_ANEW  # the pull did not know of the stream; the next one is told
+            return Destination.PULL_AGAIN  # the pull did not know the stream, and the next one will
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(ParkedSet.of_route(route.name))
@@ -130,13 +133,13 @@ def judge(
     broken: bool,
     certain: bool,
 ) -> Ack | Retry | Bury | Park:
-    """Decide it. `broken`: the target's circuit is open; `certain`: only the target can be at fault for what failed."""
+    """Decide the outcome of a send. `broken`: the circuit is open. `certain`: only the target can be at fault."""
     if result.outcome == "ok":
         return ACK
     if result.outcome == "rejected":
         return Bury(result.reason)
     spared = broken or message.probe or result.outcome == "full"
-    # One that may have arrived, and may be at fault itself, burns an attempt in any case.
+    # A message that may have arrived, and may be at fault itself, uses up an attempt in any case.
     if spared and (certain or result.outcome != "unknown"):
         return Park(ParkedSet.of_route(route.name))
     made = message.attempts + 1
@@ -147,7 +150,7 @@ def judge(
         return Bury("expired")
     wait = policy.backoff[:made][-1] if policy.backoff else bounds.backoff.delay(made)
     pause = max(wait, result.after)
-    # With an ordering key the due stays, so that nothing of the key overtakes it.
+    # The due time of a message with an ordering key stays, so that no other message of the key overtakes it.
     return Retry(None if message.record.keyed else now + pause, pause)
 
 
@@ -162,7 +165,7 @@ class Corrupt(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One command of a settlement: `outcome` is the kind of what it tells; `name` is the parked set if it parks."""
+    """One command of a settlement, with the kind of its outcomes, and the parked set if it parks."""
 
     outcome: type[Outcome]
     name: str
@@ -176,54 +179,54 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Settlement:
-    """Messages, each with its outcome, by the step that tells it; they are taken off once Redis has answered."""
+    """The messages and outcomes that Redis does not know, by their step. They are removed when Redis has answered."""
 
     def __init__(self) -> None:
-        self._untold = defaultdict[tuple[type[Outcome], str], list[tuple[Any, Any]]](list)
-        # First: until it is told, what was forwarded would be forwarded by the next owner too.
-        self._untold[Ack, ""] = []
+        self._unsent = defaultdict[tuple[type[Outcome], str], list[tuple[Any, Any]]](list)
+        # Acks come first: without them, the next owner would deliver these messages again.
+        self._unsent[Ack, ""] = []
 
     def __bool__(self) -> bool:
-        return any(self._untold.values())
+        return any(self._unsent.values())
 
     @property
     def but_parkings(self) -> bool:
-        """Whether there is anything that ends an attempt."""
-        return any(untold for (outcome, _), untold in self._untold.items() if outcome is not Park)
+        """Whether there is an outcome other than Park."""
+        return any(unsent for (outcome, _), unsent in self._unsent.items() if outcome is not Park)
 
     def to_park(self, name: str) -> Sequence[tuple[Any, Any]]:
-        """What is yet to be parked under a name."""
-        return self._untold.get((Park, name), ())
+        """The messages that are about to go into a parked set."""
+        return self._unsent.get((Park, name), ())
 
     @property
     def names(self) -> set[str]:
-        """The parked sets in which something is yet to be parked."""
-        return {name for (_, name), untold in self._untold.items() if name and untold}
+        """The names of parked sets that are about to get messages."""
+        return {name for (_, name), unsent in self._unsent.items() if name and unsent}
 
     def add(self, message: AsPulled, outcome: Outcome) -> None:
-        """Tell it in the next step."""
-        self._untold[type(outcome), outcome.name if isinstance(outcome, Park) else ""].append((message, outcome))
+        """Add an outcome to the next step."""
+        self._unsent[type(outcome), outcome.name if isinstance(outcome, Park) else ""].append((message, outcome))
 
     def keep_acks_only(self) -> None:
-        """Forget the rest: it stays in the queue as it was."""
-        for (outcome, _), untold in self._untold.items():
+        """Forget all other outcomes. Their messages stay in the queue, unchanged."""
+        for (outcome, _), unsent in self._unsent.items():
             if outcome is not Ack:
-                untold.clear()
+                unsent.clear()
 
     def steps(self, context: QueueContext, now: Now) -> list[Step]:
-        """The commands that tell it."""
+        """Return the commands."""
         return [
             Step(outcome, name, some, _command(context, outcome, name, some, now))
-            for (outcome, name), untold in self._untold.items()
-            for some in (untold[start : start + CHUNK] for start in range(0, len(untold), CHUNK))
+            for (outcome, name), unsent in self._unsent.items()
+            for some in (unsent[start : start + CHUNK] for start in range(0, len(unsent), CHUNK))
         ]
 
     def answered(self, step: Step) -> None:
-        """Take off what Redis has answered. Steps are answered in the order in which they were made."""
-        untold = self._untold[step.outcome, step.name]
-        del untold[: len(step.entries)]
-        if step.name and not untold:
-            del self._untold[step.outcome, step.name]
+        """Remove the outcomes of a step that Redis has answered. Steps are answered in their order."""
+        unsent = self._unsent[step.outcome, step.name]
+        del unsent[: len(step.entries)]
+        if step.name and not unsent:
+            del self._unsent[step.outcome, step.name]
 
 
 def _command(

@@ -1,4 +1,4 @@
-"""Stalls of this process. After one, a message that was pulled before may belong to another node, or be paused."""
+"""Detects stalls of this process. After a stall, messages in memory may belong to another node, or be paused."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from delayq.clock import Clock
 
 __all__ = ["StallDetector"]
 
-BEATS = 4  # of the thread in the longest gap that is no stall
+BEATS = 4  # readings of the clock in the longest gap that is no stall
 log = structlog.get_logger()
 
 
 class StallDetector:
-    """Counts how often this process stood still for more than `longest` ms: a SIGSTOP, a frozen machine.
+    """Counts the stalls of this process that last longer than `longest` ms, for example a SIGSTOP or a frozen machine.
 
-    A thread reads the clock so often that a long gap between two readings means a stall. `stalls` reads it, too, so after a
-    stall it does not matter which thread runs first.
+    A thread reads the clock so often that a long gap between two readings means a stall. `stalls` reads the clock, too, so after
+    a stall it does not matter which thread runs first.
     """
 
     def __init__(self, clock: Clock, longest: int) -> None:
@@ -33,7 +33,7 @@ class StallDetector:
 
     @property
     def stalls(self) -> int:
-        """How often the process has stood still."""
+        """The number of stalls."""
         with self._lock:
             now = self._clock.monotonic()
             gap, self._beat_at = now - self._beat_at, now
@@ -43,7 +43,7 @@ class StallDetector:
             return self._stalls
 
     def start(self) -> None:
-        """Start the thread; again is harmless."""
+        """Start the thread. A second call does nothing."""
         if self._thread is None:
             self._beat_at = self._clock.monotonic()
             self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -54,12 +54,12 @@ class StallDetector:
             while not self._stopping:
                 try:
                     _ = self.stalls
-                except Exception:  # a log that cannot be written
+                except Exception:  # for example if the log cannot be written
                     log.exception("pulse_failed")
                 self._clock.wait(self._condition, self._longest / BEATS)
 
     def stop(self) -> None:
-        """End the thread; again is harmless."""
+        """End the thread. A second call does nothing."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
