@@ -20,7 +20,7 @@ from reliability.model import (
 
 __all__ = ["MODELS", "Finding", "Model", "Variant", "search_worlds"]
 
-#: What is broken (None: nothing), by which steps or how far the search went, and how many states it saw.
+#: The violation or None, the steps that lead to it or how far the search went, and the number of states.
 Result = tuple[str | None, str, int]
 #: Searches by these rules. Keys are fields of the model's `Rules` that differ from the rules.
 Search = Callable[[Mapping[str, bool]], Result]
@@ -30,7 +30,7 @@ Search = Callable[[Mapping[str, bool]], Result]
 class Variant:
     """A model with one rule changed: `rules` are the fields of `Rules`, `finds` is part of the violation that must be found.
 
-    An empty `finds` says that the model holds without the rule. `worlds` are all of the model if it is empty.
+    An empty `finds` means that the model holds without the rule. `worlds` are all of the model if it is empty.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the search of some worlds found: the first violation, or none."""
+    """The result of a search of some worlds: the first violation, or none."""
 
     states: int
     violation: str = ""
@@ -87,14 +87,14 @@ def _fields(rules: type) -> tuple[str, ...]:
 
 
 def _without(finds: str, **names: str) -> tuple[Variant, ...]:
-    """Variants that lack one rule each, by the field of the rule."""
+    """Variants without one rule each, by the field of the rule."""
     return tuple(Variant(name, {rule: False}, finds) for rule, name in names.items())
 
 
 _NOT_CERTAIN = "cancelled for certain"
-_GONE = "is gone and was never forwarded"
+_GONE = "is gone and was never delivered"
 _BEHIND = "takes effect behind a newer one"
-_NOT_DONE = "'not done' is told of a change that took effect"
+_NOT_DONE = "'not done' is answered for a change that took effect"
 _OVERTAKES = "1 overtakes 0"
 _FOR_EVER = "something waits for ever"
 _HANDED_OUT = "handed out after a pause was answered"
@@ -115,7 +115,7 @@ PROTOCOL = Model(
     (
         Variant("no fencing (only more duplicates)", {"fence": False}, ""),
         *_without(
-            "forwarded after it was cancelled for certain",
+            "delivered after it was cancelled for certain",
             watermark="no watermark",
             remember_exposed="forgetting exposed messages",
             lower_exposes="lowering the watermark without exposing",
@@ -294,7 +294,7 @@ RESHARD = Model(
         _reshard("list_first", "closing before listing", "there is no place to go on"),
         _reshard("ask_the_old", "writing the new place without asking the old one", _TWICE),
         _reshard("oldest_first", "asking the newest layout first", _TWICE),
-        _reshard("lookups_move", "closed queues that say not_found", "look says not_found of a message that is there"),
+        _reshard("lookups_move", "closed queues that say not_found", "look answers not_found for an existing message"),
         _reshard("drop_empty", "dropping a layout that holds messages", _NOWHERE),
         _reshard(
             "drop_forgotten",
@@ -304,7 +304,7 @@ RESHARD = Model(
         _reshard(
             "lifted_forgotten",
             "a closed queue that keeps a cancel which was lifted",
-            "says that a message has ended which is there",
+            "answers an end for an existing message",
         ),
         _reshard("drop_closed", "dropping a layout that is open", _NOWHERE),
         _reshard("keep_closed", "dropped queues that look open", _NOWHERE),

@@ -1,10 +1,10 @@
-"""Deadlines of changes, checked over every way of holding requests and replies, and of setting the clock of Redis.
+"""A model of the deadlines of changes. It delays requests and replies, and sets the clock of Redis, in every order.
 
     .venv/bin/python -m reliability.model deadline
 
-One message, a caller that changes it over a line that holds what it likes for as long as it likes, and a newer change that
-is made over another line once the caller was told of the first one, however that ended. Time is in ticks, by the caller's
-monotonic clock; the clock of Redis is ahead of it by an offset that may step. One tick stands for what rounding costs.
+There is one message. A caller changes it over a connection that may delay everything for any time. Once the caller has the
+result of this change, a newer change is made over another connection. Time is in ticks of the caller's monotonic clock. The
+clock of Redis is ahead of it by an offset that may step. One tick stands for the cost of rounding.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Told = Literal["", "answered", "unknown", "not done"]
 
 KINDS: tuple[Kind, ...] = ("schedule", "reschedule", "cancel")
 WAIT = 2  # how long the caller waits for a reply
-ASK_EVERY = 1  # how old what the clock said may be
+ASK_EVERY = 1  # how old the newest answer to TIME may be
 END = 6
 OFFSETS = (-1, 0, 1)
 START: tuple[Place, ...] = ("nothing", "as before")
 
 
 class Rules(Struct, frozen=True):
-    deadline: bool = True  # what comes behind its deadline does nothing; False: it runs
+    deadline: bool = True  # a change that arrives after its deadline does nothing; False: it runs
     no_later: bool = True  # a deadline is no later than the caller waits; False: a tick more
-    at_least: bool = True  # it goes by how far the clock of Redis is ahead at least; False: at most
+    at_least: bool = True  # it uses the least lead of the clock of Redis; False: the greatest
     asks_first: bool = True  # the clock is asked before a change is sent; False: along with it
-    newest: bool = True  # the newest answer alone counts; False: older ones too, while they fit
-    lost_is_unknown: bool = True  # what was sent and not answered is unknown; False: not done
-    repeated_is_unknown: bool = True  # so it is if it was sent before and is refused now; False: not done
-    # What can happen, rather than what is done about it:
-    set_back: bool = False  # the clock of Redis is also set back between what it said and the arrival of the change
-    outlives: bool = False  # what was sent over a line that broke may arrive all the same
+    newest: bool = True  # only the newest answer counts; False: also older ones, while they fit
+    lost_is_unknown: bool = True  # a change without an answer is unknown; False: not done
+    repeated_is_unknown: bool = True  # so is one that was sent before and is refused now; False: not done
+    # Faults, which are no rules:
+    set_back: bool = False  # the clock of Redis is also set back between its answer and the arrival of the change
+    outlives: bool = False  # a change that was sent over a broken connection may still arrive
 
 
 class Sent(Struct, frozen=True, gc=False):
@@ -48,8 +48,8 @@ class Sent(Struct, frozen=True, gc=False):
 
     until: int
     reply: Literal["", "done", "expired"] = ""
-    time: int = 0  # that Redis told when it refused
-    cut: bool = False  # its line broke: nobody hears of it
+    time: int = 0  # the time in the refusal of Redis
+    cut: bool = False  # its connection broke: nobody receives the reply
 
 
 class State(Struct, frozen=True, gc=False):
@@ -59,15 +59,15 @@ class State(Struct, frozen=True, gc=False):
     offset: int = 0  # by how much the clock of Redis is ahead
     steps: int = 0  # of that clock
     asked: int | None = None  # when the question that is on its way was sent
-    stamp: int | None = None  # what Redis answered to it
-    ahead: tuple[int, int] | None = (-1, 1)  # of the caller's, as Redis said at 0: at least, at most
+    stamp: int | None = None  # the answer of Redis to it
+    ahead: tuple[int, int] | None = (-1, 1)  # of the caller's, by the answer at 0: at least, at most
     begun: bool = False
-    ready: bool = False  # what is known of the clock is good enough for the change
+    ready: bool = False  # the answer to TIME is new enough for the change
     waits: int = 0  # until when the caller waits
     sent: tuple[Sent, ...] = ()
     was_sent: bool = False
     late: bool = False  # was refused once
-    unsure: bool = False  # was sent over a line that broke
+    unsure: bool = False  # was sent over a connection that broke
     ran: bool = False  # changed something
     told: Told = ""
     newer: bool = False  # the newer change is confirmed
@@ -124,7 +124,7 @@ def caller_steps(s: State, rules: Rules) -> Iterator[Step]:
     if s.stamp is not None:
         assert s.asked is not None
         answered = learned(s, rules, s.stamp, s.asked)
-        yield "what TIME says comes", replace(answered, ready=True, asked=None, stamp=None)
+        yield "the answer to TIME arrives", replace(answered, ready=True, asked=None, stamp=None)
     elif s.asked is None and not s.ready:
         yield "TIME is sent", replace(s, asked=s.now)
     if not s.was_sent and (s.ready or (s.ahead is not None and not rules.asks_first)):
@@ -134,13 +134,13 @@ def caller_steps(s: State, rules: Rules) -> Iterator[Step]:
         if one.cut or not one.reply:
             continue
         if one.reply == "done":
-            yield "the caller hears that it is done", tell(replace(s, sent=rest), "answered")
+            yield "the caller receives: done", tell(replace(s, sent=rest), "answered")
         elif not s.late:
             again = learned(replace(s, sent=rest, late=True), rules, one.time, None)
-            yield "the caller hears that it was too late, and sends it once more", send(again, rules)
+            yield "the caller receives: too late, and sends it once more", send(again, rules)
         else:
             refused: Told = "unknown" if s.unsure and rules.repeated_is_unknown else "not done"
-            yield "the caller hears that it was too late again", tell(replace(s, sent=rest), refused)
+            yield "the caller receives: too late again", tell(replace(s, sent=rest), refused)
     unknown = (s.was_sent and rules.lost_is_unknown) or s.unsure
     if s.now >= s.waits:
         yield "the caller gives up", tell(s, "unknown" if unknown else "not done")
@@ -148,9 +148,9 @@ def caller_steps(s: State, rules: Rules) -> Iterator[Step]:
         held = tuple(replace(one, cut=True) for one in s.sent if rules.outlives and not one.reply)
         broke = replace(s, sent=held, unsure=True, was_sent=False, ready=False, ahead=None, asked=None, stamp=None)
         if s.unsure:
-            yield "the line breaks again", tell(broke, "unknown")
+            yield "the connection breaks again", tell(broke, "unknown")
         else:
-            yield "the line breaks", replace(broke, waits=s.now + WAIT)
+            yield "the connection breaks", replace(broke, waits=s.now + WAIT)
 
 
 def send(s: State, rules: Rules) -> State:
@@ -161,7 +161,7 @@ def send(s: State, rules: Rules) -> State:
 
 def tell(s: State, told: Told) -> State:
     if told == "not done" and s.ran:
-        raise Broken("'not done' is told of a change that took effect")
+        raise Broken("'not done' is answered for a change that took effect")
     return replace(s, told=told, asked=None, stamp=None, sent=tuple(one for one in s.sent if not one.reply))
 
 
@@ -181,14 +181,14 @@ def redis_steps(s: State, rules: Rules) -> Iterator[Step]:
             continue
         after = changed(s.place, s.kind, "as changed")
         if after != s.place and s.newer:
-            raise Broken(f"a change takes effect behind a newer one; it had been told: {s.told}")
+            raise Broken(f"a change takes effect behind a newer one; its caller had: {s.told}")
         if after != s.place and s.told == "not done":
-            raise Broken("'not done' was told of a change that takes effect")
+            raise Broken("'not done' was answered for a change that takes effect")
         yield "it arrives", replied(replace(s, place=after, ran=s.ran or after != s.place), replace(one, reply="done"))
 
 
 def check(rules: Rules, limit: int = 2_000_000) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
+    """Return the violation or None, the steps that lead to it or how far the search went, and the number of states."""
     states = 0
     how = "every state"
     for kind in KINDS:

@@ -328,7 +328,7 @@ def ended(s: State) -> bool:
 def wrong(s: State) -> str | None:
     for m in ALL:
         if s.places[m] == "gone" and m not in s.arrived:
-            return f"{m} is gone and was never forwarded"
+            return f"{m} is gone and was never delivered"
         if s.paused and s.stages[m] == "waits" and m not in s.forced:
             return f"{m} may be sent while its topic is paused"
     return None

@@ -1,12 +1,12 @@
-"""What a queue remembers of an id that has ended, by the id and by its business key, while the same calls are repeated.
+"""A model of how a queue remembers an ended id, by the id and by its business key, while the same calls are repeated.
 
     .venv/bin/python -m reliability.model memory
 
-One id and two calls that schedule it. The first gives it the key a. The second, which may come again and again as its replies are
-lost, gives it the key b and says `again`: it may lift a cancel. The undo of a run lifts its own cancels for everybody. A step is
-one Redis script, one send, or the end of the window. Between the end of the window and the script that forgets the id, Redis
-still has what nobody may be told any more. Not modelled: what `protocol_model.py` checks of due times and owners; a message is
-pulled here at any time, and stays exposed then.
+Two calls schedule one id. The first call gives it the key a. The second one gives it the key b and has `again`: it may lift
+a cancel. It may be repeated, as its replies may be lost. The undo of a run lifts its own cancels for everybody. A step is
+one Redis script, one send, or the end of the window. Between the end of the window and the script that forgets the id,
+Redis still has an answer that no caller may get. `protocol_model.py` models due times and owners; here a message is pulled
+at any time, and stays exposed then.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ KEYS = {"first": "a", "second": "b"}
 class Rules(Struct, frozen=True):
     member_stays: bool = True  # the member of the index stays as long as the id is remembered
     member_goes: bool = True  # ... and is removed when the id is forgotten
-    made_forgets: bool = True  # an id that is scheduled anew is forgotten first, with its keys
+    made_forgets: bool = True  # an id that is scheduled again is forgotten first, with its keys
     again_if_certain: bool = True  # `again` lifts a certain cancel only; False: also one that was in flight
-    again_asks: bool = True  # ... and looks at how the id ended; False: it makes what does not live
+    again_asks: bool = True  # ... and looks at how the id ended; False: it schedules every id that is not live
     undo_if_certain: bool = True  # an undo frees the ids that it cancelled for certain only; False: also others
 
 
@@ -136,5 +136,5 @@ def wrong(s: State) -> str | None:
 
 
 def check(rules: Rules, limit: int = 400_000) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
+    """Return the violation or None, the steps that lead to it or how far the search went, and the number of states."""
     return search(State(), lambda s: steps(s, rules), wrong, limit)

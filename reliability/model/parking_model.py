@@ -341,7 +341,7 @@ def same(s: State) -> State:
 def lost(s: State) -> str | None:
     for m, place in enumerate(s.places):
         if place == "gone" and m not in s.arrived:
-            return f"{m} is gone and was never forwarded"
+            return f"{m} is gone and was never delivered"
     return None
 
 

@@ -286,7 +286,7 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
         yield f"{n} tries its target again", replace(s, place="queue", exposed=s.exposed or s.due > s.watermark)
     if node.stage == "going":
         if node.generation in s.hard:
-            raise Broken("forwarded after it was cancelled for certain")
+            raise Broken("delivered after it was cancelled for certain")
         forwarded = s.forwarded | {node.generation}
         yield f"{n} forwards it", replace(s, forwarded=forwarded, nodes=having(stage="sent"))
     if node.stage == "sent":

@@ -1,11 +1,11 @@
-"""The protocol of one queue, checked over the interleavings of two nodes, one or two messages and a few faults.
+"""A model of the protocol of one queue, with every interleaving of two nodes, one or two messages and a few faults.
 
     .venv/bin/python -m reliability.model protocol
 
 A step is one Redis script, one coordinator event or one send. The search is breadth-first, so a counter-example is a
-shortest one. One id may be scheduled twice, and once both clocks may go back; within the bounds below every state is
-visited. Not modelled: fail-over that rolls Redis back, other clock steps, parking, the script that moves messages into a stream,
-liveness (only 'nothing in flight, yet a due message cannot be pulled').
+shortest one. One id may be scheduled twice, and once both clocks may go back. The search visits every state within the
+bounds below. The model has no fail-over that rolls Redis back, no other clock steps, no parking, and no script that appends
+messages to a stream. It checks liveness only by 'nothing in flight, yet a due message cannot be pulled'.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NODES = (0, 1)
 
 
 class Rules(Struct, frozen=True):
-    watermark: bool = True  # what was pulled is never cancelled 'hard'
-    remember_exposed: bool = True  # what was in flight before is never cancelled 'hard'
+    watermark: bool = True  # a pulled message is never cancelled 'hard'
+    remember_exposed: bool = True  # a message that was in flight before is never cancelled 'hard'
     compare_generation: bool = True  # ack and retry touch only the very record that was pulled
     fence: bool = True  # pull and retry with an old epoch are refused
-    own_epochs: bool = True  # an epoch names who claims: False: it is the number that was read + 1, and no more
+    own_epochs: bool = True  # an epoch names the claiming node; False: it is only the number that was read + 1
     forward_before_remove: bool = True
     due_as_offset: bool = True  # False: the offset is a rank in the ZSET
-    lower_exposes: bool = True  # what stands below a watermark that comes down is never cancelled 'hard'
+    lower_exposes: bool = True  # a message below a lowered watermark is never cancelled 'hard'
 
 
 class Entry(Struct, frozen=True, cache_hash=True, gc=False):
@@ -49,7 +49,7 @@ NONE: Epoch = (0, 0)
 class Node(Struct, frozen=True, cache_hash=True, gc=False):
     epoch: Epoch = NONE  # NONE: does not believe that it owns the queue
     in_flight: frozenset[tuple[int, Entry]] = frozenset()  # of (id, Entry as pulled)
-    sent: frozenset[tuple[int, Entry]] = frozenset()  # forwarded, not acked yet
+    sent: frozenset[tuple[int, Entry]] = frozenset()  # delivered, not acked yet
     rank: int = 0  # used by the rank-offset mutant only
 
 
@@ -60,12 +60,12 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
     exposed: frozenset[int] = frozenset()
     watermark: int = -1
     epoch: Epoch = NONE
-    owner: int | None = None  # what the coordinator says
+    owner: int | None = None  # by the coordinator
     owners: int = 0  # how often it changed its mind
     nodes: tuple[Node, ...] = (Node(),) * len(NODES)
     forwarded: frozenset[tuple[int, int]] = frozenset()  # (id, generation)
-    hard: frozenset[tuple[int, int]] = frozenset()  # cancelled: must never be forwarded
-    soft: frozenset[tuple[int, int]] = frozenset()  # cancelled in flight: may have been forwarded
+    hard: frozenset[tuple[int, int]] = frozenset()  # cancelled: must never be delivered
+    soft: frozenset[tuple[int, int]] = frozenset()  # cancelled in flight: may have been delivered
     retries: int = 0
     went_back: bool = False  # both clocks were ahead, and are right again
 
@@ -100,7 +100,7 @@ def steps(s: State, rules: Rules, reuse: bool) -> Iterator[Step]:
                 yield f"cancel {i}: in flight", replace(gone, soft=s.soft | {(i, entry.generation)})
                 continue
             if (i, entry.generation) in s.forwarded:
-                raise Broken(f"{i} cancelled for certain, though it was forwarded")
+                raise Broken(f"{i} cancelled for certain, though it was delivered")
             yield f"cancel {i}: cancelled", replace(gone, hard=s.hard | {(i, entry.generation)})
             if entry.due < LAST_TICK:
                 yield f"reschedule {i}", replace(s, entries=put(s.entries, i, replace(entry, due=LAST_TICK)))
@@ -120,7 +120,7 @@ def node_steps(s: State, n: int, rules: Rules, reuse: bool) -> Iterator[Step]:
         return put(s.nodes, n, replace(node, **change))
 
     if s.owner == n and not current:
-        # It goes by the number that it read, which may be that of before the latest claim (shown with one id alone).
+        # It uses the number that it read, which may be older than the latest claim (shown with one id alone).
         for read in {s.epoch[0], max(0, s.epoch[0] - 1) if reuse else s.epoch[0]} - {MAX_EPOCHS}:
             claimed = (read + 1, 1 + n if rules.own_epochs else 0)
             if claimed < s.epoch:
@@ -157,9 +157,9 @@ def node_steps(s: State, n: int, rules: Rules, reuse: bool) -> Iterator[Step]:
         yield f"{n} lowers the watermark", replace(s, watermark=s.watermark - 1, exposed=s.exposed | below)
     for i, e in node.in_flight:
         if s.now < e.due and not s.went_back:
-            raise Broken(f"{i} forwarded early")
+            raise Broken(f"{i} delivered early")
         if (i, e.generation) in s.hard:
-            raise Broken(f"{i} forwarded after it was cancelled for certain")
+            raise Broken(f"{i} delivered after it was cancelled for certain")
         rest = node.in_flight - {(i, e)}
         yield (
             f"{n} forwards {i}",
@@ -207,7 +207,7 @@ def lost(s: State) -> str | None:
             entry = s.entries[i]
             pending = entry is not None and entry.generation == generation
             if not pending and (i, generation) not in s.forwarded | s.hard | s.soft:
-                return f"{i} is gone and was never forwarded"
+                return f"{i} is gone and was never delivered"
     return None
 
 

@@ -1,12 +1,12 @@
-"""More queues while everything runs: layouts, checked over the interleavings of two clients, a reshard and a drop.
+"""A model of layouts while everything runs, with every interleaving of two clients, a reshard and a drop.
 
     .venv/bin/python -m reliability.model reshard
 
-One id has one queue in each layout, so a layout here is that one queue. A step is one Redis script, a reload of the
-list of layouts, or one step of `delayq reshard` or of the worker that drops a layout; both may stop anywhere and be
-repeated, since nothing obliges the search to take their next step. A client may work on a list as old as it likes.
-In the world PAUSED somebody pauses the message's topic meanwhile: until a queue has that, nodes forward from it by what they
-knew before. Not modelled: what `protocol_model.py` checks within one queue, and `pause_model.py` of pauses.
+One id has one queue in each layout, so a layout here is that one queue. A step is one Redis script or a reload of the list
+of layouts. It may also be one step of `delayq reshard`, or of the worker that drops a layout. Both may stop anywhere and be
+repeated, since nothing obliges the search to take their next step. A client may use a list of any age. In the world PAUSED
+somebody pauses the message's topic meanwhile: until a queue has the pause, nodes deliver from it by former policies.
+`protocol_model.py` checks the rules within one queue, and `pause_model.py` those of pauses.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ CLIENTS = (0, 1)
 @dataclass(frozen=True)
 class Rules:
     list_first: bool = True  # the new layout is listed before an old queue is closed
-    ask_the_old: bool = True  # the next place is written only after the old one said MOVED
+    ask_the_old: bool = True  # the next place is written only after the old one answered MOVED
     oldest_first: bool = True  # False: the newest is asked first, then back to the oldest
-    lookups_move: bool = True  # get and cancel are told MOVED too; False: a closed queue says not_found
+    lookups_move: bool = True  # get and cancel get MOVED, too; False: a closed queue answers not_found
     drop_empty: bool = True  # a layout is dropped only once it holds no message
-    drop_forgotten: bool = True  # ... and remembers no id any more
+    drop_forgotten: bool = True  # ... and remembers no id
     drop_closed: bool = True  # ... and is closed
-    keep_closed: bool = True  # a dropped queue says MOVED for ever; False: its keys are gone, and it looks open
-    skip_only_shut: bool = True  # an id just made may pass over queues that said MOVED to this client; False: over all
+    keep_closed: bool = True  # a dropped queue always answers MOVED; False: its keys are gone, and it looks open
+    skip_only_shut: bool = True  # a new id may skip queues that answered MOVED to this client; False: all queues
     lifted_forgotten: bool = (
-        True  # a closed queue forgets a cancel that `again` lifts; False: it says MOVED and keeps it
+        True  # a closed queue forgets a cancel that `again` lifts; False: it answers MOVED and keeps it
     )
     policies_before_close: bool = (
-        True  # what is listed has the policies, read behind that, before an old queue is closed
+        True  # listed layouts have the policies, read after the listing, before an old queue is closed
     )
     policies_to_all: bool = True  # ... every layout that is listed; False: the newest one
-    list_behind: bool = True  # who pauses reads the list of layouts behind having set the pause
+    list_behind: bool = True  # a caller that pauses reads the list of layouts after it set the pause
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Call:
 @dataclass(frozen=True)
 class Client:
     known: tuple[int, ...] = (0,)
-    shut: frozenset[int] = frozenset()  # layouts that said MOVED
+    shut: frozenset[int] = frozenset()  # layouts that answered MOVED
     call: Call | None = None
     reload: bool = False  # the call waits for the list of layouts
 
 
 @dataclass(frozen=True)
 class Pause:
-    """What becomes of a pause: it is set, brought to each layout of a list, and answered."""
+    """The progress of a pause: it is set, applied to each layout of a list, and answered."""
 
     set: bool = False
-    list: tuple[int, ...] | None = None  # of layouts that it is brought to
+    list: tuple[int, ...] | None = None  # of layouts to which it is applied
     answered: bool = False
     queues: tuple[bool, ...] = (False,) * len(LAYOUTS)  # that have it
-    seen: bool | None = None  # by the reshard, behind its last listing
-    ready: bool = False  # what is listed has what was seen
+    seen: bool | None = None  # by the reshard, after its last listing
+    ready: bool = False  # the listed layouts have the pause that was seen
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def asked(s: State, c: int, call: Call, rules: Rules) -> Iterator[Step]:
             s = replace(s, places=put(s.places, k, "nothing"))
     elif s.places[k] != "nothing":
         if s.places[k] != "live" and call.live and s.live:
-            raise Broken(f"{call.kind} says that a message has ended which is there")
+            raise Broken(f"{call.kind} answers an end for an existing message")
         state = s
         if call.kind == "cancel" and s.places[k] == "live":
             state = replace(s, places=put(s.places, k, "cancelled"), remembered=True)
@@ -239,7 +239,7 @@ def asked(s: State, c: int, call: Call, rules: Rules) -> Iterator[Step]:
         yield f"{label}: moved", change
     elif call.kind not in ("schedule", "again"):
         if call.live and s.live:
-            raise Broken(f"{call.kind} says not_found of a message that is there")
+            raise Broken(f"{call.kind} answers not_found for an existing message")
         yield f"{label}: not_found", then(s, call=None)
     else:
         if s.remembered:
@@ -256,5 +256,5 @@ def wrong(s: State) -> str | None:
 
 
 def check(rules: Rules, limit: int = 2_000_000, world: State | None = None) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
+    """Return the violation or None, the steps that lead to it or how far the search went, and the number of states."""
     return search(world or State(), lambda s: steps(s, rules), wrong, limit)

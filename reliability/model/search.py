@@ -16,7 +16,7 @@ class Broken(Exception):
 def search(
     start: S, steps: Callable[[S], Iterable[tuple[str, S]]], wrong: Callable[[S], str | None], limit: int
 ) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
+    """Return the violation or None, the steps that lead to it or how far the search went, and the number of states."""
     seen: dict[S, tuple[str, S] | None] = {start: None}
     todo = deque([start])
     while todo and len(seen) < limit:

@@ -1,11 +1,11 @@
-"""When the owner of a queue looks: a model of `sleep_until`, the watermark, wakes and the owner's own memory.
+"""A model of when the owner of a queue looks: `sleep_until`, the watermark, wakes and the owner's own memory.
 
     .venv/bin/python -m reliability.model wake
 
-A step is one script, a ms that passes, or the owner hearing an answer or a wake; between any two of these anything else may
-happen, so wakes overtake answers and the other way round. A wake moves the moment at which the owner looks, and the owner
-pulls at that moment only. Not modelled: wakes that are lost, and the look of each second that makes up for them; clocks that
-step; what is in flight, and backlogs: a pull takes all that is due.
+A step is one script, a ms that passes, or the arrival of an answer or a wake at the owner. Between any two steps anything
+else may happen, so wakes and answers overtake each other. A wake moves the moment at which the owner looks, and the owner
+pulls only at that moment. The model has no lost wakes, no look of each second that makes up for them, and no clocks that
+step. It has no messages in flight and no backlogs: a pull takes everything that is due.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NEVER = LAST_TICK + 1
 
 class Rules(Struct, frozen=True):
     wake_moves: bool = True  # a wake moves the moment of the next look (False: it neither pulls nor moves it)
-    wake_rewinds: bool = True  # a wake of what lies before the offset moves that back
-    answer_keeps_wakes: bool = True  # an answer takes nothing back of a wake that was heard since its pull was sent
-    sleeps_by_script: bool = True  # the pull itself writes what its owner sleeps for
+    wake_rewinds: bool = True  # a wake before the offset moves the offset back
+    answer_keeps_wakes: bool = True  # an answer undoes no wake that arrived since its pull was sent
+    sleeps_by_script: bool = True  # the pull itself writes `sleep_until`
 
 
 class Answer(Struct, frozen=True):
-    """Of a pull: the last due that it looked at, and the next one."""
+    """The answer to a pull: the last due time that it looked at, and the next one."""
 
     last: int | None
     next_due: int
@@ -39,14 +39,14 @@ class Answer(Struct, frozen=True):
 
 class State(Struct, frozen=True):
     now: int = 0
-    waiting: tuple[int, ...] = ()  # dues, sorted
+    waiting: tuple[int, ...] = ()  # due times, sorted
     scheduled: int = 0
     sleep_until: int = -1
     watermark: int = -1
-    published: tuple[int, ...] = ()  # and not heard yet
-    offset: int = -1  # all up to there was looked at
-    next_due: int = -1  # as the last answer told: at first the owner pulls
-    back: int = NEVER  # the earliest due behind the offset that a wake has told since
+    published: tuple[int, ...] = ()  # and not received yet
+    offset: int = -1  # everything up to there was looked at
+    next_due: int = -1  # by the last answer: at first the owner pulls
+    back: int = NEVER  # the earliest due time after the offset in a wake since then
     unread: bool = False
     answer: Answer | None = None  # on its way
 
@@ -90,7 +90,7 @@ def hear(s: State, due: int, rules: Rules) -> State:
 
 
 def pull(s: State, rules: Rules) -> State:
-    """The offset is where it begins; what the script does it does now."""
+    """It begins at the offset; the script runs now."""
     looked = [due for due in s.waiting if s.offset < due <= s.now]
     rest = tuple(due for due in s.waiting if due not in looked)
     next_due = min((due for due in rest if due > s.now), default=NEVER)

@@ -109,7 +109,7 @@ MUTANTS = (
                 "if appended > 0 then\n  redis.call('HDEL', pool",
             ),
         ),
-        says="is gone and was never forwarded",
+        says="is gone and was never delivered",
         path=PULLED,
     ),
     Mutant(
@@ -151,7 +151,7 @@ MUTANTS = (
                 "local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))",
             ),
         ),
-        says="is gone and was never forwarded",
+        says="is gone and was never delivered",
         path=(
             ("schedule", "a", 1, False),
             ("time_passes", 20),

@@ -30,8 +30,7 @@ async def test_a_request_over_its_limit_is_refused(small: httpx2.AsyncClient) ->
 
 
 async def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_not(small: httpx2.AsyncClient) -> None:
-    """F12 (body at limit, limit+1, 512 MB, chunked): At the limit it is accepted; one byte more is 413, before the
-    body is read."""
+    """F12 (body at limit, limit+1, 512 MB, chunked): A body at the limit is accepted; one byte more is 413."""
     text = b'{"topic":"orders","delayTime":60000,"body":"%s"}'
     assert (await small.post("/v1/messages", content=text % (b"x" * 5_000), headers=JSON)).status_code == 201
     answer = await small.post("/v1/messages", content=text % (b"x" * 5_001), headers=JSON)

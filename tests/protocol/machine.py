@@ -419,7 +419,7 @@ class Protocol(RuleBasedStateMachine):
         for name, generation in list(model.live.items()):
             one = found[name]
             if one is None or one.record is None:
-                assert generation.arrived or generation.confirmed, f"{name} is gone and was never forwarded"
+                assert generation.arrived or generation.confirmed, f"{name} is gone and was never delivered"
                 assert generation.confirmed, f"{name} is gone, though nobody confirmed it"
                 del model.live[name]
                 continue
