@@ -6,7 +6,8 @@ Everything runs in one thread: a tick is called, never waited for, and a send en
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,8 +30,9 @@ from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, Qu
 from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
+from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage
-from workers.sending.sender import Report, Sender, _Send
+from workers.sending.sender import Sender, _Send
 from workers.sending.stall_detector import StallDetector
 
 START = 1_800_000_000_000
@@ -89,19 +91,12 @@ class ManualSender(Sender):
     def stalled(self) -> bool:
         return False
 
-    def submit(
-        self,
-        report: Report,
-        batch: Sequence[InFlightMessage],
-        pauses: int = 0,
-        limits: tuple[Limit, ...] = (),
-        until: int = 0,
-    ) -> None:
-        super().submit(report, batch, pauses, limits, until)
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
+        super().submit(report, batch, pauses)
         self.begin_all()
 
-    def limit_has_more(self, limit: Limit, count: int) -> None:
-        super().limit_has_more(limit, count)
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+        super().limits_have_more(limits)
         self.begin_all()
 
     def begin_all(self) -> None:
@@ -111,8 +106,9 @@ class ManualSender(Sender):
                 self._finish(send, None)
                 continue
             for group in send.groups:
-                for place, message in enumerate(group.batch):
-                    self._begun.append(_Send([group.part(place, place + 1)], send.since))
+                for message in group.batch:
+                    one = Counter(limit for limit in message.limits if limit.lasts)
+                    self._begun.append(_Send(send.since, [group.of([message])], slots=one))
                     self.outbox.append((group.report, [message]))
                     self.on_submit.append(message)
 

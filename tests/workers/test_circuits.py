@@ -13,6 +13,7 @@ from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue import in_flight
+from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
@@ -318,7 +319,10 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
 def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up_their_permits(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = in_flight._goes_no_more
-    monkeypatch.setattr(in_flight, "_goes_no_more", lambda now, broken, one: broken or real(now, broken, one))
+    real = InFlight._waits_no_more
+    monkeypatch.setattr(in_flight, "LOOKS_AT_LIMITED", 0)
+    monkeypatch.setattr(
+        InFlight, "_waits_no_more", lambda self, now, broken, *of: broken or real(self, now, broken, *of)
+    )
     monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
     assert break_and_mend(worlds, NEVER_BIND[0]) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import count
 from typing import Any
 
@@ -46,7 +46,7 @@ class Backlog:
         self.sent: list[int] = []
         self.looks_at = 0
 
-    def limit_has_more(self, limit: Limit, count: int) -> None:
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
         """It looks at each step."""
 
     def waits_for(self, limit: Limit) -> int:
@@ -217,11 +217,15 @@ def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPa
     if kind == "slots" and mistake == "the node's clock":
         pytest.skip("slots are taken for so long that it does not matter")
     if mistake == "a limit of each request":
-        spend, take, numbers = commands.spend, commands.take_slots, count(1)
-        monkeypatch.setattr(commands, "spend", lambda name, *a, **more: spend(f"{name}{next(numbers)}", *a, **more))
+        spend, take, numbers = commands.spend_all, commands.take_slots, count(1)
+
+        def elsewhere(spendings: Any, **more: Any) -> Any:
+            return spend([structs.replace(one, name=f"{one.name}{next(numbers)}") for one in spendings], **more)
+
+        monkeypatch.setattr(commands, "spend_all", elsewhere)
         monkeypatch.setattr(commands, "take_slots", lambda name, *a, **t: take(f"{name}{next(numbers)}", *a, **t))
     if mistake == "sent without a permit":
-        monkeypatch.setattr(InFlight, "_send_limited", lambda self, share, batch, now: batch)
+        monkeypatch.setattr(InFlight, "_admit", lambda self, share, batch: batch)
     assert not keep_to_a_limit(worlds, kind, wrong_clock=mistake == "the node's clock")
 
 
@@ -243,11 +247,11 @@ def test_never_more_than_the_burst_is_granted_and_valid(
         limit._pace, limit._pace_at = 100_000, now  # it would ask for no more than it uses
         if now < at:
             continue
-        for _ in limit.asks(now)[0]:
+        if limit.asks(now)[0] is not None:
             used = min(max(free - now, 0), limit._burst * each)
             count = min(limit._asked, int((limit._burst * each - used) / each + 1e-6))
             free = now + used + count * each
-            at = limit.answered([Granted(count, 1)], now)
+            at = limit.answered(Granted(count, 1), now)[0]
             valid.append((now + limit._life, count))
             total += count
         valid = [(until, count) for until, count in valid if until > now]
@@ -259,7 +263,7 @@ def test_never_more_than_the_burst_is_granted_and_valid(
 class Waits:
     """A listener that no test looks at."""
 
-    def limit_has_more(self, limit: Limit, count: int) -> None: ...
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None: ...
 
     def waits_for(self, limit: Limit) -> int:
         return 0
@@ -307,7 +311,7 @@ def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
     waits: Any = Waits()
     limit.want(waits, 2, (0, b""), 0)
     limit.asks(0)
-    limit.answered([2], 0)
+    limit.answered(2, 0)
     assert limit.begin(waits, 1, 1_000 + BESIDES + 1, 0) == 0
     assert limit.begin(waits, 1, 1_000, 0) == 1
 
@@ -411,7 +415,8 @@ def test_what_a_bucket_saved_while_its_server_stood_still_is_not_spent_on_reques
 
     monkeypatch.setattr(Far, "run_many", stands_still)
     assert sent_after_it() >= 25
-    monkeypatch.setattr(RateLimit, "_server", property(lambda self: None, lambda self, told: None), raising=False)
+    never = property(lambda self: None, lambda self, ahead: None)
+    monkeypatch.setattr(_Asker, "_server_ahead", never, raising=False)
     assert sent_after_it() < 12, "it would be seen"
 
 
@@ -449,8 +454,9 @@ def test_a_node_that_goes_by_a_former_rate_gets_nothing_and_changes_nothing(
 ) -> None:
     """I10: Requests that name former policies change nothing, and the node reads the new ones."""
     if mistake:
-        real = commands.spend
-        monkeypatch.setattr(commands, "spend", lambda *given, version="", **more: real(*given, **more))
+        written = commands.Spending.written.fget  # type: ignore[attr-defined]
+        former = property(lambda self: written(structs.replace(self, version="")))
+        monkeypatch.setattr(commands.Spending, "written", former)
     random.seed(2)
     world = worlds()
     told: list[str] = []
@@ -513,8 +519,9 @@ def test_a_server_that_hangs_stops_only_the_limits_that_lie_there(valkey: Server
         def __init__(self, topic: str) -> None:
             self.topic = topic
 
-        def limit_has_more(self, limit: Limit, count: int) -> None:
-            begun[self.topic] += limit.begin(self, 1, 1_000, SystemClock().monotonic())
+        def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+            for one in limits:
+                begun[self.topic] += one.begin(self, 1, 1_000, SystemClock().monotonic())
 
         def waits_for(self, limit: Limit) -> int:
             return 1

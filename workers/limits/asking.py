@@ -11,22 +11,22 @@ from typing import Any, Final
 import structlog
 
 from delayq.clock import Clock
-from delayq.policies import Policies
-from delayq.store.commands import Command, Now
+from delayq.policies import NO_POLICIES, Policies
+from delayq.remembered import Remembered
+from delayq.store import commands
+from delayq.store.commands import Command, Granted, Now, Spending
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
-from workers.limits.limit import Limit
+from workers.limits.limit import Limit, Listener
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
 
 __all__ = ["NodeLimits"]
 
-#: The most limits that one packet asks for. If a packet takes longer than SLOW (ms), the next one asks for half as many: else
-#: each answer could arrive after its permits have ended.
-AT_A_TIME: Final = 100
-SLOW: Final = 100
+#: The most limits that one packet asks for.
+AT_A_TIME: Final = 200
 LONGEST_WAIT: Final = 60_000
-SILENT: Final = 300  # ms
+REMEMBERED: Final = 10_000  # topics whose limits are found without a look at the policies
 PAUSE: Final = 100  # ms, after an error that nobody expected
 log = structlog.get_logger()
 
@@ -36,28 +36,29 @@ def _failed() -> None:
 
 
 class _Asker:
-    """Asks for the limits that lie on one server. `test_now` hands the scripts a time; None means the clock of Redis."""
+    """Asks for the limits that lie on one server, `together` buckets in a command. `test_now` hands the scripts a time; None
+    means the clock of Redis."""
 
     def __init__(
-        self, store: Store, clock: Clock, forget: Callable[[Limit], None], test_now: Callable[[], int] | None
+        self,
+        store: Store,
+        clock: Clock,
+        together: int,
+        forget: Callable[[list[Limit]], None],
+        test_now: Callable[[], int] | None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._together = together
         self._forget = forget
         self._test_now = test_now
         self._condition = threading.Condition()
         # A heap. A limit may stand in it several times: only the time that it is scheduled for counts.
         self._due: list[tuple[int, int, Limit]] = []
         self._count = 0
-        self.at_a_time = AT_A_TIME
-        self._began: int | None = None  # when it sent the request that is under way
+        self._server_ahead: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
         self._stopping = False
         self.thread: threading.Thread | None = None
-
-    def silent(self, now: int) -> bool:
-        """Whether the server has not answered for a while: what waits for it is set aside, so that other topics find room."""
-        began = self._began
-        return began is not None and now - began > SILENT
 
     def schedule(self, limit: Limit, at: int) -> None:
         """Ask for a limit at such a time, unless it is asked for earlier."""
@@ -66,8 +67,10 @@ class _Asker:
                 return
             limit.scheduled = at
             self._count += 1
+            first = not self._due or at < self._due[0][0]
             heappush(self._due, (at, self._count, limit))
-            self._condition.notify()
+            if first:
+                self._condition.notify()
 
     def start(self) -> None:
         """Start the thread; again is harmless. Where it cannot be started now, the next call tries again."""
@@ -120,29 +123,53 @@ class _Asker:
     def tick(self) -> int:
         """Ask for what is due now; for how many ms there is nothing to do."""
         now = self._clock.monotonic()
-        asked: list[tuple[Limit, list[Any]]] = []
-        packet: list[Command[Any]] = []
         server_now: Now = "" if self._test_now is None else self._test_now()
-        while len(asked) < self.at_a_time and (limit := self._next(now)) is not None:
-            wanted, again = limit.asks(now, server_now)
-            if wanted:
-                asked.append((limit, [None] * len(wanted)))
-                packet += wanted
+        server_ahead = None if self._server_ahead is None else min(self._server_ahead)
+        rates: list[tuple[Limit, Spending]] = []
+        slots: list[tuple[Limit, Command[int]]] = []
+        unused = []
+        while len(rates) + len(slots) < AT_A_TIME and (limit := self._next(now)) is not None:
+            wanted, again = limit.asks(now, server_ahead, server_now)
+            if isinstance(wanted, Spending):
+                rates.append((limit, wanted))
+            elif wanted is not None:
+                slots.append((limit, wanted))
             elif again is not None:
                 self.schedule(limit, again)
             else:
-                self._forget(limit)
-        self._began = now
-        try:
-            answers = iter(self._store.run_many(packet) if packet else ())
-            asked = [(limit, [next(answers) for _ in those]) for limit, those in asked]
-        finally:  # whatever happens, each of them is asked for again
-            self._began = None
-            slow = self._clock.monotonic() - now > SLOW
-            self.at_a_time = max(1, self.at_a_time // 2) if slow else min(AT_A_TIME, 2 * self.at_a_time)
-            for limit, those in asked:
-                self.schedule(limit, limit.answered(those, now))
+                unused.append(limit)
+        if unused:
+            self._forget(unused)
+        if rates or slots:
+            self._ask(rates, slots, now, server_now)
         return self._wait()
+
+    def _ask(
+        self, rates: list[tuple[Limit, Spending]], slots: list[tuple[Limit, Command[int]]], now: int, server_now: Now
+    ) -> None:
+        parts = [rates[first : first + self._together] for first in range(0, len(rates), self._together)]
+        packet: list[Command[Any]] = [commands.spend_all([one for _, one in part], now=server_now) for part in parts]
+        packet += [take for _, take in slots]
+        answers: list[Any] = [None] * len(packet)
+        try:
+            answers = self._store.run_many(packet)
+        finally:  # whatever happens, each of them is asked for again
+            told: list[tuple[Limit, Any]] = []
+            for part, answer in zip(parts, answers, strict=False):
+                granted: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
+                told += zip([limit for limit, _ in part], granted, strict=True)
+            told += zip([limit for limit, _ in slots], answers[len(parts) :], strict=True)
+            listeners: dict[Listener, dict[Limit, int]] = {}
+            for limit, answer in told:
+                again, waiting, count = limit.answered(answer, now)
+                self.schedule(limit, again)
+                for listener in waiting:
+                    listeners.setdefault(listener, {})[limit] = count
+            if told and isinstance(answer := told[0][1], Granted):
+                ahead = answer.now - now
+                self._server_ahead = ahead if self._server_ahead is None else self._server_ahead[1], ahead
+            for listener, limits in listeners.items():
+                listener.limits_have_more(limits)
 
     def _next(self, now: int) -> Limit | None:
         with self._condition:
@@ -174,30 +201,27 @@ class NodeLimits:
         self._rates: dict[str, RateLimit] = {}
         self._slots: dict[str, SlotLimit] = {}
         self._askers: dict[Node | None, _Asker] = {}
-        self._lacking: set[Limit] = set()
-
-    def room_without_permits(self, now: int) -> int:
-        """For how many limits more, which are not short and have no permits, messages may wait: they have some as soon as Redis
-        has been asked. If thousands of topics have one, messages would grow stale before it has been asked for all of them."""
-        with self._lock:
-            self._lacking = {limit for limit in self._lacking if limit.waiting and limit.lacks(now)}
-            slowest = min([asker.at_a_time for asker in self._askers.values()], default=AT_A_TIME)
-            return max(0, slowest - len(self._lacking))
-
-    def wait_without_permits(self, limit: Limit) -> None:
-        """Messages wait for such a limit."""
-        with self._lock:
-            self._lacking.add(limit)
+        self._policies = NO_POLICIES
+        self._found: Remembered[str, tuple[Limit, ...]] = Remembered(
+            REMEMBERED
+        )  # the limits of each topic, by these policies
 
     def of(self, topic: str, policies: Policies, longest: int) -> tuple[Limit, ...]:
         """The limits of a topic whose sends take at most `longest` ms; rates first, see `begin`."""
+        if policies is self._policies and (found := self._found.get(topic)) is not None:
+            return found
         rate, slots = self.rate(topic, policies), policies.slots(topic)
-        if slots is None:
-            return (rate,) if rate is not None else ()
         with self._lock:
-            known = self._slots.get(slots.name) or self._slots.setdefault(slots.name, SlotLimit(slots, self._soon))
-        known.update(slots, policies.version, longest)
-        return (rate, known) if rate is not None else (known,)
+            limits: list[Limit] = [] if rate is None else [rate]
+            if slots is not None:
+                known = self._slots.get(slots.name) or self._slots.setdefault(slots.name, SlotLimit(slots, self._soon))
+                known.update(slots, policies.version, longest)
+                limits.append(known)
+            if policies.version >= self._policies.version and policies is not self._policies:
+                self._policies, self._found = policies, Remembered(REMEMBERED)
+            if policies is self._policies:
+                self._found.keep(topic, tuple(limits))
+        return tuple(limits)
 
     def rate(self, topic: str, policies: Policies) -> RateLimit | None:
         """The limit on the rate of a topic."""
@@ -219,18 +243,25 @@ class NodeLimits:
         known = self._rates
         return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
 
-    def _forget(self, limit: Limit) -> None:
+    def _forget(self, unused: list[Limit]) -> None:
         with self._lock:
-            for known in (self._rates, self._slots):
-                if known.get(limit.name) is limit:
-                    del known[limit.name]
+            for limit in unused:
+                for known in (self._rates, self._slots):
+                    if known.get(limit.name) is limit:
+                        del known[limit.name]
+            gone = set(unused)
+            for topic in [topic for topic, found in self._found.items() if not gone.isdisjoint(found)]:
+                self._found.pop(topic, None)
 
     def _soon(self, limit: Limit, at: int) -> None:
         server = self._store.server_of(limit.key)
-        with self._lock:
-            if (asker := self._askers.get(server)) is None:
-                asker = self._askers[server] = _Asker(self._store, self._clock, self._forget, self._test_now)
-        limit.silent = asker.silent
+        if (asker := self._askers.get(server)) is None:
+            # The keys of a command lie in one slot of a Redis Cluster.
+            together = AT_A_TIME if server is None else 1
+            with self._lock:
+                asker = self._askers.setdefault(
+                    server, _Asker(self._store, self._clock, together, self._forget, self._test_now)
+                )
         asker.schedule(limit, at)
         if asker.thread is None and self._test_now is None:
             asker.start()

@@ -1,24 +1,26 @@
 """A limit as this node sees it: the permits that the node has, and the messages that wait for them.
 
-A sending thread takes permits when its send begins, and a pull takes them for what it may append. A message that has none
-waits in memory if it will go soon. The others stand aside in the parked set of their topic until there is room for them.
+A sending thread takes permits when its send begins, and a pull takes them for what it may append. A message without a permit
+waits in memory if it will go soon. The others stand in the parked set of their topic until there is room for them.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from delayq.store.commands import Command, Head, Now
+from delayq.store.commands import Command, Head, Now, Spending
 
 __all__ = ["IDLE", "Limit", "Listener", "admit", "begin"]
 
-#: ms: about as many messages wait in memory as begin in this time. So each waits about as long, and none grows stale.
+#: ms: of a short limit about as many messages wait in memory as begin in this time.
 LATELY: Final = 150
-#: ms after which a limit that nobody uses is asked for no more, and forgotten.
+#: ms after which a limit that nobody uses is forgotten.
 IDLE: Final = 1_000
+#: ms after which a limit that its server does not answer for counts as short.
+SILENT: Final = 300
 #: ms for which a report of parked messages counts as what its queue wants; and for which these go before later messages of other
 #: queues. A queue that stands still delays others no longer.
 REPORTED: Final = 3_000
@@ -29,8 +31,8 @@ UNBOUNDED: Final = 2**31
 class Listener(Protocol):
     """What waits for permits: a sender, or a pull job."""
 
-    def limit_has_more(self, limit: Limit, count: int) -> None:
-        """There are so many permits, or there is room for so many messages; from any thread."""
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+        """There are so many permits of each of these, or room for so many messages; from any thread."""
 
     def waits_for(self, limit: Limit) -> int:
         """How many of its messages in memory lack a permit; from any thread."""
@@ -50,16 +52,18 @@ class Limit(ABC):
     Locks are taken in this order: a sender's, a limit's, an asker's. Listeners are called with no limit locked.
     """
 
+    lasts = False  # whether a permit is used until its send ends
+
     def __init__(self, name: str, key: str, soon: Callable[[Limit, int], None]) -> None:
         self.name = name
         self.key = key  # in Redis
         self.lock = threading.Lock()
         self.scheduled: int | None = None  # when its asker asks next; under the asker's lock
-        self.silent: Callable[[int], bool] = lambda now: False  # whether its server does not answer
         self.version = ""  # the newest policies that it was looked up by
         self._soon = soon
-        self._waiting = 0  # messages that were admitted and have not begun
+        self._waiting = 0  # messages that were admitted while it was short, and have not begun
         self._not_before = 0  # when Redis may be asked again
+        self._unanswered_since: int | None = None
         self._used_at = 0
         self._parked: dict[Listener, _Parked] = {}
         self._listeners: set[Listener] = set()
@@ -68,7 +72,8 @@ class Limit(ABC):
 
     def is_short(self, now: int) -> bool:
         """Whether there were fewer permits lately than could be used, or Redis does not answer."""
-        return self._had_too_few(now) or self.silent(now)
+        since = self._unanswered_since
+        return self._had_too_few(now) or (since is not None and now - since > SILENT)
 
     @abstractmethod
     def _had_too_few(self, now: int) -> bool:
@@ -83,19 +88,34 @@ class Limit(ABC):
         """How many permits there are; under the lock."""
 
     @abstractmethod
-    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
-        """What to ask Redis now, and when to look again if there is nothing to ask; None: it may be forgotten."""
+    def asks(
+        self, now: int, server_ahead: int | None = None, server_now: Now = ""
+    ) -> tuple[Spending | Command[int] | None, int | None]:
+        """What to ask Redis now, and when to look again if there is nothing to ask; None: it may be forgotten.
+
+        The clock of the server is ahead of ours by so many ms, or nobody knows.
+        """
 
     @abstractmethod
-    def answered(self, answers: Sequence[Any], asked_at: int) -> int:
-        """Take in the answers, or errors, to what was asked at such a time; when to ask again."""
+    def _answered(self, answer: Any, asked_at: int) -> int:
+        """Take in the answer, or error, to what was asked at such a time; when to ask again. Under the lock."""
+
+    def answered(self, answer: Any, asked_at: int) -> tuple[int, Sequence[Listener], int]:
+        """Take in the answer; when to ask again, and who is to be told of how many permits."""
+        with self.lock:
+            self._unanswered_since = None
+            return (self._answered(answer, asked_at), *self._told(asked_at))
 
     # -- messages of a queue -----------------------------------------------------------------------------------------
 
-    def admit(self, queue: Listener, count: int, head: Head, now: int) -> int:
-        """Let messages wait in memory, as many of `count` as may; the earliest of them stands at `head`."""
+    def admit(self, queue: Listener, count: int, head: Head, room: int, now: int) -> int:
+        """Let messages wait in memory, as many of `count` as may: `room` of them without a permit. The earliest of them stands
+        at `head`."""
         with self.lock:
-            admitted = min(count, self._room(queue, head, now))
+            most = self._room(queue, head, now)
+            if count > room:
+                most = min(most, room + max(0, self._stock(now) - self._waiting))
+            admitted = min(count, most)
             self._waiting += admitted
             self._used_at = now
             return admitted
@@ -115,13 +135,21 @@ class Limit(ABC):
         return max(0, self._most_waiting(now) + self._stock(now) - self._waiting - others)
 
     def _most_waiting(self, now: int) -> int:
-        """One at least: what comes back only once there is a permit for it may be too late for that."""
-        return max(1, round(self._count(0, now)))
+        """How many messages may wait without a permit while it is short; under the lock."""
+        return round(self._count(0, now))
+
+    def has_excess(self, now: int) -> bool:
+        """Whether far more messages wait in memory than begin soon: many were admitted before it was short."""
+        if not self.is_short(now):
+            return False
+        with self.lock:
+            lacking = sum([listener.waits_for(self) for listener in self._listeners])
+            return lacking > 1 + 2 * self._most_waiting(now) + self._stock(now)
 
     def withdraw(self, count: int) -> None:
         """So many messages that were admitted wait no more."""
         with self.lock:
-            self._waiting -= count
+            self._waiting = max(0, self._waiting - count)
 
     def want(self, queue: Listener, count: int, head: Head, now: int) -> None:
         """A queue reports its parked messages, in place of what it reported before."""
@@ -135,48 +163,50 @@ class Limit(ABC):
 
     def _wanted(self, now: int) -> int:
         """How many permits could be used now."""
+        if not self._parked and not self._listeners:
+            return 0
         self._parked = {queue: one for queue, one in self._parked.items() if now - one.at < REPORTED}
-        aside = sum([one.number for one in self._parked.values()])
-        return aside + sum([listener.waits_for(self) for listener in self._listeners])
+        parked = sum([one.number for one in self._parked.values()])
+        return parked + sum([listener.waits_for(self) for listener in self._listeners])
 
     # -- sends -------------------------------------------------------------------------------------------------------
 
     def begin(self, sender: Listener, count: int, longest: int, now: int) -> int:
         """Take permits for at most so many sends of at most `longest` ms that begin now. A sender that got fewer is told when
         there are more."""
+        room, told = 0, list[Listener]()
         with self.lock:
             begun = self._take(count, longest, now)
-            self._waiting -= begun
+            self._waiting = max(0, self._waiting - begun)
             self._count(begun, now)
             if begun < count:
                 self._listeners.add(sender)
-            room = self._room(sender, (0, b""), now) if self._parked else 0
-            told = self._earliest(room) if self._waiting <= room < UNBOUNDED else []
-        if begun < count:
+            if self._parked:
+                room = self._room(sender, (0, b""), now)
+                told = self._earliest(room) if self._waiting <= room < UNBOUNDED else []
+            ask = begun < count or self._is_low(now)
+        if ask:
             self._ask(now)
         self._tell(told, room)
         return begun
+
+    def _is_low(self, now: int) -> bool:
+        """Whether to ask for permits before messages lack them; under the lock."""
+        return False
 
     def cancel(self, count: int, now: int) -> None:
         """So many sends that took permits just now do not begin after all: their messages wait again."""
         with self.lock:
             self._waiting += count
             self._count(-count, now)
+            self._put_back(count, now)
+
+    @abstractmethod
+    def _put_back(self, count: int, now: int) -> None:
+        """Put so many permits back that were taken last; under the lock."""
 
     def end(self, count: int, now: int) -> None:  # noqa: B027  # a rate has nothing to do then
         """So many sends have ended."""
-
-    def close(self) -> None:  # noqa: B027  # as at `end`
-        """Take no more permits; the next request gives back what there is."""
-
-    @property
-    def waiting(self) -> int:
-        """How many messages were admitted and have not begun."""
-        return self._waiting
-
-    def lacks(self, now: int) -> bool:
-        """Whether it has no permits, though it is not short."""
-        return not self.is_short(now) and not self.has_stock(now)
 
     def has_stock(self, now: int) -> bool:
         """Whether there is a permit."""
@@ -201,9 +231,9 @@ class Limit(ABC):
 
     def _ask(self, now: int) -> None:
         """Ask Redis as soon as it may be asked."""
-        at = max(self._not_before, now)
-        if self.scheduled is None or self.scheduled > at:
-            self._soon(self, at)
+        if self._unanswered_since is None:
+            self._unanswered_since = max(self._not_before, now)
+            self._soon(self, self._unanswered_since)
 
     def _earliest(self, room: int) -> list[Listener]:
         """The queue with the earliest parked message, if there is room for one; under the lock. When what it brings back begins,
@@ -219,14 +249,14 @@ class Limit(ABC):
 
     def _tell(self, listeners: Sequence[Listener], count: int) -> None:
         for listener in listeners:
-            listener.limit_has_more(self, count)
+            listener.limits_have_more({self: count})
 
 
-def admit(limits: Sequence[Limit], queue: Listener, count: int, head: Head, now: int) -> int:
+def admit(limits: Sequence[Limit], queue: Listener, count: int, head: Head, room: int, now: int) -> int:
     """As `Limit.admit`, for messages that need permits of all of these."""
     for place, limit in enumerate(limits):
-        admitted = limit.admit(queue, count, head, now)
-        for other in limits[:place]:
+        admitted = limit.admit(queue, count, head, room, now)
+        for other in limits[:place] if admitted < count else ():
             other.withdraw(count - admitted)
         count = admitted
     return count

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from delayq.policies import Bucket
-from delayq.store import commands
-from delayq.store.commands import Command, Granted, Now
+from delayq.store.commands import Granted, Now, Spending
 from delayq.store.keys import rate_key
 from workers.limits.limit import IDLE, Limit, Listener
 
@@ -22,20 +21,18 @@ Permits = Sequence[tuple[int, int]]
 #: ms for which a permit is valid at most, and at least. What may be used so late is taken off the burst.
 LIFE: Final = 400
 SHORTEST_LIFE: Final = 100
-STEPS: Final = 8  # permits end at so many moments of a life, so that there are few different ones
 #: At most this part of the burst is valid at a time, and may be used at once. A burst counts as at least so much that this is
 #: what the rate makes in the shortest life: the bucket would run over between two requests.
 VALID: Final = 2 / 3
-#: ms between two requests, about; between those to a bucket that would run over; and the longest to one that is short.
-EVERY: Final = 75
+#: ms between two requests, at least; and the longest to a bucket that is short.
 QUICKEST: Final = 10
 LONGEST_WAIT: Final = 1_000
 #: Part of the time that a permit takes to come, for which a node that had one just now asks later than one that had none.
 YIELD: Final = 0.1
-#: ms for which a bucket that had less than was wanted is asked only for what is needed. Else so many more permits are kept ready,
-#: but no more than the rate makes while they are valid: a lone message would cost a burst that was saved up.
+#: ms for which a bucket that had less than was wanted is asked only for what is needed. Else permits are kept ready: as many as
+#: twice the sends that begin in LATELY, and this part of what the rate makes while a permit is valid.
 SHORT: Final = 2_000
-AHEAD: Final = 1_000
+READY: Final = 1 / 8
 #: A node asks for no more than it can use while it is valid, by what it used lately, and so many.
 MORE: Final = 500
 #: A pull takes permits that last so many ms, as it has a trip to make; and no more than this part of what nobody waits for, as
@@ -59,10 +56,10 @@ class RateLimit(Limit):
         super().__init__(bucket.name, rate_key(bucket.name), soon)
         self._outdated = outdated
         self._taken_until = 0  # when the first one ends of the permits that a sender took last
+        self._low = 0  # permits; fewer are too few, if it is not short
         self._asked = 0  # how many permits the last request wanted
         self._got_at = 0  # when a request got some last, of a bucket that is short
         self.valid_until = 0  # no permit lasts longer; read without the lock
-        self._server: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
         self._use(bucket)
 
     def _use(self, bucket: Bucket) -> None:
@@ -92,18 +89,19 @@ class RateLimit(Limit):
         return self._waiting > 0 or self.valid_until > now or self.is_short(now)
 
     def _most_waiting(self, now: int) -> int:
-        return max(1, min(super()._most_waiting(now), self._made))
+        return min(super()._most_waiting(now), self._made)
 
     # -- permits -----------------------------------------------------------------------------------------------------
 
     def _stock(self, now: int) -> int:
-        self._permits = {until: count for until, count in self._permits.items() if until > now and count}
+        for until in [until for until, count in self._permits.items() if until <= now or not count]:
+            del self._permits[until]
         return sum(self._permits.values())
 
     def _pop(self, count: int, until: int) -> list[tuple[int, int]]:
         """Take permits that are valid so long, those first that end first."""
         taken = []
-        for end in sorted(self._permits):
+        for end in sorted(self._permits) if len(self._permits) > 1 else self._permits:
             if end > until and (some := min(count, self._permits[end])):
                 self._permits[end] -= some
                 count -= some
@@ -115,10 +113,21 @@ class RateLimit(Limit):
         self._taken_until = taken[0][0] if taken else now
         return sum([some for _, some in taken])
 
-    def cancel(self, count: int, now: int) -> None:
-        """See `Limit`."""
-        super().cancel(count, now)
-        self.put_back([(self._taken_until, count)], 0, now)
+    def _put_back(self, count: int, now: int) -> None:
+        self._permits[self._taken_until] = self._permits.get(self._taken_until, 0) + count
+
+    def begin(self, sender: Listener, count: int, longest: int, now: int) -> int:
+        """See `Limit`. Mostly there are permits enough, and nothing is parked: thousands of topics may have a limit each."""
+        if not self._parked:
+            with self.lock:
+                until, there = next(iter(self._permits.items()), (now, 0))
+                if until > now and there >= self._low + count:
+                    self._permits[until] = there - count
+                    self._taken_until = until
+                    self._waiting = max(0, self._waiting - count)
+                    self._count(count, now)
+                    return count
+        return super().begin(sender, count, longest, now)
 
     def take(self, waiting: int, most: int, now: int) -> Permits:
         """Permits for what a pull appends, of a queue that has so many messages waiting."""
@@ -139,62 +148,62 @@ class RateLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
+    def _ready(self, now: int) -> int:
+        """How many permits are kept ready beside those that are wanted. If many were and the bucket is short, other nodes
+        would lack them; a lone message would use up a burst that was saved."""
+        pace = int(self._count(0, now))
+        return pace if self.is_short(now) else min(2 * pace + int(self._made * READY), self._made)
+
+    def _is_low(self, now: int) -> bool:
+        return sum(self._permits.values()) < self._low and not self.is_short(now)
+
+    def asks(
+        self, now: int, server_ahead: int | None = None, server_now: Now = ""
+    ) -> tuple[Spending | None, int | None]:
         """See `Limit`."""
         with self.lock:
-            wanted, pace, short = self._wanted(now), int(self._count(0, now)), self.is_short(now)
-            if not wanted and not pace:
-                again = self._used_at + IDLE
-                return (), again if again > now else now + IDLE if self._waiting or self._parked else None
-            # From a bucket that had enough some may be lost; and what is used lately is there before it is asked for.
-            ahead = pace if short else min(8 * pace + AHEAD, self._made)
-            later = now if short else now + EVERY
-            stock = sum([count for until, count in self._permits.items() if until > later])
-            self._asked = min(wanted, 4 * pace + MORE) + ahead - stock
-            if self._asked <= 0:
-                return (), now + EVERY
-            until = None if self._server is None else min(self._server) + now + self._life // 2
-            rate, self._not_before = self._bucket.rate, now + QUICKEST
-            wanted, version = self._asked, self.version
-            ask = commands.spend(self.name, rate, self._burst, wanted, until=until, version=version, now=server_now)
-            return [ask], None
+            wanted, pace = self._wanted(now), int(self._count(0, now))
+            if wanted or pace or self._unanswered_since is not None:
+                stock = sum([count for until, count in self._permits.items() if until > now + TRIP])
+                ready = self._ready(now)
+                self._asked, self._low = min(wanted, 4 * pace + MORE) + ready - stock, ready // 2
+                if self._asked > 0:
+                    until = None if server_ahead is None else server_ahead + now + self._life // 2
+                    self._not_before = now + QUICKEST
+                    bucket = self._bucket
+                    return Spending(self.name, bucket.rate, self._burst, self._asked, until, self.version), None
+            self._unanswered_since = None
+            again = self._used_at + IDLE
+            return None, again if again > now else now + IDLE if self._waiting or self._parked else None
 
-    def answered(self, answers: Sequence[Any], asked_at: int) -> int:
+    def _answered(self, answer: Any, asked_at: int) -> int:
         """See `Limit`."""
-        (granted,) = answers
-        told: tuple[list[Listener], int] = [], 0
-        with self.lock:
-            if isinstance(granted, Granted) and not granted.version:
-                self._grant(granted, asked_at)
-                told = self._told(asked_at)
-            else:  # nobody knows what was granted, or nothing was
-                self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
-        if isinstance(granted, Granted) and granted.version:
-            self._outdated(granted.version)
-        self._tell(*told)
-        return self._not_before
+        if isinstance(answer, Granted) and not answer.version:
+            until = asked_at + self._life
+            self._permits[until] = self._permits.get(until, 0) + answer.count
+            self.valid_until = max(self.valid_until, until)
+            self._not_before = asked_at + round(self._pause(answer, asked_at))
+        else:  # nobody knows what was granted, or nothing was
+            self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
+        return self._not_before if self.is_short(asked_at) else asked_at + IDLE
 
-    def _grant(self, granted: Granted, asked_at: int) -> None:
-        ahead = granted.now - asked_at
-        self._server = ahead if self._server is None else self._server[1], ahead
-        until = asked_at + self._life
-        until -= until % (self._life // STEPS)
-        self._permits[until] = self._permits.get(until, 0) + granted.count
-        self.valid_until = max(self.valid_until, until)
-        self._not_before = asked_at + round(self._pause(granted, asked_at))
+    def answered(self, answer: Any, asked_at: int) -> tuple[int, Sequence[Listener], int]:
+        """See `Limit`."""
+        if isinstance(answer, Granted) and answer.version:
+            self._outdated(answer.version)
+        return super().answered(answer, asked_at)
 
     def _pause(self, granted: Granted, asked_at: int) -> float:
         """ms until the next request. While the bucket is short, the node that got something lets the others ask first, and of
         these the one that has waited longest asks first: else the same node would be the first one each time."""
-        each = 1_000 / self._bucket.rate
-        pause = max(QUICKEST, min(EVERY, self._burst * each / 2))
         if granted.count >= self._asked or not granted.wait:
-            return pause * random.uniform(0.5, 1.5)
+            return QUICKEST * random.uniform(0.5, 1.5)
+        each = 1_000 / self._bucket.rate
         self._short_until = asked_at + SHORT
         if granted.count:
             self._got_at = asked_at
             full = 0.8 * self._burst * each  # by then the bucket must have been asked, or it would run over
-            return max(pause, min(2.5 * granted.wait, full, LONGEST_WAIT)) * random.uniform(0.8, 1.2)
+            return max(QUICKEST, min(2.5 * granted.wait, full, LONGEST_WAIT)) * random.uniform(0.8, 1.2)
         if granted.wait > LONGEST_WAIT:
             return LONGEST_WAIT
         waited = asked_at + granted.wait - self._got_at

@@ -43,6 +43,8 @@ class _Slot(NamedTuple):
 class SlotLimit(Limit):
     """The slots of one name."""
 
+    lasts = True
+
     def __init__(self, slots: Slots, soon: Callable[[Limit, int], None]) -> None:
         super().__init__(slots.name, slots_key(slots.name), soon)
         self._slots = slots
@@ -89,12 +91,6 @@ class SlotLimit(Limit):
         self._used += len(taken)
         return len(taken)
 
-    def cancel(self, count: int, now: int) -> None:
-        """See `Limit`."""
-        super().cancel(count, now)
-        with self.lock:
-            self._put_back(count, now)
-
     def end(self, count: int, now: int) -> None:
         """So many sends have ended: others begin with their slots."""
         with self.lock:
@@ -111,14 +107,16 @@ class SlotLimit(Limit):
             (self._free if slot.until > now and not self._closed else self._given).append(slot)
 
     def close(self) -> None:
-        """See `Limit`."""
+        """Take no more slots; the next request gives back what there is."""
         with self.lock:
             self._closed, self._not_before = True, 0
             self._given, self._free = self._given + self._free, []
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def asks(self, now: int, server_now: Now = "") -> tuple[Sequence[Command[Any]], int | None]:
+    def asks(
+        self, now: int, server_ahead: int | None = None, server_now: Now = ""
+    ) -> tuple[Command[int] | None, int | None]:
         """See `Limit`. If there are too few, a request gives slots back or takes others, in turns and a random moment apart: else
         the node would have the same ones again each time."""
         with self.lock:
@@ -129,10 +127,11 @@ class SlotLimit(Limit):
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
             if not wanted and not given:
                 again = min([slot.until for slot in self._free], default=self._used_at + IDLE)
+                self._unanswered_since = None
                 busy = self._in_use or self._waiting or self._parked
-                return (), again if again > now else now + IDLE if busy else None
+                return None, again if again > now else now + IDLE if busy else None
             if now < self._not_before:
-                return (), self._not_before
+                return None, self._not_before
             self._not_before = now + EVERY
             if self._contended and given and not self._gave:
                 wanted, self._not_before, self._gave = 0, now + random.randint(1, APART), True
@@ -144,23 +143,19 @@ class SlotLimit(Limit):
             self._used, self._useful = 0, useful - free
             names = [slot.name for slot in given]
             call, most = self._request[2], self._slots.most
-            return [commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now)], None
+            return commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now), None
 
-    def answered(self, answers: Sequence[Any], asked_at: int) -> int:
+    def _answered(self, answer: Any, asked_at: int) -> int:
         """See `Limit`. What an unheard request may have taken is given back, as what it gave back is again."""
-        (taken,) = answers
         wanted, life, call, given = self._request
-        with self.lock:
-            heard = isinstance(taken, int)
-            names = taken_slots(life, call, taken if heard else wanted)
-            slots = [_Slot(asked_at + life, asked_at + USED_AGAIN, name) for name in names]
-            if not heard:
-                self._given += [*given, *slots]
-                self._not_before, self._short, self._contended = asked_at + AFTER_ERROR, True, True
-            else:
-                (self._given if self._closed else self._free).extend(slots)
-                if wanted:
-                    self._contended, self._short = taken < wanted, taken < self._useful
-            told = self._told(asked_at)
-        self._tell(*told)
+        heard = isinstance(answer, int)
+        names = taken_slots(life, call, answer if heard else wanted)
+        slots = [_Slot(asked_at + life, asked_at + USED_AGAIN, name) for name in names]
+        if not heard:
+            self._given += [*given, *slots]
+            self._not_before, self._short, self._contended = asked_at + AFTER_ERROR, True, True
+        else:
+            (self._given if self._closed else self._free).extend(slots)
+            if wanted:
+                self._contended, self._short = answer < wanted, answer < self._useful
         return self._not_before

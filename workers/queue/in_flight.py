@@ -54,8 +54,8 @@ from workers.queue.settlement import (
 )
 from workers.queue.share import Share
 from workers.queue.topics import Refusals, Stream, stream_of
+from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage, Probe, Stage
-from workers.sending.sender import Report
 
 __all__ = ["MOVES", "InFlight"]
 
@@ -72,6 +72,9 @@ MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
     Stage.GONE: frozenset(),
 }
 _BEFORE: Final = {stage: frozenset(one for one, after in MOVES.items() if stage in after) for stage in Stage}
+
+#: ms between two looks at the messages that wait for limits: there may be thousands.
+LOOKS_AT_LIMITED: Final = 100
 
 
 class InFlight:
@@ -98,6 +101,7 @@ class InFlight:
         #: By topic, messages for a stream in this Redis that wait for permits of its limit.
         self._for_streams: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
+        self._looked_at_limited = 0  # monotonic ms: when the messages were looked at that wait for limits
         self._pauses = 0  # of the process, when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
         self._unit = max(1, bounds.window_bytes // bounds.window)
@@ -329,7 +333,8 @@ class InFlight:
         """Whether a message for a stream here waits in memory for a permit, by which it is pulled anew and appended."""
         now, topic = self._context.clock.monotonic(), message.topic
         limit = self._context.limits.rate(topic, self._policies)
-        if limit is None or not self.room_for_limited(None) or not limit.admit(self._listener, 1, message.place, now):
+        room = self.room_for_limited(None)
+        if limit is None or not room or not limit.admit(self._listener, 1, message.place, room, now):
             return False
         self._for_streams.setdefault(topic, (limit, {}))[1][message.ticket] = message
         limit.listen(self._listener, now)
@@ -365,12 +370,33 @@ class InFlight:
 
     def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
         going = admitted = share.fit(batch)
-        if going and self._policies.limited:
-            going = self._send_limited(share, going, now)
+        if self._policies.limited:
+            going = self._admit(share, going)
         if going:
-            self._submit(share, going)
+            self._move(going, Stage.SENDING)
+            share.sender.submit(self._report, going, self._pauses)
         if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
             self._not_admitted(share, [message for message in admitted if message.stage is Stage.WAITING])
+
+    def _admit(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+        """The messages of a batch that have no limits, or may wait at their sender for permits of theirs."""
+        longest, now, room = share.sender.longest, self._context.clock.monotonic(), share.room_for_limited
+        free = True
+        limits_of, policies = self._context.limits.of, self._policies
+        for message in batch:
+            limits = message.limits = () if message.by_force else limits_of(message.topic, policies, longest)
+            free = free and not (limits and any(limit.is_short(now) for limit in limits))
+        if free and len(batch) <= room:
+            return batch
+        going: list[InFlightMessage] = []
+        by_limits: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
+        for message in batch:
+            (by_limits.setdefault(message.limits, []) if message.limits else going).append(message)
+        for limits, some in by_limits.items():
+            count = admit(limits, self._listener, len(some), some[0].place, room, now)
+            room = max(0, room - count)
+            going += some[:count]
+        return going
 
     def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
         """Park messages of short limits. Those of others wait, as for room: they have permits in a moment."""
@@ -380,38 +406,6 @@ class InFlight:
         for message in batch:
             if message.ticket in short:
                 self._settle(message, Park(ParkedSet.of_topic(message.topic)))
-
-    def _submit(
-        self, share: Share, batch: list[InFlightMessage], limits: tuple[Limit, ...] = (), until: int = 0
-    ) -> None:
-        self._move(batch, Stage.SENDING)
-        share.sender.submit(self._report, batch, self._pauses, limits, until)
-
-    def _send_limited(self, share: Share, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
-        """Send those of a batch whose limits let them wait for permits; those without limits are returned."""
-        free: list[InFlightMessage] = []
-        limited: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
-        longest, monotonic = share.sender.longest, self._context.clock.monotonic()
-        found: dict[str, tuple[Limit, ...]] = {}
-        for message in batch:
-            topic = "" if message.by_force else message.topic
-            if (limits := found.get(topic)) is None:
-                limits = found[topic] = self._limits(message, longest)
-            (limited.setdefault(limits, []) if limits else free).append(message)
-        room: int | None = None
-        for limits, some in limited.items():
-            count, lacking = len(some), next((limit for limit in limits if not limit.has_stock(monotonic)), None)
-            if lacking is not None:
-                count = min(count, self.room_for_limited(share))
-                if not any(limit.is_short(monotonic) for limit in limits):
-                    room = self._context.limits.room_without_permits(monotonic) if room is None else room
-                    count = count if room else 0
-                    room = max(0, room - 1)
-                    self._context.limits.wait_without_permits(lacking)
-            if count and (count := admit(limits, self._listener, count, some[0].place, monotonic)):
-                until = monotonic + min(message.good_for(now) for message in some[:count])
-                self._submit(share, some[:count], limits, until)
-        return free
 
     def send_waiting(self, now: int) -> None:
         """Send what waits for room, unless it has expired; park what waits at a sender that finishes nothing, or for a target
@@ -444,13 +438,29 @@ class InFlight:
                 share.waiting_since = None
 
     def _withdraw_limited(self, now: int) -> None:
-        """What waits for a limit is not sent if it has grown stale or has expired, or if its target is held for broken."""
+        """What waits for a limit is not sent if it has grown stale or has expired, if its target is held for broken, or if many
+        were admitted before the limit was short: a caller may want to change those."""
+        monotonic = self._context.clock.monotonic()
+        if 0 <= monotonic - self._looked_at_limited < LOOKS_AT_LIMITED:
+            return
+        self._looked_at_limited = monotonic
         for share in self._shares.values():
-            for message in self._withdrawn(share, partial(_goes_no_more, now, share.broken), limited=True):
-                if message.stale(now):
-                    self._drop(message)
+            if not share.limited:
+                continue
+            excess = {limit for limit in share.sender.lacking if limit.has_excess(monotonic)}
+            which = partial(self._waits_no_more, now, share.broken, excess)
+            for message in self._withdrawn(share, which, limited=True):
+                if message.expired(now) and not message.stale(now):
+                    self._settle(message, Bury("expired"))
+                elif share.broken and not message.stale(now):
+                    self._settle(message, Park(share.aside))
                 else:
-                    self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
+                    self._drop(message)
+
+    def _waits_no_more(self, now: int, broken: bool, excess: set[Limit], message: InFlightMessage) -> bool:
+        if message.stale(now) or message.expired(now) or (broken and not message.probe):
+            return True
+        return bool(excess) and not excess.isdisjoint(self._limits(message))
 
     def _withdrawn(
         self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
@@ -698,7 +708,3 @@ class InFlight:
         """Of a message that goes to a target."""
         assert message.route is not None
         return self._shares[message.route.name]
-
-
-def _goes_no_more(now: int, broken: bool, message: InFlightMessage) -> bool:
-    return message.stale(now) or message.expired(now) or (broken and not message.probe)

@@ -173,8 +173,8 @@ class PullJob:
             self._woken = True
         self._tell_mover()
 
-    def limit_has_more(self, limit: Limit, count: int) -> None:
-        """There are permits of a limit, or room for what waits for it."""
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+        """There are permits of limits, or room for messages that wait for them."""
         with self._lock:
             self._woken = True
         self._tell_mover()

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from delayq.store.keys import ParkedSet
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
+from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage
-from workers.sending.sender import STALL, Report, Sender
+from workers.sending.sender import STALL, Sender
 
 __all__ = ["Share"]
 

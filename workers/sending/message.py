@@ -7,6 +7,7 @@ from enum import Enum, IntEnum
 
 from delayq.codec import Record
 from delayq.routes import Route
+from workers.limits.limit import Limit
 
 __all__ = ["LOOK_AGAIN", "InFlightMessage", "Probe", "Stage"]
 
@@ -49,6 +50,7 @@ class InFlightMessage:
         "attempts",
         "by_force",
         "by_hand",
+        "limits",
         "pause",
         "probe",
         "pulled_at",
@@ -74,6 +76,7 @@ class InFlightMessage:
         self.stage = Stage.PULLED
         self.by_hand = False  # somebody had it delivered now: it goes past an open circuit, too
         self.by_force = False  # and in spite of pauses and limits
+        self.limits: tuple[Limit, ...] = ()  # each of which it needs a permit of
         self.probe = Probe.NONE
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew

@@ -6,13 +6,11 @@ A send that hangs beyond its time-out is given up as 'unknown' and its thread re
 from __future__ import annotations
 
 import threading
-from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from delayq.clock import Clock
@@ -20,6 +18,7 @@ from delayq.routes import Route
 from delayq.targets import OK, Result, Target
 from workers.limits.limit import Limit, begin
 from workers.sending.circuit import Circuit
+from workers.sending.groups import Group, Lines, Report, withdraw_from, withdraw_limits
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import Observer
 from workers.sending.stall_detector import StallDetector
@@ -27,10 +26,8 @@ from workers.sending.stall_detector import StallDetector
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["STALL", "Report", "Sender"]
+__all__ = ["STALL", "Sender"]
 
-#: Tells the queue's owner what became of a batch (None: it was not sent); called from a sending thread.
-Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
 STALL = 100
 GRACE = 1_000
 #: ms after which what waits for a thread is not sent any more, but pulled anew: a cancel of it may be as old.
@@ -39,35 +36,26 @@ MOST_ABANDONED = 16
 log = structlog.get_logger()
 
 
-class _Group(msgspec.Struct, frozen=True):
-    """A batch of one queue, taken at `since` (monotonic ms); `pauses` were counted when it was pulled. Each of its messages needs
-    a permit of all `limits`, and does not wait for one after `until`."""
-
-    report: Report
-    batch: Sequence[InFlightMessage]
-    pauses: int
-    since: int
-    limits: tuple[Limit, ...] = ()
-    until: int = 0
-
-    @property
-    def weight(self) -> int:
-        return sum([message.weight for message in self.batch])
-
-    def part(self, start: int, stop: int | None) -> _Group:
-        """Some of its messages."""
-        return msgspec.structs.replace(self, batch=self.batch[start:stop])
-
-
 @dataclass(slots=True, eq=False)
 class _Send:
     """A send under way."""
 
-    groups: list[_Group]
     since: int
+    groups: list[Group] = field(default_factory=list)
+    count: int = 0  # messages
+    slots: Counter[Limit] = field(default_factory=Counter)  # limits of which its messages have permits until it ends
     late: bool = False  # it has waited for a limit for too long, and has no permits
     abandoned: bool = False
     replaced: bool = False
+
+    def add(self, group: Group, batch: list[InFlightMessage]) -> None:
+        """Add messages of a group. Those of one batch of a queue stay together, as their report costs the queue a look."""
+        self.count += len(batch)
+        for place, one in enumerate(self.groups):
+            if one.since == group.since and one.report == group.report and one.pauses == group.pauses:
+                self.groups[place] = one.of([*one.batch, *batch])
+                return
+        self.groups.append(group if batch is group.batch else group.of(batch))
 
 
 class Sender:
@@ -100,12 +88,8 @@ class Sender:
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
-        self._groups: deque[_Group] = deque()
-        # Groups that wait for permits, the earliest first: a thread has found none for them.
-        self._limited: dict[Limit, deque[_Group]] = {}
-        self._has_more: dict[Limit, None] = {}  # those of these limits that may have permits by now
-        self._limited_of: Counter[Report] = Counter()  # the weight of those of each queue
-        self._waiting = 0  # how many these are together
+        self._groups: deque[Group] = deque()
+        self._lines = Lines()  # of those groups for which a thread has found no permits
         self._pending = 0  # accepted and not reported
         self._progress = clock.monotonic()
         self._sends: set[_Send] = set()
@@ -116,12 +100,12 @@ class Sender:
     @property
     def room(self) -> int:
         """How many messages it takes now. What waits for a limit takes no room from other topics."""
-        return max(0, self._capacity - self._pending + self._waiting)
+        return max(0, self._capacity - self._pending + self._lines.count)
 
     @property
     def stalled(self) -> bool:
         """Whether it has something to do and has finished nothing for a while."""
-        return self._pending > self._waiting and self._clock.monotonic() - self._progress > STALL
+        return self._pending > self._lines.count and self._clock.monotonic() - self._progress > STALL
 
     def now(self) -> int:
         """Monotonic ms."""
@@ -162,29 +146,20 @@ class Sender:
         self._workers.append(worker)
         worker.start()
 
-    def submit(
-        self,
-        report: Report,
-        batch: Sequence[InFlightMessage],
-        pauses: int = 0,
-        limits: tuple[Limit, ...] = (),
-        until: int = 0,
-    ) -> None:
-        """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same).
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
+        """Take a batch; the caller looked at `room` before (messages beyond it are taken all the same).
 
-        If the process has stood still since so many `pauses` were counted, it is not sent any more. Messages that the `limits`
-        have admitted wait for permits no longer than `until` (monotonic ms).
+        If the process has stood still since so many `pauses` were counted, they are not sent any more.
         """
         with self._condition:
             now = self._clock.monotonic()
-            if self._pending == self._waiting:
+            if self._pending == self._lines.count:
                 self._progress = now
             self._pending += len(batch)
             # No group is more than one send, so that a slow target is not taken for a hung one, and all threads help.
             most = self.target.max_batch
             for start in range(0, len(batch), most):
-                part = batch[start : start + most] if len(batch) > most else batch
-                self._groups.append(_Group(report, part, pauses, now, limits, until))
+                self._groups.append(Group(report, list(batch[start : start + most]), pauses, now))
                 self._condition.notify()
 
     def _next(self) -> _Send | None:
@@ -197,95 +172,82 @@ class Sender:
             return send
 
     def _begin(self, now: int) -> _Send | None:
-        """The next send, with permits of all limits for each of its messages. The others wait in the line of a limit."""
-        groups: list[_Group] = []
-        for limit in list(self._has_more):
-            line = self._limited[limit]
-            while line and self._fits(groups, line[0]):
-                if now > line[0].until and groups:
-                    return _Send(groups, now)
-                if now > line[0].until:
-                    return _Send([self._leave_line(limit)], now, late=True)
-                lacking, rest = self._take_permits(line[0], groups, now)
-                self._leave_line(limit)
-                if lacking is not None:
-                    self._wait_for(lacking, rest)
-                if lacking is limit:
-                    self._has_more.pop(limit, None)
-                    break
-        while self._groups and self._fits(groups, self._groups[0]):
-            group = self._groups[0]
-            lacking = next((limit for limit in group.limits if limit in self._limited), None)
-            if lacking is None and group.limits:
-                lacking, group = self._take_permits(group, groups, now)
-            elif lacking is None:
-                groups.append(group)
-            self._groups.popleft()
+        """The next send, with permits of all limits of its messages. The others wait in the line of a limit."""
+        send = _Send(now)
+        if self._pending == self._lines.count:
+            self._progress = now
+        while (limit := self._lines.ready) is not None:
+            group = self._lines.first(limit)
+            if not self._fits(send, group):
+                return send
+            if now - group.since > LOOK_AGAIN:
+                return send if send.count else _Send(now, [self._lines.pop(limit)], late=True)
+            count, lacking = self._take_permits(send, group.batch[0].limits, len(group.batch))
+            self._lines.pop(limit)
+            if count:
+                send.add(group, group.batch[:count])
             if lacking is not None:
-                self._wait_for(lacking, group)
-        return _Send(groups, now) if groups else None
+                self._lines.add(lacking, group.of(group.batch[count:]))
+                self._lines.wait(lacking)
+        while self._groups and self._fits(send, self._groups[0]):
+            group = self._groups[0]
+            begun, waiting = group.batch, list[tuple[Limit, Group]]()
+            if group.has_limits:
+                begun = []
+                for limits, batch in group.by_limits.items():
+                    count, lacking = 0, self._lines.of(limits)  # behind those that wait
+                    if lacking is None:
+                        count, lacking = self._take_permits(send, limits, len(batch))
+                    begun += batch[:count]
+                    if lacking is not None:
+                        waiting.append((lacking, group.of(batch[count:])))
+            self._groups.popleft()
+            if begun:
+                send.add(group, begun)
+            for limit, rest in waiting:
+                self._lines.add(limit, rest)
+        return send if send.count else None
 
-    def _fits(self, groups: Sequence[_Group], group: _Group) -> bool:
-        return not groups or sum([len(one.batch) for one in groups]) + len(group.batch) <= self.target.max_batch
+    def _fits(self, send: _Send, group: Group) -> bool:
+        return not send.count or send.count + len(group.batch) <= self.target.max_batch
 
-    def _take_permits(self, group: _Group, groups: list[_Group], now: int) -> tuple[Limit | None, _Group]:
-        """Add what has permits to `groups`; a limit that has too few, and the messages without permits."""
-        count, lacking = begin(group.limits, self, len(group.batch), self.longest, now)
-        if count:
-            groups.append(group.part(0, count))
-        return lacking, group.part(count, None)
+    def _take_permits(self, send: _Send, limits: tuple[Limit, ...], count: int) -> tuple[int, Limit | None]:
+        """How many of so many messages have permits of these limits now; and a limit that has too few."""
+        begun, lacking = begin(limits, self, count, self.longest, send.since) if limits else (count, None)
+        for limit in limits:
+            if limit.lasts:
+                send.slots[limit] += begun
+        return begun, lacking
 
-    def _wait_for(self, limit: Limit, group: _Group) -> None:
-        insort(self._limited.setdefault(limit, deque()), group, key=_place)
-        self._limited_of[group.report] += group.weight
-        self._waiting += len(group.batch)
-
-    def _leave_line(self, limit: Limit) -> _Group:
-        group = self._limited[limit].popleft()
-        self._wait_no_more(limit, group)
-        return group
-
-    def _wait_no_more(self, limit: Limit, group: _Group) -> None:
-        if not self._limited[limit]:
-            del self._limited[limit]
-            self._has_more.pop(limit, None)
-        self._limited_of[group.report] -= group.weight
-        if self._pending == self._waiting:
-            self._progress = self._clock.monotonic()
-        self._waiting -= len(group.batch)
-
-    def limit_has_more(self, limit: Limit, count: int) -> None:
-        """What has waited for a limit begins before all others; from any thread."""
+    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+        """What has waited for these limits begins before all others; from any thread."""
         with self._condition:
-            if limit in self._limited:
-                self._has_more[limit] = None
-                self._condition.notify(count)
+            self._lines.notice(limits)
+            self._condition.notify(-(-sum(limits.values()) // self.target.max_batch))
 
     def waits_for(self, limit: Limit) -> int:
         """How many messages lack a permit; from any thread."""
-        return sum([len(group.batch) for group in list(self._limited.get(limit, ()))])
+        return self._lines.count_of(limit)
+
+    @property
+    def lacking(self) -> list[Limit]:
+        """The limits for which messages wait."""
+        return self._lines.limits
 
     def limited_of(self, report: Report) -> int:
         """The weight of a queue's messages that wait for limits."""
-        return self._limited_of[report]
+        return self._lines.weight_of(report)
 
     def withdraw(
         self, report: Report, which: Callable[[InFlightMessage], bool], *, limited: bool = False
     ) -> list[InFlightMessage]:
         """Take such messages of a queue back that no thread has taken; `limited`: only those that wait for a limit."""
-        found: list[InFlightMessage] = []
-        if limited and not self._limited_of[report]:
-            return found
+        if limited and not self._lines.weight_of(report):
+            return []
         with self._condition:
-            for limit, line in list(self._limited.items()):
-                self._limited[limit] = _without(line, report, which, found)
-                if not self._limited[limit]:
-                    del self._limited[limit]
-                    self._has_more.pop(limit, None)
-            self._waiting -= len(found)
-            self._limited_of[report] -= sum(message.weight for message in found)
+            found = self._lines.withdraw(report, which)
             if not limited:
-                self._groups = _without(self._groups, report, which, found)
+                self._groups = deque(withdraw_from(self._groups, report, which, found))
             self._pending -= len(found)
         return found
 
@@ -356,11 +318,12 @@ class Sender:
         return True
 
     def _end(self, send: _Send) -> None:
-        """Its permits are free again; what is late had none, and waits no more."""
+        """Its slots are free again; messages that are late had none, and wait no more."""
         now = self._clock.monotonic()
-        for group in send.groups:
-            for limit in group.limits:
-                limit.withdraw(len(group.batch)) if send.late else limit.end(len(group.batch), now)
+        for limit, count in send.slots.items():
+            limit.end(count, now)
+        if send.late:
+            withdraw_limits(message for group in send.groups for message in group.batch)
 
     def _done(self, send: _Send) -> None:
         self._pending -= sum(len(group.batch) for group in send.groups)
@@ -431,24 +394,3 @@ class Sender:
 
 def _reason(results: Sequence[Result]) -> str:
     return next((result.reason for result in results if result.reason), "")
-
-
-def _place(group: _Group) -> tuple[int, bytes]:
-    return group.batch[0].place
-
-
-def _without(
-    line: deque[_Group], report: Report, which: Callable[[InFlightMessage], bool], taken: list[InFlightMessage]
-) -> deque[_Group]:
-    """A line of groups without such messages of a queue, which are `taken`."""
-    kept = deque[_Group]()
-    for group in line:
-        gone = {message for message in group.batch if which(message)} if group.report == report else set()
-        if gone:
-            taken += [message for message in group.batch if message in gone]
-            for limit in group.limits:
-                limit.withdraw(len(gone))
-            group = msgspec.structs.replace(group, batch=[message for message in group.batch if message not in gone])
-        if group.batch:
-            kept.append(group)
-    return kept

@@ -11,7 +11,7 @@ import msgspec
 from delayq.store.commands.command import Command, Now, plain
 from delayq.store.keys import rate_key, slots_key
 
-__all__ = ["MOST_SLOTS", "Granted", "Spent", "spend", "spent", "take_slots", "taken_slots"]
+__all__ = ["MOST_SLOTS", "Granted", "Spending", "Spent", "spend", "spend_all", "spent", "take_slots", "taken_slots"]
 
 #: No call takes or gives back more than so many slots.
 MOST_SLOTS: Final = 1_000
@@ -42,6 +42,33 @@ class Spent(msgspec.Struct, frozen=True):
         return {0: self.before, 1: self.count}.get(now // 1000 - self.second, 0)
 
 
+class Spending(msgspec.Struct, frozen=True):
+    """Take what the bucket of this name has of the `wanted` messages: `burst` at most, and `rate` a second after that.
+
+    Nothing is granted after `until`, by the clock of the server (Unix ms), nor after a request under a newer `version` of the
+    policies.
+    """
+
+    name: str
+    rate: float
+    burst: float
+    wanted: int
+    until: int | None = None
+    version: str = ""
+
+    @property
+    def written(self) -> str:
+        """As the script reads it."""
+        until = "-" if self.until is None else self.until
+        return f"{self.rate!r} {self.burst!r} {self.wanted} {until} {self.version or '-'}"
+
+
+def spend_all(spendings: Sequence[Spending], *, now: Now = "") -> Command[list[Granted]]:
+    """Spend from several buckets, which lie on one server and, in a Redis Cluster, in one slot."""
+    keys = [rate_key(one.name) for one in spendings]
+    return Command("spend", keys, (now, "", *(one.written for one in spendings)), _read_granted)
+
+
 def spend(
     name: str,
     rate: float,
@@ -53,18 +80,19 @@ def spend(
     version: str = "",
     now: Now = "",
 ) -> Command[Granted]:
-    """Take what the bucket of this name has of the `wanted` messages: `burst` at most, and `rate` a second after that.
-
-    `whole`: all of them or none. Nothing is granted after `until`, by the clock of the server (Unix ms),
-    nor after a request under a newer `version` of the policies.
-    """
-    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", "" if until is None else until, version)
-    return Command("spend", (rate_key(name),), args, _read_granted)
+    """Spend from one bucket. `whole`: all of them or none."""
+    written = Spending(name, rate, burst, wanted, until, version).written
+    return Command(
+        "spend", (rate_key(name),), (now, "1" if whole else "", written), lambda reply: _read_granted(reply)[0]
+    )
 
 
-def _read_granted(reply: list[Any]) -> Granted:
-    count, wait, now, version = reply
-    return Granted(count, wait, now, version.decode())
+def _read_granted(reply: list[Any]) -> list[Granted]:
+    now = reply[0]
+    return [
+        Granted(count, wait, now, version.decode())
+        for count, wait, version in zip(reply[1::3], reply[2::3], reply[3::3], strict=True)
+    ]
 
 
 def spent(name: str) -> Command[Spent]:

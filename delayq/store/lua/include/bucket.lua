@@ -4,10 +4,10 @@
 -- Read it at `here` (µs): `has` is how many messages it has, and `each` the µs for each. If the bucket knows newer policies, the answer
 -- is nil and their version: the caller has stood still, and uses a former rate. `whole`: a job's burst is its next batch, which may be
 -- smaller than the last one; else the bucket is never emptier than empty: after a clock that was set back, or with a higher rate,
--- nobody waits for what was before. MGET, as it reads nothing where GET would fail: a former version wrote a hash. SET replaces that.
+-- nobody waits for what was before. MGET reads nothing where GET would fail: a former version wrote a hash. SET replaces it.
 local function read_bucket(key, rate, burst, version, here, whole)
-  local each, text = 1000000 / rate, redis.call('MGET', key)[1] or ''
-  local free, second, spent, before, newest = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%S*)$')
+  local each = 1000000 / rate
+  local free, second, spent, before, newest = string.match(redis.call('MGET', key)[1] or '', '^(%d+) (%d+) (%d+) (%d+) (%S*)$')
   newest = newest or ''
   if version ~= '' and version < newest then
     return nil, newest

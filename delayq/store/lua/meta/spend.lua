@@ -1,27 +1,36 @@
--- Spend some of the messages a second that all share who go by one rate: in any time no more than it has of them by the clock
--- of this server, and one burst.
--- KEYS: the bucket
--- ARGV: now, messages per second, messages that it holds, how many are wanted, '1' if all of them or none, the time after
---       which nobody can use any ('' = there is none): nothing is granted then, as to an ask that stood in a server that stood still;
---       the version of the policies that say so ('' = none do). After a newer one nothing is granted, and nothing changes
--- Returns: {how many were granted, in how many ms one more can be (all of them, if it is all or none; 0 = at once), now,
---          the newer version, or ''}
+-- Spend messages a second from buckets, each of which all share who go by its rate: in any time no more than it has of them by the
+-- clock of this server, and one burst.
+-- KEYS: the buckets
+-- ARGV: now, '1' if all that is wanted of a bucket or none; then of each bucket one text of five words: messages per second, messages
+--       that it holds, how many are wanted, the time after which nobody can use any ('-' = there is none): nothing is granted then, as
+--       to an ask that stood in a server that stood still; and the version of the policies that say so ('-' = none do). After a newer
+--       one nothing is granted, and nothing changes
+-- Returns: {now, then of each bucket how many were granted, in how many ms one more can be (all of them, if it is all or none; 0 = at
+--          once), and the newer version, or ''}
 -- @flags allow-oom
 -- @first MGET TIME
 -- @include clock bucket
-local rate, burst, wanted, all = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local now, micro = clock(ARGV[1])
-if ARGV[6] ~= '' and now > tonumber(ARGV[6]) then
-  return { 0, 0, now, '' }
+local all, answer = ARGV[2] == '1', { now }
+for place, key in ipairs(KEYS) do
+  local rate, burst, wanted, upto, version = string.match(ARGV[place + 2], '^(%S+) (%S+) (%d+) (%S+) (%S+)$')
+  local granted, wait, newer = 0, 0, ''
+  if upto == '-' or now <= tonumber(upto) then
+    local bucket, newest = read_bucket(key, tonumber(rate), tonumber(burst), version == '-' and '' or version,
+      now * 1000 + micro, all)
+    if bucket then
+      wanted = tonumber(wanted)
+      granted = math.min(wanted, bucket.has)
+      if all and granted < wanted then
+        granted = 0
+      end
+      spend_from(bucket, granted)
+      local short = granted < wanted and bucket.used + ((all and wanted or 1) - burst) * bucket.each or 0
+      wait = math.max(0, math.ceil(short / 1000))
+    else
+      newer = newest
+    end
+  end
+  answer[3 * place - 1], answer[3 * place], answer[3 * place + 1] = granted, wait, newer
 end
-local bucket, newer = read_bucket(KEYS[1], rate, burst, ARGV[7], now * 1000 + micro, all)
-if not bucket then
-  return { 0, 0, now, newer }
-end
-local granted = math.min(wanted, bucket.has)
-if all and granted < wanted then
-  granted = 0
-end
-spend_from(bucket, granted)
-local short = granted < wanted and bucket.used + (all and wanted or 1) * bucket.each - burst * bucket.each or 0
-return { granted, math.max(0, math.ceil(short / 1000)), now, '' }
+return answer

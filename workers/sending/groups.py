@@ -1,0 +1,158 @@
+"""The batches that a sender has, and the lines in which they wait for permits of their limits."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from delayq.targets import Result
+from workers.limits.limit import Limit
+from workers.sending.message import InFlightMessage
+
+__all__ = ["Group", "Lines", "Report", "withdraw_from", "withdraw_limits"]
+
+#: Reports the results of a batch to the queue's owner (None: it was not sent). Sending threads call it.
+Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Messages of one queue, which the sender took at `since` (monotonic ms); `pauses` were counted when they were pulled."""
+
+    report: Report
+    batch: list[InFlightMessage]
+    pauses: int
+    since: int
+
+    def of(self, batch: list[InFlightMessage]) -> Group:
+        """Some of its messages."""
+        return Group(self.report, batch, self.pauses, self.since)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any of its messages has limits."""
+        return any(message.limits for message in self.batch)
+
+    @property
+    def by_limits(self) -> Mapping[tuple[Limit, ...], list[InFlightMessage]]:
+        """Its messages by their limits."""
+        found: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
+        for message in self.batch:
+            if (some := found.get(message.limits)) is None:
+                found[message.limits] = [message]
+            else:
+                some.append(message)
+        return found
+
+    @property
+    def weight(self) -> int:
+        """The weight of its messages."""
+        return sum([message.weight for message in self.batch])
+
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """The place of its first message in the queue."""
+        return self.batch[0].place
+
+
+class Lines:
+    """Groups that wait for permits, a line for each limit of which a thread found too few, the earliest first.
+
+    The lock of its sender guards it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[Limit, list[Group]] = {}
+        self._ready: dict[Limit, None] = {}  # limits that may have permits again
+        self._weights: Counter[Report] = Counter()  # of each queue
+        self.count = 0  # messages in all of them
+
+    @property
+    def ready(self) -> Limit | None:
+        """A limit that has a line and may have permits again."""
+        return next(iter(self._ready), None)
+
+    @property
+    def limits(self) -> list[Limit]:
+        """The limits with a line."""
+        return list(self._lines)
+
+    def notice(self, limits: Iterable[Limit]) -> None:
+        """Note that these limits may have permits again."""
+        for limit in limits:
+            if limit in self._lines:
+                self._ready[limit] = None
+
+    def wait(self, limit: Limit) -> None:
+        """Note that a limit has too few permits."""
+        self._ready.pop(limit, None)
+
+    def first(self, limit: Limit) -> Group:
+        """The first group in the line of a limit."""
+        return self._lines[limit][0]
+
+    def of(self, limits: Iterable[Limit]) -> Limit | None:
+        """One of these limits that has a line."""
+        return next((limit for limit in limits if limit in self._lines), None) if self._lines else None
+
+    def add(self, limit: Limit, group: Group) -> None:
+        """Let a group wait for a limit."""
+        insort(self._lines.setdefault(limit, []), group, key=lambda one: one.place)
+        self._weights[group.report] += group.weight
+        self.count += len(group.batch)
+
+    def pop(self, limit: Limit) -> Group:
+        """Take the first group out of a line."""
+        group = self._lines[limit].pop(0)
+        self._weights[group.report] -= group.weight
+        self.count -= len(group.batch)
+        self._end_if_empty(limit)
+        return group
+
+    def _end_if_empty(self, limit: Limit) -> None:
+        if not self._lines[limit]:
+            del self._lines[limit]
+            self._ready.pop(limit, None)
+
+    def count_of(self, limit: Limit) -> int:
+        """How many messages wait for a limit."""
+        return sum([len(group.batch) for group in list(self._lines.get(limit, ()))])
+
+    def weight_of(self, report: Report) -> int:
+        """The weight of a queue's messages in all lines."""
+        return self._weights[report]
+
+    def withdraw(self, report: Report, which: Callable[[InFlightMessage], bool]) -> list[InFlightMessage]:
+        """Take such messages of a queue out of the lines."""
+        taken: list[InFlightMessage] = []
+        for limit, line in list(self._lines.items()) if self._weights[report] else ():
+            line[:] = withdraw_from(line, report, which, taken)
+            self._end_if_empty(limit)
+        self.count -= len(taken)
+        self._weights[report] -= sum([message.weight for message in taken])
+        return taken
+
+
+def withdraw_from(
+    groups: Iterable[Group], report: Report, which: Callable[[InFlightMessage], bool], taken: list[InFlightMessage]
+) -> list[Group]:
+    """These groups without such messages of a queue, which are `taken`: they wait for their limits no more."""
+    kept = []
+    for group in groups:
+        gone = {message for message in group.batch if which(message)} if group.report == report else set()
+        if gone:
+            taken += [message for message in group.batch if message in gone]
+            withdraw_limits(gone)
+            group = group.of([message for message in group.batch if message not in gone])
+        if group.batch:
+            kept.append(group)
+    return kept
+
+
+def withdraw_limits(messages: Iterable[InFlightMessage]) -> None:
+    """These messages wait for their limits no more."""
+    for message in messages:
+        for limit in message.limits:
+            limit.withdraw(1)
