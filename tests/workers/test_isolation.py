@@ -146,7 +146,7 @@ def test_behind_an_open_circuit_messages_are_parked_and_burn_no_attempts(world: 
 
     (Over seconds, and ten minutes by a manual clock.)
 
-    E1: Other topics continue. When the target is back, messages return in due order, few at first.
+    E1: Other topics continue. When the target is back, messages return in due order, as there is room.
     """
     hand = world.take_over()
     world.add_many((f"m{i}" for i in range(10)), every=1, max_attempts=3)
