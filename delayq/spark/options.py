@@ -1,6 +1,6 @@
 """The options of the data source: all of them, with what they mean, in this one place.
 
-Spark gives options as texts and does not tell apart upper and lower case in their names.
+Spark gives options as texts and ignores the case of their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
 
-#: What Spark itself puts among the options of a stream.
+#: The options that Spark itself adds to a stream.
 IGNORED: Final = ("checkpointlocation", "queryname")
 
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d)(?::(\d\d))?)?")
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `df.write` and `df.writeStream` take.
+    """The options of `df.write` and `df.writeStream`.
 
     Columns of the same name win over `topic` and `tags`.
     """
@@ -47,17 +47,17 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     window: int | None = None
     #: Comma-separated columns: the id is a hash of the topic and these, in place of a column `id`.
     id_columns: tuple[str, ...] = ()
-    #: What becomes of a row whose `expect_date` has passed and whose id is not there: 'reject' it, 'skip' it (counted,
+    #: The treatment of a row whose `expect_date` has passed and whose id does not exist. 'reject' it, 'skip' it (counted,
     #: not rejected), or schedule it for 'now'.
     past: Literal["reject", "skip", "now"] = "reject"
-    #: Whether rows are scheduled whose id was cancelled before its message could be delivered. What `backfill undo` cancelled is
-    #: scheduled without it.
+    #: Whether rows are scheduled whose id was cancelled before its message could be delivered. Rows that
+    #: `backfill undo` cancelled are scheduled without it.
     again: bool = False
     #: The id of the run: messages get it as their property `backfill`, unless a row has one.
     run: str = ""
-    #: A folder for the rejected rows, with the columns `reject_reason` and `reject_detail`. Every executor
-    #: and the driver must see the same folder: a path on a shared file system, or a URI that pyarrow opens (s3://,
-    #: hdfs://, gs://). Without it, a write that rejected rows fails at its end.
+    #: A folder for the rejected rows, with the columns `reject_reason` and `reject_detail`. Every executor and the driver
+    #: must see the same folder. It is a path on a shared file system, or a URI that pyarrow opens (s3://, hdfs://, gs://).
+    #: Without it, a write that rejected rows fails at its end.
     rejects: str = ""
     #: How rejected rows are written, as JSON (`Rejects`): `delayq backfill` sets it, so that they are like the table.
     rejects_as: Rejects = Rejects()
@@ -74,7 +74,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> WriteOptions:
-        """What was given; raises ConfigError for the first option that is wrong."""
+        """Read the given options. Raises ConfigError for the first wrong option."""
         options = _convert(WriteOptions, given)
         if options.topic:
             try:
@@ -94,7 +94,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What `spark.read` takes."""
+    """The options of `spark.read`."""
 
     #: As for writing.
     redis_url: str = ""
@@ -120,7 +120,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> ReadOptions:
-        """What was given; raises ConfigError for the first option that is wrong."""
+        """Read the given options. Raises ConfigError for the first wrong option."""
         options = _convert(ReadOptions, given)
         if options.dead and "state" in {name.lower() for name in given} and options.state != "dead":
             raise ConfigError(f"option dead: it means state 'dead', but state is {options.state!r}; give one of them")

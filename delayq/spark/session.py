@@ -1,6 +1,6 @@
-"""A SparkSession for a command: the one that is there, as under spark-submit, or one of its own that ends with it.
+"""A SparkSession for a command: the existing one, as under spark-submit, or its own, which ends with the command.
 
-A session of its own keeps what Spark says in a file, so that the terminal shows what the command says.
+Its own session keeps the output of Spark in a file, so that the terminal shows only the output of the command.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkFailed", "check_java", "need_spark", "needed_java", "session"]
 
-#: A JVM says its version within this, even on a busy machine (s).
+#: A JVM prints its version within this time, even on a busy machine (s).
 JAVA_SECONDS: Final = 60
-#: What a class file's major version is above Java's.
+#: The difference between a class file's major version and Java's.
 _CLASS_FILE: Final = 44
 _OLDEST_KNOWN: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -51,7 +51,7 @@ def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = Non
     from pyspark.sql import SparkSession
 
     with warnings.catch_warnings():
-        # Of pandas nothing is used here.
+        # Nothing here uses pandas.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield from _session(name, SparkSession, master, conf or {})
 
@@ -79,7 +79,7 @@ def _session(
         try:
             yield made
         finally:
-            with suppress(Exception):  # whatever is wrong with it by now, it is given up
+            with suppress(Exception):  # it is given up, whatever its state
                 made.stop()
     log.unlink(missing_ok=True)
 
@@ -109,7 +109,7 @@ def _defaults(master: str) -> dict[str, str]:
 
 
 def _is_local(master: str) -> bool:
-    """Whether Spark runs on this machine, as it does unless somebody has said something else."""
+    """Whether Spark runs on this machine, which is the default."""
     from pyspark.find_spark_home import _find_spark_home
 
     if master:
@@ -120,9 +120,9 @@ def _is_local(master: str) -> bool:
 
 @contextmanager
 def _stderr_into(handle: int) -> Iterator[TextIO]:
-    """While it lasts, processes that are started write their stderr to the file: the JVM and its workers, for good.
+    """While it lasts, processes that are started write their stderr to the file: the JVM and its workers, until they end.
 
-    Yields the stderr that was there before.
+    Yields the former stderr.
     """
     sys.stderr.flush()
     with open(os.dup(2), "w", encoding="utf-8", errors="replace") as kept:
@@ -173,7 +173,7 @@ def check_java() -> None:
         raise ConfigError(f"{java} does not say its version ({first.strip()}); {needs}")
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])  # 1.8 is 8
     if major < least:
-        raise ConfigError(f"{java} is Java {major}, and {needs}: install it, or set JAVA_HOME to one that is there")
+        raise ConfigError(f"{java} is Java {major}, and {needs}: install it, or set JAVA_HOME to an installed one")
 
 
 def needed_java() -> int:
@@ -207,7 +207,7 @@ def _failures(log: Path | None) -> Iterator[None]:
 
 
 def sentence_of(error: Exception) -> str:
-    """What is wrong, out of traces of Java within traces of Python: the last that Python says, else that Java says."""
+    """The error out of traces of Java within traces of Python: the last error of Python, otherwise of Java."""
     text = str(error)
     found = [line for line in _OF_PYTHON.findall(text) if "Traceback" not in line]
     if "Traceback (most recent call last)" in text and found:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "DefaultSource"]
 
-#: `due` is that of the next attempt, `asked_due` that which was asked for (docs/glossary.md), `first_due` that which was
-#: asked for before it was moved. `body` is text, compact JSON, or bytes in base 64; `body_type` says which.
+#: `due` is that of the next attempt, `asked_due` the requested one (docs/glossary.md), `first_due` the requested
+#: one before it was moved. `body` is text, compact JSON, or bytes in base 64; `body_type` is its kind.
 SCHEMA: Final = (
     "id STRING, topic STRING, tags STRING, keys ARRAY<STRING>, body STRING, body_type STRING, "
     "properties MAP<STRING, STRING>, ordering_key STRING, due TIMESTAMP, asked_due TIMESTAMP, first_due TIMESTAMP, "
@@ -43,8 +43,8 @@ class DefaultSource(DataSource):
         """A writer of batches; raises ConfigError before anything is written."""
         if overwrite:
             raise ConfigError(
-                "mode 'overwrite' would have to cancel all messages that are there: use .mode('append'); "
-                "rows with an id that is there already are not scheduled again"
+                "mode 'overwrite' would have to cancel all existing messages: use .mode('append'); "
+                "rows with a known id are not scheduled again"
             )
         _need_pyarrow()
         from delayq.spark.writing.writers import BatchWriter
@@ -72,7 +72,7 @@ class DefaultSource(DataSource):
         return job
 
     def schema(self) -> str:
-        """What `spark.read` gives."""
+        """The reader for `spark.read`."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> MessageReader:

@@ -225,7 +225,7 @@ def check_correcting(cli: Cli, given: Given, tmp_path: Path, form: str, *more: s
     if bad_line:
         assert found[3] == {
             "reject_text": "{", "reject_file": "r.json", "reject_line": 6, "reject_reason": "id",
-            "reject_detail": "nr: is null: every row needs an id of its own",
+            "reject_detail": "nr: is null: every row needs its own id",
         }  # fmt: skip
     again = json.loads(cli("backfill", tmp_path / "rejects", *words, "--rejects", tmp_path / "more").out)
     assert (again["scheduled"], again["alreadyThere"], again["rejected"]) == (2, 0, 1 + len(bad_line))

@@ -296,7 +296,7 @@ def test_ids_of_columns_never_change() -> None:
         ({"id": pa.string(), "expect_date": pa.int64(), "keys": pa.list_(pa.int64())}, (), "an array of strings"),
         ({"expect_date": pa.int64(), "a": pa.list_(pa.int64())}, ("a",), "no nested ones"),
         ({"id": pa.string(), "expect_date": pa.int64(), "a": pa.int64()}, ("a",), "leave one of them out"),
-        ({"id": pa.string()}, (), "no column says when"),
+        ({"id": pa.string()}, (), "no column has the due time"),
     ],
 )
 def test_columns_are_checked_as_a_whole(columns: dict[str, Any], id_columns: tuple[str, ...], complaint: str) -> None:

@@ -152,7 +152,7 @@ def test_a_write_that_cannot_work_is_refused_before_it_begins(
 ) -> None:
     for columns, options, complaint in (
         ("'a' id, 1L expect_date, 1 nonsense", {"topic": "t"}, "no message has a field nonsense"),
-        ("1L expect_date", {"topic": "t"}, "every row needs an id of its own"),
+        ("1L expect_date", {"topic": "t"}, "every row needs its own id"),
         ("'a' id, 1L expect_date", {}, "give a column topic, or the option topic"),
         ("'a' id, 1L expect_date", {"topic": "t", "pasta": "now"}, "option pasta: there is no such option"),
     ):

@@ -1,1 +1,1 @@
-"""What is done with whole tables: reading, export, forecast, reconciliation, a backfill without Spark."""
+"""The work on complete tables: reading, export, forecast, reconciliation, a backfill without Spark."""

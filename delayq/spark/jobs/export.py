@@ -1,4 +1,4 @@
-"""What is pending, or dead, as a table of fields: such a one can be scheduled as it is."""
+"""Pending messages or dead letters as a table of fields, which can be scheduled unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backfill would do: each row looked at, and its id looked up, but nothing scheduled."""
+"""The forecast of a backfill: it reads each row and looks up its id, and schedules nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ID_LENGTH: Final = 27
 
 
 class Forecast(msgspec.Struct, kw_only=True):
-    """What would become of rows, when those that would be scheduled are due, and how large they are.
+    """The forecast outcome of rows, with the due times and the size of messages to schedule.
 
     Sizes are bytes: of the records, and of what ids are longer than usual.
     """
@@ -74,7 +74,7 @@ class Forecast(msgspec.Struct, kw_only=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Redis has in use and may have (0: no limit); of a cluster the primary that has most of it in use."""
+    """The used memory of a Redis and its limit (0: no limit). A cluster reports its fullest primary."""
 
     server: str
     used: int
@@ -133,7 +133,7 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 
 
 def digests(batch: pa.RecordBatch, options: WriteOptions, here: Callable[[], tzinfo]) -> list[tuple[str | None, bytes]]:
-    """Of each row that is a message its id, and what tells it from others of the same id."""
+    """The id of each row that is a message, and the values that distinguish it from others of the same id."""
     rows = [one for one in messages_of(batch, options, here) if isinstance(one, Message)]
     return [(one.id, blake2b(_content(one), digest_size=16).digest()) for one in rows]
 

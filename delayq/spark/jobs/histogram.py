@@ -19,7 +19,7 @@ SHOWN: Final = 30
 
 
 class DueHistogram(msgspec.Struct):
-    """Messages by the step that their due lies in, numbered from the epoch on."""
+    """Messages by the step of their due time, numbered from the epoch on."""
 
     width: int = WIDTHS[0]
     counts: dict[int, int] = {}

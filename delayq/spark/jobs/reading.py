@@ -52,8 +52,8 @@ class QueuePartition(InputPartition):
 class MessageReader(DataSourceReader):
     """Reads pending messages, or dead letters, queue by queue.
 
-    It is no snapshot: a message that gets another due meanwhile may be there twice or not at all; one that stays as it is
-    is there once.
+    It is no snapshot. A message that is rescheduled meanwhile may appear twice or not at all. An unchanged message appears
+    once.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions, settings: Settings) -> None:
@@ -165,10 +165,10 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 
 class PushingReader(MessageReader):
-    """A reader to which Spark hands filters down; it refuses one that has this method unless the session says so."""
+    """A reader to which Spark passes filters. Spark refuses a reader with this method unless the session allows it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over what the options can say; those that are only narrowed down are looked at by Spark again."""
+        """Accept the filters that the options can express. Spark checks the filters again that are only narrowed down."""
         for one in filters:
             if not self._take(one):
                 yield one

@@ -1,4 +1,4 @@
-"""What should be pending, compared with what is."""
+"""Compares the messages that should be pending with the pending ones."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Compared", "Comparison", "compare"]
 
-#: Most topics by which it is told which messages the table should have.
+#: The largest number of topics that select the messages which the table should have.
 TOPICS: Final = 1_000
-#: What the table's rows get beside their columns: the id as it is kept, the due (Unix ms) and what a policy makes of it, what
-#: is wrong with the row.
+#: The added columns of the table's rows: the stored id, the due time (Unix ms), the due time with a policy, and the error.
 _ID, _DUE, _SPREAD, _WRONG, _TOPIC = "_id", "_due", "_spread", "_wrong", "_topic"
 
 
 class Compared(msgspec.Struct, frozen=True):
     """How many rows and messages there are of each kind.
 
-    `same` are pending as they should be. `missing` are not there, and not due yet; `past` are not there, and their due
-    has passed, so they may have been delivered. `different` are pending with another due. `dead` are dead letters.
+    `same` are pending as they should be. `missing` do not exist, and are not due yet; `past` do not exist, and their due time
+    has passed, so they may have been delivered. `different` are pending with another due time. `dead` are dead letters.
     `extra` are pending, of topics that the table has, and not in it. `wrong` rows are no messages.
     """
 
@@ -52,7 +51,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Comparison:
-    """The rows of a table and the messages that are there, side by side."""
+    """The rows of a table and the existing messages, side by side."""
 
     def __init__(self, sides: DataFrame, columns: list[str]) -> None:
         self._sides = sides
@@ -66,13 +65,13 @@ class Comparison:
         return self._of(kinds).select([f"row.`{name}`" for name in self._columns])
 
     def different(self) -> DataFrame:
-        """Ids with the due that the table has, and the one that is pending."""
+        """Ids with the due time in the table, and the pending due time."""
         return self._of(("different",)).selectExpr(
             "id", "timestamp_millis(row._due) as expected_due", "found.asked_due as due"
         )
 
     def extra(self) -> DataFrame:
-        """What is pending and not in the table."""
+        """The pending messages that are not in the table."""
         return self._of(("extra",)).select("found.*")
 
     def _of(self, kinds: Iterable[str]) -> DataFrame:
@@ -81,7 +80,7 @@ class Comparison:
 
 @contextmanager
 def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator[Comparison]:
-    """Compare a table of fields with what is there now. Raises ConfigError for one without dates."""
+    """Compare a table of fields with the existing messages. Raises ConfigError for a table without dates."""
     from pyspark import StorageLevel
     from pyspark.sql import functions
 
@@ -149,7 +148,7 @@ def _identified(
 def _told(
     row: Message | InvalidMessage, limits: Limits, policies: Policies, now: int
 ) -> tuple[str | None, int | None, int | None, str | None, str | None]:
-    """Id, due, the due by the policy of its topic, what is wrong, topic."""
+    """Id, due time, due time with the policy of its topic, error, topic."""
     if isinstance(row, InvalidMessage):
         return None, None, None, str(row), None
     try:
@@ -162,7 +161,7 @@ def _told(
 
 
 def _found(expected: DataFrame, options: WriteOptions) -> DataFrame:
-    """What is there, of the topics that the table has."""
+    """The existing messages of the topics in the table."""
     spark = expected.sparkSession
     spark.dataSource.register(DefaultSource)
     reader = spark.read.format("delayq").option("redisUrl", options.redis_url).option("state", "all")

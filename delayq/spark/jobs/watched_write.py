@@ -33,7 +33,7 @@ def run_job(
     client: Client,
     show: Callable[[Counts], None],
 ) -> Counts:
-    """Schedule the rows; `show` is told now and then, from another thread, what has become of them so far."""
+    """Schedule the rows; another thread calls `show` now and then with the outcome so far."""
     name = secrets.token_hex(8)
     watch = _Watch(client, name, show)
     frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
@@ -70,7 +70,7 @@ def _total(client: Client, name: str) -> Counts | None:
 
 
 class _Watch:
-    """A thread that looks at the report now and then; what it cannot read it shows later."""
+    """A thread that reads the report now and then. An unreadable report is shown later."""
 
     def __init__(self, client: Client, name: str, show: Callable[[Counts], None]) -> None:
         self._client, self._name, self._show = client, name, show

@@ -1,8 +1,8 @@
 """A backfill without Spark: a table of this machine is read by Arrow, and goes the way of Spark's tasks in this process.
 
-What Spark makes of a file is made of it here, so that whoever repeats a run by the other way schedules nothing twice:
-texts of CSV stay texts, and a timestamp that Spark wrote as INT96 is an instant. JSON is read by the same code with Spark
-and without (`json_lines`), and so is what a column means for a message (`columns`).
+This module reads a file as Spark does, so that a run that is repeated with the other one schedules nothing twice. Texts of
+CSV stay texts, and a timestamp that Spark wrote as INT96 is an instant. JSON and the meaning of columns have the same code
+with Spark and without (`json_lines`, `columns`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LocalTable:
         return len(differ)
 
     def schedule(self) -> Counts:
-        """Schedule the rows; what became of them."""
+        """Schedule the rows and return their outcome."""
         job = Job(self._options, self._handed)
         job.begin(stream=False)
         try:
@@ -142,7 +142,7 @@ def _structs(found: pa.Table) -> pa.Array:
 
 
 def _joined(parts: Sequence[pa.Table], source: str) -> pa.Table:
-    """The files of a folder together: a column that a file lacks is null there."""
+    """The files of a folder together. A column that a file does not have is null there."""
     try:
         whole: pa.Table = pa.concat_tables(parts, promote_options="permissive")
         return whole

@@ -1,8 +1,8 @@
 """Rows that are plain, encoded column by column: what nearly all rows are, at a fraction of the time.
 
-Plain is a row with an id, a date, at most a topic, tags and a small body, and nothing wrong with it. What a topic and tags
-come to is encoded once by `codec.encode`, for an empty body; the body and its length (the last of the lengths) are put in.
-All other rows go the long way, by `messages_of`, which says what is wrong with them.
+Plain is a row with an id, a date, at most a topic, tags and a small body, and nothing wrong with it. A topic with
+its tags is encoded once by `codec.encode`, for an empty body. The body and its length (the last of the lengths) are put in.
+All other rows use the slower `messages_of`, which also reports their errors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Plain", "plain_rows"]
 
 #: Larger bodies go the long way, where a script's size in bytes is looked at.
 SMALL: Final = 4_096
-#: From here on (2001) a due has all its digits.
+#: From here on (2001) a due time has all its digits.
 _OLD: Final = 10**12
 _ID: Final = r"\A[A-Za-z0-9._:-]{1,128}\z"
 _NO_ID: Final = r"\A\.{1,2}\z"  # of its own, as RE2 looks neither ahead nor back
@@ -50,7 +50,7 @@ class Plain(NamedTuple):
 def plain_rows(
     batch: pa.RecordBatch, options: WriteOptions, context: Context, now: int, zone: Callable[[], tzinfo]
 ) -> Plain | None:
-    """The plain rows; None if there are none by their columns. `now` (Unix ms) bounds the dues."""
+    """The plain rows; None if there are none by their columns. `now` (Unix ms) bounds the due times."""
     batch = fields_of(batch)
     columns = dict(zip(field_names(batch.schema.names, options.id_columns), batch.columns, strict=True))
     when, body = columns.get("expect_date"), columns.get("body")

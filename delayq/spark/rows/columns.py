@@ -1,6 +1,6 @@
 """The columns of a table, as the fields of messages: what each may be, and how its values are read from Arrow.
 
-A column is checked once, before anything is written; a value that is wrong is told of its row, and only that one is
+A column is checked once, before anything is written; a wrong value is an error of its row, and only that row is
 rejected.
 """
 
@@ -83,7 +83,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         "a string, binary, or a struct, map or array, which becomes JSON; cast it to a string",
         lambda column, _name, _zone, errors: values.bodies(column, errors),
     ),
-    "body_type": _TEXT._replace(wanted="a string: 'text', 'json' or 'base64', which says what the string in body is"),
+    "body_type": _TEXT._replace(wanted="a string: 'text', 'json' or 'base64', which is the kind of the string in body"),
     "properties": Field(
         lambda type: is_text(type) or (_nested(type) and not is_list(type)),
         "a map, a struct, or text of a JSON object",
@@ -106,7 +106,7 @@ RARE: Final = tuple(name for name in FIELDS if name not in ("id", "topic", "tags
 
 
 def field_names(names: Iterable[str], id_columns: Iterable[str] = ()) -> list[str]:
-    """The columns' names as fields and `idColumns` are written: Spark does not tell apart upper and lower case."""
+    """The columns' names as fields and `idColumns` are written: Spark ignores the case."""
     written = {name.lower(): name for name in (*id_columns, *FIELDS)}
     return [written.get(name.lower(), name) for name in names]
 
@@ -136,13 +136,13 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
             _check_type(name, type)
     if "id" not in names and not id_columns:
         raise ConfigError(
-            "every row needs an id of its own, so that a repeated task schedules nothing twice: give a column id, or "
-            "the option idColumns with the columns that tell a row from all others"
+            "every row needs its own id, so that a repeated task schedules nothing twice. Add a column id, or "
+            "set the option idColumns to the columns that identify a row"
         )
     if "topic" not in names and not topic:
         raise ConfigError("give a column topic, or the option topic for all rows")
     if not any(name in names for name in DUES):
-        raise ConfigError(f"no column says when: give one of {', '.join(DUES)}")
+        raise ConfigError(f"no column has the due time: add one of {', '.join(DUES)}")
 
 
 def no_message(path: str, type: str) -> ConfigError:
@@ -161,7 +161,7 @@ def _check_type(name: str, type: pa.DataType) -> None:
 
 
 def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors: Errors) -> list[Any]:
-    """The values of the column `name` as `Message` takes them, None for null; those that are wrong go to `errors`."""
+    """The values of the column `name` as `Message` takes them, None for null. Wrong values go to `errors`."""
     if pa.types.is_null(column.type):
         return [None] * len(column)
     return FIELDS[name].read(column, name, zone, errors)

@@ -1,7 +1,7 @@
 """CSV, a row a line, as a table of texts: the same with Spark and without, as both use nothing else.
 
-The first line of a file that is not blank names its columns. What readers of CSV take for different things is refused: a quote
-within quotes that nothing escapes, and a value of several lines.
+The first line of a file that is not blank names its columns. Text that readers of CSV interpret in different ways is
+refused: a quote within quotes that nothing escapes, and a value of several lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["OPTIONS", "cells", "dialect", "is_blank", "names_of"]
 
 #: Options of Spark's reader that are known here.
 OPTIONS: Final = ("sep", "delimiter", "escape")
-#: What a line may have and still be no row, as Java's trim has it.
+#: A line of only these characters is no row, as in Java's trim.
 _BLANK: Final = "".join(map(chr, range(33)))
 
 

@@ -1,7 +1,7 @@
-"""An id from the columns that tell a row from all others: the same row has the same id, in every task and every run.
+"""An id from the columns that identify a row: the same row has the same id, in every task and every run.
 
-The id is 32 hexadecimal digits: BLAKE2b (16 bytes) of the topic and the values in the order of `idColumns`, each as text
-in UTF-8 with its length in bytes and a colon before it; a null is a single '-'. The text is the same for a number in
+The id is 32 hexadecimal digits: BLAKE2b (16 bytes) of the topic and the values in the order of `idColumns`. Each is text in
+UTF-8 with its length in bytes and a colon before it; a null is a single '-'. The text is the same for a number in
 Parquet and its digits in CSV; a timestamp is its Unix time in µs.
 """
 
@@ -39,7 +39,7 @@ def hashable(type: pa.DataType) -> bool:
 
 
 def row_ids(columns: Sequence[pa.Array], topics: Iterable[str | None]) -> list[str | None]:
-    """The ids of a batch; None for a row whose columns are all null, which nothing tells from another such row."""
+    """The ids of a batch; None for a row whose columns are all null, because two such rows cannot be distinguished."""
     values = [_plain(column).to_pylist() for column in columns]
     return [
         None if topic is None or all(one is None for one in row) else row_id(topic, row)

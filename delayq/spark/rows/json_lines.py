@@ -1,7 +1,7 @@
 """JSON, an object a line, as a table: the same with Spark and without, as both use nothing else.
 
-What a column is follows from all its values, so there are two passes: `shape_of` finds the names and types of some lines,
-`merged` puts those of several together, and `batch_of` reads lines by them. A line that is no JSON becomes a row of nulls,
+The type of a column follows from all its values, so there are two passes. `shape_of` finds the names and types of some
+lines, `merged` combines several shapes, and `batch_of` reads lines by them. A line that is no JSON becomes a row of nulls,
 which is rejected like any other row without an id.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 __all__ = ["NULL", "Rows", "Shape", "batch_of", "merged", "schema_of", "shape_of"]
 
-#: What is nested deeper is no message: it could only be read by ways that Python's own stack bounds.
+#: Deeper nesting is no message: a reader would depend on the limit of Python's stack.
 _DEEPEST: Final = 100
 _INT64: Final = range(-(2**63), 2**63)
 _MOST_DIGITS: Final = 38  # of a decimal, in Spark and in Arrow
@@ -25,7 +25,7 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """What some values are: `null`, `string`, `boolean`, `long`, `decimal`, `double`, `object` or `array`.
+    """The common type of some values: `null`, `string`, `boolean`, `long`, `decimal`, `double`, `object` or `array`.
 
     `raw` are values of several kinds: texts stay as they are, and all others become the text that they are in the file.
     """
@@ -88,7 +88,7 @@ def _arrow_type(shape: Shape) -> pa.DataType:
 
 
 class Rows(NamedTuple):
-    """The rows of some lines; of each the number of its line, from 0 on, and the text of its object or of what is none."""
+    """The rows of some lines. Each has the number of its line, from 0 on, and its text."""
 
     batch: pa.RecordBatch
     lines: list[int]

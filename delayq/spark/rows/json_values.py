@@ -1,7 +1,7 @@
 """Values of Arrow columns as JSON has them: for bodies, and for properties that are no plain texts.
 
-`without_json` says which types have no JSON, before anything is written. What a type allows and JSON does not, such as a
-date after the year 9999, makes only its row wrong.
+`without_json` returns the types that have no JSON, before anything is written. A value that a type allows and JSON does
+not, such as a date after the year 9999, makes only its row wrong.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def each_row(column: pa.Array, field: str, errors: Errors, read: Callable[[pa.Array], list[Any]]) -> list[Any]:
-    """What `read` makes of the column. It raises ValueError for a wrong value: then only the rows that have one are wrong."""
+    """The column, read by `read`. If it raises ValueError for a wrong value, only the rows with such a value are wrong."""
     try:
         return read(column)
     except (ValueError, OverflowError):
@@ -59,7 +59,7 @@ def each_row(column: pa.Array, field: str, errors: Errors, read: Callable[[pa.Ar
 
 
 def without_json(type: pa.DataType, path: str) -> str | None:
-    """What has no JSON in this type, as 'PATH is TYPE'; None if all of it has. `path` is where the type is."""
+    """The part of this type that has no JSON, as 'PATH is TYPE'; None if every part has JSON. `path` is where the type is."""
     return next(_without_json(type, path), None)
 
 
@@ -200,7 +200,7 @@ def _durations(column: pa.Array) -> list[Any]:
     return [None if one is None else msgspec.to_builtins(timedelta(microseconds=one)) for one in numbers]
 
 
-#: Plain values, by their types. What is in none of these has no JSON.
+#: Plain values, by their types. Other types have no JSON.
 _READERS: Final[dict[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]]] = {
     is_text: _as_they_are,
     pa.types.is_null: _as_they_are,
@@ -215,7 +215,7 @@ _READERS: Final[dict[Callable[[pa.DataType], bool], Callable[[pa.Array], list[An
     pa.types.is_time: _times,
     pa.types.is_duration: _durations,
 }
-#: What may be the key of a map: its text is the name in JSON.
+#: The types that may be the key of a map: its text is the name in JSON.
 _KEYS: Final = (
     is_text,
     pa.types.is_boolean,

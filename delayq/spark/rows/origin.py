@@ -28,7 +28,7 @@ ROW: Final = "reject_row"
 REASON: Final = "reject_reason"
 DETAIL: Final = "reject_detail"
 CARRIED: Final = (FILE, LINE, ROW)
-#: What no table has of its own: such columns are ignored.
+#: Columns that readers add: they are ignored.
 OWN: Final = (*CARRIED, REASON, DETAIL)
 
 #: Fields as the HTTP API names them, where a table's column has another name.
@@ -44,7 +44,7 @@ class Rejects(msgspec.Struct, frozen=True, kw_only=True):
     columns: Mapping[str, str] = {}
 
     def sentence_of(self, error: DelayqError) -> str:
-        """What is wrong with a row, with the names of its columns as the table has them."""
+        """The error of a row, with the column names of the table."""
         if isinstance(error, PastDue):
             return f"{self._column('expectDate')}: the time has passed"
         if not isinstance(error, InvalidMessage):

@@ -1,4 +1,4 @@
-"""Messages that are there: as rows of a table, and whether a row is one of them."""
+"""Existing messages as rows of a table, and the comparison of a row with them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OF_FOUND: Final[Mapping[str, Callable[[Found], Any]]] = {
     "reason": lambda one: one.reason if one.record is not None else one.reason or "corrupt record",
     "dead_time": lambda one: _micro(one.ended),
 }
-#: The columns that there are. Those of the record are null where it is damaged.
+#: All columns. The columns of the record are null where it is damaged.
 COLUMNS: Final = frozenset((*_OF_RECORD, *_OF_FOUND))
 
 
@@ -80,7 +80,7 @@ _UNMADE: Final = b"0" * 7  # the generation of a record that is in no pool
 def same_message(record: Record, row: Message) -> bool:
     """Whether the message in the pool is what this row would have become, but for the run that scheduled it.
 
-    Also when its due was relative and the row has the absolute one that came of it, as what was exported does.
+    This holds also if its due time was relative and the row has the resulting absolute time, as in an export.
     """
     properties = {name: value for name, value in row.properties.items() if name != RUN_PROPERTY}
     if (run := record.properties.get(RUN_PROPERTY)) is not None:

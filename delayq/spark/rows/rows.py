@@ -23,7 +23,7 @@ __all__ = ["messages_of"]
 
 #: A row that is wrong in several ways is rejected for the first of them: for its due before what it contains.
 _IN_ORDER: Final = sorted(FIELDS, key=lambda name: name in ("body", "properties"))
-_NO_ID: Final = InvalidMessage("id", "is null: every row needs an id of its own")
+_NO_ID: Final = InvalidMessage("id", "is null: every row needs its own id")
 _NO_DUE: Final = InvalidMessage("expectDate", "is null: every row needs its time")
 _NO_TOPIC: Final = InvalidMessage("topic", "is null, and there is no option topic")
 
@@ -123,7 +123,7 @@ def _or(values: list[Any] | None, constant: str | int | None) -> Any:
 
 
 def _typed(bodies: list[Any], types: list[str | None], errors: Errors) -> list[Any]:
-    """The bodies by what the column `body_type` says of them."""
+    """The bodies, read by their column `body_type`."""
     typed = []
     for number, (body, type) in enumerate(zip(bodies, types, strict=True)):
         try:

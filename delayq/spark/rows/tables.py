@@ -28,7 +28,7 @@ FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read and how. `columns` are fields by name, and the column of each; `options` are for Spark's reader.
+    """The table to read, and its options. `columns` are fields by name, and the column of each; `options` are for Spark's reader.
 
     Columns that are named as fields are these fields. `delay_time` (ms) and `delay_level` are for all rows.
     """
@@ -44,7 +44,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     delay_level: int | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for what makes no sense whatever the table has."""
+        """Raise ConfigError for options that are invalid for every table."""
         if self.format not in FORMATS:
             raise ConfigError(f"--format is one of {', '.join(FORMATS)}, not {self.format!r}")
         for field in self.columns:
@@ -78,7 +78,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def relative(self) -> bool:
-        """Whether it says by option that dues are counted from the moment when a row is scheduled."""
+        """Whether an option counts due times from the moment when a row is scheduled."""
         named = "delay_time" in self.columns or "delay_level" in self.columns
         return named or self.delay_time is not None or self.delay_level is not None
 
@@ -104,7 +104,7 @@ def read(spark: SparkSession, table: Table, *, rows: bool = False) -> DataFrame:
 
 
 def _with_rows(frame: DataFrame, format: str) -> DataFrame:
-    """The columns of a table, and all of them again as one; of a file its name and, if Spark knows it, the number of the row."""
+    """The columns of a table, and all of them again as one column. Files add their name and perhaps the row number."""
     from pyspark.sql import functions
 
     from delayq.spark.rows.types import arrow_schema
@@ -155,7 +155,7 @@ def carried(names: Iterable[str]) -> list[str]:
 
 
 def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str, str]]:
-    """Which columns of a table are taken: those of fields, by the fields' names, and others that ids are made of.
+    """The used columns of a table: the columns of fields, by the fields' names, and the columns that form the ids.
 
     Raises ConfigError for columns that are not there.
     """
@@ -183,7 +183,7 @@ def _named(table: Table) -> list[tuple[str, str]]:
 
 
 def _is_wanted(name: str, table: Table) -> bool:
-    """Whether a column that is called as a field is that field, though nobody said so."""
+    """Whether a column with the name of a field is that field, without an option."""
     if name in DUES:
         return not table.relative and not any(one in table.columns for one in DUES)
     return name != "id" or not table.id_columns
@@ -309,7 +309,7 @@ _Wrong = tuple[str, int, int, str]
 
 
 class _JsonLooked(msgspec.Struct, frozen=True):
-    """What a task has found: the shape of its lines, and how many lines each part of a file has, by where it begins."""
+    """The result of a task: the shape of its lines, and the number of lines in each part of a file, by its start."""
 
     shape: json_lines.Shape
     counts: _Lines
@@ -324,7 +324,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _CsvLooked(msgspec.Struct, frozen=True):
-    """What a task has found: first lines of files, how many lines each part of a file has, and lines that are refused."""
+    """The result of a task: first lines of files, the number of lines in each part of a file, and refused lines."""
 
     heads: list[_Head]
     counts: _Lines

@@ -61,10 +61,10 @@ def bodies(column: pa.Array, errors: Errors) -> list[Any]:
 
 
 def dues(column: pa.Array, zone: Callable[[], tzinfo], errors: Errors) -> list[int | None]:
-    """Unix ms of timestamps, days, numbers and texts. What is finer than a ms is rounded up, so that nothing fires early.
+    """Unix ms of timestamps, days, numbers and texts. Fractions of a ms are rounded up, so that no message is early.
 
-    A timestamp without a zone is one of `zone`, as everywhere in Spark, and a day begins there; as in Java, a time that a
-    clock put forward leaves out is as much later, and of a time that comes twice the first one is meant.
+    A timestamp without a zone is in `zone`, as everywhere in Spark, and a day begins there. As in Java, a time in the gap of
+    a clock change is later by the gap. If a time exists twice, the first counts.
     """
     type = column.type
     if pa.types.is_date(type):
@@ -76,7 +76,7 @@ def dues(column: pa.Array, zone: Callable[[], tzinfo], errors: Errors) -> list[i
 
 
 def durations(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
-    """ms of intervals, numbers and texts; what is finer is rounded up."""
+    """ms of intervals, numbers and texts. Fractions of a ms are rounded up."""
     if pa.types.is_duration(column.type):
         return _of_unit(column)
     return _milliseconds(column, _NAMES[name], parse_duration, errors)

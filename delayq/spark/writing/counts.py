@@ -1,4 +1,4 @@
-"""What became of rows: counted by each task, summed up by the driver from what the tasks committed."""
+"""The outcomes of rows: each task counts them, and the driver sums up the counts that the tasks committed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["Counts"]
 
-#: So many rejected rows are told of in the error of a write without a folder for them.
+#: The largest number of rejected rows in the error of a write without a folder for them.
 EXAMPLES = 3
 
 

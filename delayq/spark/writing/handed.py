@@ -1,4 +1,4 @@
-"""What a driver hands to its tasks."""
+"""The values that a driver passes to its tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Handed"]
 class Handed(NamedTuple):
     """The driver's settings, which all tasks work by, and its routes: where a task runs there may be no file of them.
 
-    Of the routes, only which topics they take and what their targets never do: their secrets stay where they are.
+    Routes carry only their topics and the limits of their targets: their secrets stay with the driver.
     """
 
     settings: Settings
@@ -22,7 +22,7 @@ class Handed(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> Handed:
-        """Raises ConfigError for routes that make no sense."""
+        """Raises ConfigError for invalid routes."""
         return cls(settings.replace(routes=""), settings.route_table().bare())
 
     def client(self, *, check_routes: bool = True) -> Client:

@@ -24,7 +24,7 @@ from delayq.spark.writing.retrying import GivenUp
 
 __all__ = ["RejectsFile", "RejectsFolder"]
 
-#: What a line that is no JSON object becomes: an object with its text.
+#: Stands for a line that is no JSON object: an object with its text.
 TEXT: Final = "reject_text"
 _PARQUET: Final = Rejects()
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -75,7 +75,7 @@ class RejectsFolder:
     def publish(self, names: dict[str, str], instead_of: str = "") -> None:
         """Give the files of the job (by their names there) their names in the folder.
 
-        Those that begin with `instead_of` make room first: what an earlier try of the same commit has left.
+        Files that begin with `instead_of` are removed first: an earlier try of the same commit has left them.
         """
         system, path = self._open()
         for there in names:

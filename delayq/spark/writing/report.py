@@ -1,8 +1,8 @@
 """How far a write is, in Redis: what each task has done so far, and at the end the exact totals.
 
-The hash `delayq:report:<name>` has a line for each attempt of each task, which may count rows twice, and `total`, which
-the driver writes when all tasks are done, by what they committed. Lines of another job than `begun` says are of an
-earlier write under this name. Of a stream it has the totals of the last 100 micro-batches, and nothing else.
+The hash `delayq:report:<name>` has a line for each attempt of each task, which may count rows twice. The driver writes `total`
+when all tasks are done, from the counts that they committed. Lines of another job than `begun` are from an earlier write under
+this name. For a stream it has only the totals of the last 100 micro-batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from delayq.store.commands import Command
 __all__ = ["Report", "begun_line", "read_report", "task_line", "total_line"]
 
 
-#: Of so many micro-batches of a stream the totals are kept: it may run for ever.
+#: The number of micro-batches whose totals are kept: a stream may run without an end.
 KEPT_BATCHES: Final = 100
 
 
@@ -42,13 +42,13 @@ def begun_line(name: str, job: str) -> list[Command[Any]]:
 
 
 def task_line(name: str, job: str, partition: int, attempt: int, counts: Counts) -> list[Command[Any]]:
-    """What one attempt of a task has done so far."""
+    """The counts of an attempt of a task so far."""
     line = msgspec.json.encode(_ReportLine(job, counts, partition))
     return [commands.report(name, f"task {job} {partition} {attempt}", line), commands.keep_report(name)]
 
 
 def total_line(name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
-    """What all tasks have done, in all (of a stream: in the micro-batch `batch`)."""
+    """The counts of all tasks together (of a stream: in the micro-batch `batch`)."""
     line = msgspec.json.encode(_ReportLine(job, counts))
     if batch is None:
         return [commands.report(name, "total", line), commands.keep_report(name)]

@@ -16,7 +16,7 @@ PAUSES: Final = (100, 300, 1_000, 2_000, 5_000)
 
 
 class GivenUp(DelayqError):
-    """A task could not go on; what it had scheduled stays, and a rerun completes the rest."""
+    """A task could not continue. Its scheduled messages stay, and a rerun completes the rest."""
 
 
 class Patience:
@@ -28,7 +28,7 @@ class Patience:
         self.progress()
 
     def progress(self) -> None:
-        """Something went well: the time begins anew."""
+        """A step succeeded: the time starts again."""
         self._since = self._clock.monotonic()
         self._tries = 0
 
@@ -46,7 +46,7 @@ class Patience:
         self._tries += 1
 
     def through(self, step: Callable[[], T]) -> T:
-        """What `step` returns; raises GivenUp."""
+        """Return the result of `step`. Raises GivenUp."""
         while True:
             try:
                 return step()

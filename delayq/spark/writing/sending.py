@@ -1,4 +1,4 @@
-"""Sends rows to Redis from one task, and says of each what became of it."""
+"""Sends rows to Redis from one task, and returns the outcome of each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Sender:
         return plain.rows - len(outcomes), others | outcomes
 
     def _send_rows(self, rows: Iterable[Message | InvalidMessage]) -> list[Outcome]:
-        """What became of each row, in order; raises GivenUp."""
+        """The outcome of each row, in order. Raises GivenUp."""
         given: list[Message | InvalidMessage] = []
 
         def messages() -> Iterator[Message]:
@@ -122,7 +122,7 @@ class Sender:
         ids = [outcomes[place].id for place, _ in taken]
         patience = Patience(self._clock, self._retry_for)
         for (place, row), found in zip(taken, patience.through(lambda: self._client.get_many(ids)), strict=True):
-            # One that is gone has just ended, and nothing is known of what it was.
+            # A missing message has just ended, and its content is unknown.
             if found is not None and found.record is not None and same_message(found.record, row):
                 outcomes[place] = Scheduled(found.id, found.queue, found.due, created=False)
             elif found is not None and found.state == State.DELIVERED:
@@ -130,7 +130,7 @@ class Sender:
 
 
 def _worst(errors: list[StoreError]) -> StoreError:
-    """One that will not pass by itself, if there is any."""
+    """An error that does not pass by itself, if there is any."""
     return next((one for one in errors if not isinstance(one, (StoreUnavailable, StoreFull))), errors[0])
 
 

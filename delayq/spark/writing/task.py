@@ -1,4 +1,4 @@
-"""What each task does with its rows, and what the driver does when all of them are done; Spark need not be there."""
+"""The work of each task on its rows, and of the driver when all tasks are done. It does not need Spark."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from delayq.store.commands import Command
 
 __all__ = ["Done", "Job", "Place", "RowsRejected", "windows"]
 
-#: So many rows, or bytes, of a task are grouped by queue at a time: its memory does not grow with its rows.
+#: The rows, or bytes, of a task that are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 #: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long. With 50 its p99
 #: was 3 times what it is alone, with 10 less than twice.
 STEP: Final = 10
-#: A task says how far it is at most so often, in ms.
+#: The shortest time between two reports of a task, in ms.
 REPORT_EVERY: Final = 1_000
 
 
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What one task has done: its counts, and the file of its rejected rows ('' for none) in the job's own folder."""
+    """The result of a task: its counts, and the file of its rejected rows ('' for none) in the job's own folder."""
 
     job: str
     partition: int
@@ -130,18 +130,18 @@ class Job:
             head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
             end = f"{tail}.{self.options.rejects_as.format}"
             names = {one.file: f"{head}part-{one.partition:05d}{end}" for one in written if one.file}
-            # Of a stream, another process than that which sent the tasks out makes the commit, under another id.
+            # For a stream, another process than the sender of the tasks makes the commit, under another id.
             there = RejectsFolder(self.options.rejects, written[0].job) if written else self.rejects
             there.publish(names, instead_of=head)
             self.rejects.clear()
         elif counts.rejected:
             raise RowsRejected(
-                f"{counts.sentence}. What was scheduled stays. For the rejected rows with their reasons give a folder: "
+                f"{counts.sentence}. Scheduled messages stay. To keep the rejected rows with their reasons, set a folder: "
                 f".option('rejects', DIR). The first of them: {'; '.join(counts.examples)}"
             )
 
     def abort(self) -> None:
-        """Clear up what a failed write has left; what was scheduled stays."""
+        """Remove the files of a failed write. Scheduled messages stay."""
         if self.rejects is not None:
             self.rejects.clear()
 
@@ -224,8 +224,8 @@ class _Task:
             name = self._options.time_zone or self._place.zone or next(iter(others), "")
             if not name:
                 raise GivenUp(
-                    "the column expect_date has dates, or timestamps without a time zone (TIMESTAMP_NTZ), and no time zone is "
-                    "set for them: set spark.sql.session.timeZone, or give the option timeZone, or cast them to TIMESTAMP"
+                    "the column expect_date has dates or timestamps without a time zone (TIMESTAMP_NTZ). Set "
+                    "spark.sql.session.timeZone or the option timeZone, or cast them to TIMESTAMP"
                 )
             self._zone = zone(name)
         return self._zone

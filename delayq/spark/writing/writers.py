@@ -14,7 +14,7 @@ __all__ = ["BatchWriter", "StreamWriter", "Written"]
 
 
 class Written(WriterCommitMessage):
-    """What one task has done."""
+    """The result of a task."""
 
     def __init__(self, done: Done) -> None:
         self.done = done
@@ -33,7 +33,7 @@ def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Done]:
 
 
 class _Writer:
-    """What both do in a task, and when one has failed for good."""
+    """The common part of both writers, in a task and after a final failure."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -43,7 +43,7 @@ class _Writer:
         return Written(self._job.write(iterator, _place()))
 
     def abort(self, *_: object) -> None:
-        """When one has failed for good."""
+        """After a final failure."""
         self._job.abort()
 
 
@@ -56,7 +56,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The micro-batches of a stream. One that is replayed has the same rows, so the same ids: nothing is sent twice."""
+    """The micro-batches of a stream. A replayed batch has the same rows, so the same ids: nothing is sent twice."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """When all tasks of a micro-batch are done."""
