@@ -128,7 +128,7 @@ def test_relative_due_times_come_with_a_warning(cli: Cli, given: Given, table: T
     rows = table([("a", "1h"), ("b", "PT2H")], "id string, wait string")
     ran = cli("backfill", rows, "--topic", "t", "--delay-time-column", "wait", "--json")
     assert json.loads(ran.out)["scheduled"] == 2
-    assert "repeat this run only within its messages are pending" in ran.err
+    assert "repeat this run only within" in ran.err and "after its messages ended" in ran.err
     level = cli("backfill", rows, "--topic", "u", "--delay-level", "18", "--id-columns", "id", "--json")
     assert json.loads(level.out)["scheduled"] == 2 and "repeat this run only within" in level.err
 
