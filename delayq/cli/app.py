@@ -234,6 +234,8 @@ def _of_usage(error: typer.TyperException) -> str:
     text = error.format_message()
     if text == "Missing command.":
         text = "no command given; delayq --help lists all commands"
+    if text.startswith("No such option: --api"):
+        text = "the HTTP API has no endpoint for this command: remove --api; it needs --redis-url"
     text = text[:1].lower() + text[1:]
     return re.sub(r"\.\s+(\w)", lambda match: "; " + match.group(1).lower(), text)
 

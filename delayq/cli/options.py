@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delayq.config import Settings
 
 __all__ = [
+    "ApiUrl",
     "AsJson",
     "At",
     "BadUse",
@@ -35,11 +36,14 @@ __all__ = [
     "RedisUrl",
     "Verbose",
     "Window",
+    "api_url_of",
     "by_me",
     "connect",
+    "connect_any",
     "due_of",
     "duration",
     "moment",
+    "of_redis",
     "option",
     "properties_of",
     "settings_of",
@@ -55,6 +59,9 @@ def option(*names: str, help: str, metavar: str | None = None) -> Any:
 RedisUrl = Annotated[
     str | None,
     option("--redis-url", metavar="URL", help="Redis; default: DELAYQ_REDIS_URL, or ./dev up."),
+]
+ApiUrl = Annotated[
+    str | None, option("--api", metavar="URL", help="HTTP API to call in place of Redis; default: DELAYQ_API_URL.")
 ]
 AsJson = Annotated[bool, option("--json", help="Print JSON in the format of the HTTP API.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message ids.", show_default=False)]
@@ -82,6 +89,8 @@ def settings_of(redis_url: str | None) -> Settings:
 
     _say_warnings()
     if redis_url is None and variable("redis_url") not in os.environ:
+        if os.environ.get(variable("api_url")):
+            raise BadUse(f"the HTTP API has no endpoint for this command: give --redis-url, or {variable('redis_url')}")
         redis_url = noted_url()
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
     parse(settings.redis_url)
@@ -108,6 +117,40 @@ def connect(redis_url: str | None, *, check_routes: bool = True) -> Client:
     from delayq.client.client import Client  # imported only by commands that connect
 
     return Client(settings=settings_of(redis_url), check_routes=check_routes)
+
+
+def api_url_of(redis_url: str | None, api: str | None) -> str | None:
+    """Return the URL of the HTTP API that an option or the environment names. Raises BadUse."""
+    from delayq.config import variable
+
+    if api is not None and redis_url is not None:
+        raise BadUse("--api and --redis-url exclude each other: remove one of them")
+    if api == "":
+        raise BadUse("--api: write the URL of the HTTP API, such as https://delayq.example.com")
+    return api if redis_url is not None else api or os.environ.get(variable("api_url")) or None
+
+
+def connect_any(redis_url: str | None, api: str | None, *, check_routes: bool = True) -> Client:
+    """Return a client of the HTTP API if an option or the environment names one, else of Redis. Raises ConfigError.
+
+    Both have the same methods. Use `of_redis` for what only a client of Redis has.
+    """
+    if (url := api_url_of(redis_url, api)) is None:
+        return connect(redis_url, check_routes=check_routes)
+    if not check_routes:
+        raise BadUse("--no-route-check needs Redis: the HTTP API checks the routes by itself")
+    from delayq.http.client import Client as ApiClient
+
+    _say_warnings()
+    return cast("Client", ApiClient(url))
+
+
+def of_redis(client: Client) -> Client | None:
+    """Return the client if it is one of Redis."""
+    from delayq.client.client import Client
+
+    found: object = client
+    return found if isinstance(found, Client) else None
 
 
 def who() -> str:

@@ -24,7 +24,7 @@ KEYS = "api.keys.existingSecret=k"
 #: What the chart says by itself.
 OWN = {
     "redis_url", "zookeeper", "zookeeper_root", "routes", "api_host", "api_port", "api_keys", "api_open", "worker_port",
-    "node", "drain_timeout",
+    "node", "drain_timeout", "api_url", "api_key",  # the last two are for callers of the API
 }  # fmt: skip
 
 

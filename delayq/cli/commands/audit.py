@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET
 
 from delayq.answers.service import AuditEntryOut, audit_out
-from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
+from delayq.cli.options import ApiUrl, AsJson, Limit, PageToken, RedisUrl, connect_any, moment, option
 from delayq.local_time import in_sentence, shown
 from delayq.terminal import Output, say
 from delayq.times import format_instant
@@ -42,11 +42,12 @@ def audit(
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the manual changes, newest first: who, what and why."""
     wanted: dict[str, Any] = {"id": id, "key": key, "topic": topic, "actor": actor, "action": action}
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         now = client.redis_now()
         wanted |= {"from_": moment("--from", from_, now), "to": moment("--to", to, now)}
         page = client.audit(limit, page_token, **wanted)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from delayq.answers.messages import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
 from delayq.cli.options import (
+    ApiUrl,
     AsJson,
     BadUse,
     Ids,
@@ -16,7 +17,7 @@ from delayq.cli.options import (
     Reason,
     RedisUrl,
     by_me,
-    connect,
+    connect_any,
     moment,
     option,
 )
@@ -50,12 +51,13 @@ def list_(
     ] = None,
     to: Annotated[str | None, option("--to", metavar="TIME", help="Latest death, exclusive.")] = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print dead letters with their reasons, oldest first."""
     letters: list[DeadLetterOut] = []
     token = page_token
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         now = client.redis_now()
         wanted: dict[str, Any] = {
             "newest": newest,
@@ -92,10 +94,11 @@ def _row(letter: DeadLetterOut) -> Sequence[object]:
 def groups(
     limit: Limit = 100,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the newest dead letters by topic and reason."""
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = dead_groups_out(client.dead_groups(), limit)
     if json:
         Output().json(answer)
@@ -116,6 +119,7 @@ def redrive(
     no_route_check: NoRouteCheck = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Redrive dead letters: put them back into the queue, due now.
@@ -126,7 +130,7 @@ def redrive(
         raise BadUse("no message is selected; give ids or --all")
     results = _Results(json)
     by = by_me(reason)
-    with connect(redis_url, check_routes=not no_route_check) as client, results:
+    with connect_any(redis_url, api, check_routes=not no_route_check) as client, results:
         for some in _all_ids(client) if every else iter([ids or []]):
             results.take(some, client.redrive(some, by=by))
     if every and not results.all:
@@ -171,7 +175,9 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
             return
 
 
-def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def discard(
+    ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False
+) -> int:
     """Delete dead letters permanently.
 
     Exit 1 if one of the ids is not a dead letter.
@@ -179,6 +185,6 @@ def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, js
     if not ids:
         raise BadUse("no dead letter is selected; give their ids")
     results = _Results(json)
-    with connect(redis_url) as client, results:
+    with connect_any(redis_url, api) as client, results:
         results.take(ids, client.discard_many(ids, by=by_me(reason)))
     return 0 if all(result == "discarded" for _, result in results.all) else 1

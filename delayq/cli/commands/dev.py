@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from delayq.answers.development import advanced_out
-from delayq.cli.options import AsJson, RedisUrl, connect, duration
+from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, duration
 from delayq.local_time import shown
 from delayq.terminal import Output
 
@@ -17,6 +17,7 @@ __all__ = ["advance"]
 def advance(
     time: Annotated[str, typer.Argument(metavar="DURATION", help="How far: 30m, 1h30m, 2d.", show_default=False)],
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Move the time of a development server forward.
@@ -24,7 +25,7 @@ def advance(
     Waits until all messages that fell due are delivered. Only a server started by ./dev up --dev accepts the command.
     """
     ms = duration("DURATION", time) or 0
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = advanced_out(client.advance(ms))
     Output().answer(json, answer, {"now": shown(answer.now)}.items())
     return 0

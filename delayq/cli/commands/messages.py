@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 from delayq import Cancelled, Scheduled
 from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
 from delayq.cli.options import (
+    ApiUrl,
     AsJson,
     At,
     BadUse,
@@ -22,7 +23,7 @@ from delayq.cli.options import (
     RedisUrl,
     Verbose,
     by_me,
-    connect,
+    connect_any,
     due_of,
     option,
 )
@@ -49,6 +50,7 @@ def cancel(
     key: Annotated[str | None, option("--key", metavar="KEY", help="All messages with this business key.")] = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Cancel messages and print the result of each.
@@ -57,7 +59,7 @@ def cancel(
     """
     if bool(ids) == (key is not None):
         raise BadUse("no message is selected; give ids or --key")
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         by = by_me(reason)
         outcomes = client.cancel_by_key(key, by=by) if key is not None else client.cancel_many(ids or (), by=by)
     return _print_each(outcomes, "cancelled", key, json=json)
@@ -89,6 +91,7 @@ def reschedule(
     level: Level = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Change the due time of a message.
@@ -96,7 +99,7 @@ def reschedule(
     Prints the id and the new due time. Refused if cancelling the message would not be certain.
     """
     due = due_of(delay, at, level)
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         outcome = client.reschedule(id, **due, by=by_me(reason))
     if outcome.result == "notFound":
         say(_UNKNOWN.format(id=id) + ".")
@@ -116,6 +119,7 @@ def deliver_now(
     force: Annotated[bool, option("--force", help="Ignore pauses and limits.")] = False,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Deliver messages now and print the result of each.
@@ -124,7 +128,7 @@ def deliver_now(
     """
     if bool(ids) == (key is not None):
         raise BadUse("no message is selected; give ids or --key")
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         by = by_me(reason)
         if key is not None:
             outcomes = client.deliver_now_by_key(key, force=force, by=by)
@@ -138,24 +142,26 @@ def get(
     explain: Annotated[bool, option("--explain", help="Also print what the message waits for.")] = False,
     verbose: Verbose = False,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the state and the fields of a message."""
-    return _print_known(id, redis_url, explain=explain, verbose=verbose, json=json)
+    return _print_known(id, redis_url, api, explain=explain, verbose=verbose, json=json)
 
 
 def explain(
     id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
     verbose: Verbose = False,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Explain why a message is not delivered yet."""
-    return _print_known(id, redis_url, explain=True, verbose=verbose, json=json)
+    return _print_known(id, redis_url, api, explain=True, verbose=verbose, json=json)
 
 
-def _print_known(id: str, redis_url: str | None, *, explain: bool, verbose: bool, json: bool) -> int:
-    with connect(redis_url) as client:
+def _print_known(id: str, redis_url: str | None, api: str | None, *, explain: bool, verbose: bool, json: bool) -> int:
+    with connect_any(redis_url, api) as client:
         found = client.get(id)
         explained = client.explain(found) if explain and found is not None else None
     if found is None:
@@ -195,13 +201,14 @@ def _cell(value: Any) -> object:
 def find(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Business key.")],
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the messages that have a business key.
 
     Only messages that have not ended, by due time. Exit 1 if there are none.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         found, looked, _ = searched(client, Filter(key=key))
         answer = found_out(sorted(found, key=order_of), looked)
     return print_found(answer, json, f"no message has the key {key}.")

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from delayq.answers.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
-from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
+from delayq.cli.options import ApiUrl, AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect_any, duration, option
 from delayq.local_time import in_sentence, shown
 from delayq.policies import Policy
 from delayq.terminal import Output, say
@@ -23,12 +23,12 @@ IfVersion = Annotated[
 NAMED = ("name", "match", "order", "since")
 
 
-def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def list_(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the policies, the pauses and the limits of resumes.
 
     Policies stand in their order, pauses begin with the oldest.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = policies_out(client.policies())
     if json:
         Output().json(answer)
@@ -53,12 +53,12 @@ def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def show(name: Name, redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def show(name: Name, redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print a policy.
 
     Exit 1 if no policy has this name.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         policy = client.policy(name)
     if policy is None:
         say("no policy has this name.")
@@ -104,6 +104,7 @@ def put(
     if_version: IfVersion = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Create or replace a policy."""
@@ -116,7 +117,7 @@ def put(
         "expire_after": duration("--expire-after", expire_after), "pending": pending, "index": tuple(_parts(index)),
         "redact": tuple(redact or ()), "min_replicas": min_replicas, "fsync": fsync,
     }  # fmt: skip
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         policy = Policy(name=name, match=match, **fields)
         return _answer(policy_changed_out(client.put_policy(policy, if_version=if_version, by=by_me(reason))), json)
 
@@ -126,13 +127,18 @@ def _parts(text: str | None) -> list[str]:
 
 
 def delete(
-    name: Name, if_version: IfVersion = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False
+    name: Name,
+    if_version: IfVersion = None,
+    reason: Reason = "",
+    redis_url: RedisUrl = None,
+    api: ApiUrl = None,
+    json: AsJson = False,
 ) -> int:
     """Delete a policy.
 
     Exit 1 if no policy has this name.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = policy_changed_out(client.delete_policy(name, if_version=if_version, by=by_me(reason)))
     _answer(answer, json)
     return 0 if answer.changed else 1

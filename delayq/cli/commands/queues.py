@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out
-from delayq.cli.options import AsJson, RedisUrl, Verbose, connect
+from delayq.cli.options import ApiUrl, AsJson, RedisUrl, Verbose, connect_any
 from delayq.local_time import shown
 from delayq.nodes import ranges
 from delayq.terminal import Output, say
@@ -14,9 +14,9 @@ from delayq.terminal import Output, say
 __all__ = ["nodes", "queues", "routes"]
 
 
-def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def queues(verbose: Verbose = False, redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the figures and the owner of each queue."""
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = queues_out(client.queues(), client.nodes())
     if json:
         Output().json(answer)
@@ -29,9 +29,9 @@ def queues(verbose: Verbose = False, redis_url: RedisUrl = None, json: AsJson = 
     return 0
 
 
-def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def nodes(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the nodes, and the queues that each of them owns."""
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = nodes_out(client.nodes())
     if json:
         Output().json(answer)
@@ -49,9 +49,9 @@ def _node_row(node: NodeOut) -> Sequence[object]:
     return node.node, state, queues, *told
 
 
-def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def routes(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the routes, their circuits and parked messages."""
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = routes_out(client.routes())
     if json:
         Output().json(answer)

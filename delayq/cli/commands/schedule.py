@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from delayq import Scheduled, json_text
 from delayq.cli.options import (
+    ApiUrl,
     AsJson,
     At,
     BadUse,
@@ -19,9 +20,10 @@ from delayq.cli.options import (
     NoRouteCheck,
     RedisUrl,
     Window,
-    connect,
+    connect_any,
     due_of,
     duration,
+    of_redis,
     option,
     properties_of,
 )
@@ -31,6 +33,9 @@ from delayq.message import Message, State
 from delayq.terminal import Output, say
 
 __all__ = ["schedule"]
+
+#: The most bytes that are read of a body for the HTTP API, which has its own limit.
+LONGEST_BODY: Final = 64 * 1024 * 1024
 
 
 def schedule(
@@ -65,13 +70,15 @@ def schedule(
     again: Annotated[bool, option("--again", help="Also schedule an id that was certainly cancelled.")] = False,
     no_route_check: NoRouteCheck = False,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Schedule a message; print its id and due time."""
     due = due_of(delay, at, level)
     expires = duration("--expire-after", expire_after)
-    with connect(redis_url, check_routes=not no_route_check) as client:
-        limit = client.context().limits.body
+    with connect_any(redis_url, api, check_routes=not no_route_check) as client:
+        redis = of_redis(client)
+        limit = LONGEST_BODY if redis is None else redis.context().limits.body
         message = Message(
             topic=topic,
             body=_body(body, body_file, json_body, limit),
@@ -85,7 +92,8 @@ def schedule(
             window=duration("--window", window),
             again=again,
         )
-        client.known_routes.be_quiet()  # a refusal is one sentence, so the warning follows only after success
+        if redis is not None:
+            redis.known_routes.be_quiet()  # a refusal is one sentence, so the warning follows only after success
         scheduled = client.schedule(msgspec.structs.replace(message, **due))
     if json:
         from delayq.answers.messages import scheduled_out  # this import loads all plans of a client
@@ -93,7 +101,7 @@ def schedule(
         Output().json(scheduled_out(scheduled))
     else:
         Output().row(("id", "due", "state"), (scheduled.id, shown(scheduled.due), _how(scheduled)))
-    if client.known_routes.without_worker:
+    if redis is not None and redis.known_routes.without_worker:
         say(f"{NO_WORKER}.")
     return 0
 

@@ -9,12 +9,13 @@ import typer
 from delayq.answers.messages import count_out, forecast_out, found_out
 from delayq.cli.commands.messages import print_found, searched
 from delayq.cli.options import (
+    ApiUrl,
     AsJson,
     BadUse,
     Limit,
     PageToken,
     RedisUrl,
-    connect,
+    connect_any,
     duration,
     moment,
     option,
@@ -54,6 +55,7 @@ def search(
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the messages that match all filters.
@@ -61,7 +63,7 @@ def search(
     Sorted by due time, dead letters by their death. Exit 1 if there are none. The search reads every message until it
     has found enough. With --key, it reads only messages with that key and sorts pages by id.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         wanted = _filter(
             client.redis_now(),
             due_from,
@@ -87,6 +89,7 @@ def count(
     due_from: DueFrom = None,
     due_to: DueTo = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print the number of messages.
@@ -94,7 +97,7 @@ def count(
     Exact for at most 10,000 messages in all, otherwise from the last census of each queue. Exit 1 if the census has no
     such count.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         now = client.redis_now()
         answer = count_out(
             client.count(_filter(now, due_from, due_to, topic=topic, tags=tags, states=tuple(state or ())))
@@ -116,6 +119,7 @@ def forecast(
     step: Annotated[str, typer.Option("--step", metavar="DURATION", help="Length of each bucket.")] = "15m",
     topic: Topic = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print how many messages fall due in each bucket of time.
@@ -123,7 +127,7 @@ def forecast(
     Counts messages that wait in queues. Exact, except with --topic and more than 10,000 messages: then from the last
     census of each queue. Exit 1 if the census has no such count.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         now = client.redis_now()
         first = moment("--due-from", due_from, now, ahead=True) or 0
         last = moment("--due-to", due_to, now, ahead=True)

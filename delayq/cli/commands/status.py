@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from delayq.answers.service import overview_out, status_out
 from delayq.api_keys import SCOPES
-from delayq.cli.options import AsJson, RedisUrl, connect, who
+from delayq.cli.options import ApiUrl, AsJson, RedisUrl, api_url_of, connect_any, who
 from delayq.client.findings.check import CRITICAL
 from delayq.local_time import in_sentence, shown
 from delayq.nodes import LATENESS
@@ -15,12 +15,12 @@ from delayq.terminal import Output, say
 __all__ = ["me", "overview", "status"]
 
 
-def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def status(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print findings, worst first, with their remedies.
 
     Exit 1 if a finding is critical. Exit 0 for warnings, information or nothing. Exit 2 if Redis does not answer.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = status_out(client.status())
     if json:
         Output().json(answer)
@@ -34,12 +34,12 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     return int(any(one.severity == CRITICAL for one in answer.findings))
 
 
-def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def overview(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the figures of the service.
 
     Messages by state, deliveries of the last ten minutes and their lateness, nodes, findings, and all counters.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = overview_out(client.overview())
     total = answer.traffic.total if answer.traffic is not None else None
     figures = {name: getattr(answer, name).count for name in ("scheduled", "due", "held", "parked", "dead")} | {
@@ -64,10 +64,15 @@ def _lateness(ms: float | None, delivered: float) -> float | str | None:
     return f"more than {LATENESS[-1] / 60:.0f} min" if ms is None and delivered else ms
 
 
-def me(json: AsJson = False) -> int:
+def me(api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the name under which the audit records your changes."""
     answer = {
         "name": who(), "scopes": {"*": list(SCOPES)}, "version": version("delayq"), "console": "no", "session": False,
     }  # fmt: skip
+    if (url := api_url_of(None, api)) is not None:
+        from delayq.http.client import Client
+
+        with Client(url) as client:
+            answer = client.me()
     Output().answer(json, answer, [("name", answer["name"]), ("version", answer["version"])])
     return 0

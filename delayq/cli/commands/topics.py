@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from delayq.answers.topics import LimitOut, PauseOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
 from delayq.cli.commands.search import no_count
 from delayq.cli.options import (
+    ApiUrl,
     AsJson,
     BadUse,
     Limit,
@@ -18,7 +19,7 @@ from delayq.cli.options import (
     Reason,
     RedisUrl,
     by_me,
-    connect,
+    connect_any,
     duration,
     moment,
     option,
@@ -48,6 +49,7 @@ def pause(
         str, typer.Option("--wait", metavar="DURATION", help="Time to wait for messages in flight, at most 60s.")
     ] = "1s",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Pause the topics that match a pattern: deliver nothing.
@@ -58,7 +60,7 @@ def pause(
     longest = duration("--wait", wait) or 0
     why: str | UnsetType = UNSET if reason is None else reason
     end: int | UnsetType | None = UNSET
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         if until is not None:
             now = client.redis_now()
             end = None if until == "never" else moment("--until", until, now, ahead=True)
@@ -77,6 +79,7 @@ def resume(
     ] = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """End the pause with exactly this pattern.
@@ -84,7 +87,7 @@ def resume(
     Without such a pause, --rate changes the limit of an earlier resume, and no --rate ends it. A slower policy still
     applies. Exit 1 if nothing was changed.
     """
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         answer = resumed_out(client.resume(match, rate=rate, by=by_me(reason)))
     changed = "yes" if answer.changed else "no"
     Output().answer(json, answer, [("changed", changed), ("held", answer.held), ("version", answer.version)])
@@ -102,6 +105,7 @@ def topics(
     limit: Limit = 100,
     page_token: PageToken = None,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print topics and their messages, or one topic.
@@ -111,7 +115,7 @@ def topics(
     """
     if paused not in (None, "yes", "no"):
         raise BadUse("--paused: use yes or no")
-    with connect(redis_url) as client:
+    with connect_any(redis_url, api) as client:
         if topic is not None and not {"*", "?"} & set(topic):
             if paused is not None or page_token is not None:
                 raise BadUse("--paused and --page-token need a pattern, or no topic")
