@@ -76,7 +76,7 @@ def test_a_command_prints_the_same_by_the_api(
 
 
 def test_every_other_command_says_that_it_needs_redis(cli: Cli, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for words in ("doctor", "reshard 8", "backfill undo r", "tail t", "era show", "era bump --yes"):
+    for words in ("doctor", "reshard --queues 8", "backfill undo r", "tail t", "era show", "era bump --yes"):
         assert (
             "the HTTP API has no endpoint for this command" in cli(*shlex.split(words), "--api", "http://a").refused()
         )
