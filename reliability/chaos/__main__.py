@@ -28,7 +28,7 @@ def main() -> int:
         print(f"chaos: {error}", file=sys.stderr)
         return 2
     print(
-        f"forwarded {verdict.forwarded}, cancelled for certain {verdict.cancelled}, "
+        f"delivered {verdict.forwarded}, cancelled for certain {verdict.cancelled}, "
         f"schedules without an outcome {verdict.unknown}"
     )
     for name, value in verdict.wrong.items():

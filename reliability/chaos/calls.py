@@ -25,7 +25,7 @@ class Reply(msgspec.Struct):
 
     @property
     def unknown(self) -> bool:
-        """Whether it must be repeated: nothing came, or the API says that it does not know."""
+        """Whether it must be repeated: there is no answer, or the API answers that the outcome is unknown."""
         return self.status == 0 or self.status >= 500
 
 

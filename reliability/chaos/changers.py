@@ -22,7 +22,7 @@ MOST_AT_ONCE = 100
 
 
 class _Due(NamedTuple):
-    """A change that is to be made at `at` (Unix ms); `to` is the due of a move that was asked for before."""
+    """A change to make at `at` (Unix ms); `to` is the due time of a move that was requested before."""
 
     at: int
     turn: int
@@ -151,7 +151,7 @@ class Changers:
             self._ended(due, "unknown" if unknown else item.get("result", str(item)))
 
     def _cancel_by_key(self, calls: Calls, due: _Due) -> None:
-        """By the key that it alone carries; where that leads nowhere any more, by its id."""
+        """Use the key that only this message has; if that finds nothing, use its id."""
         reply = calls("POST", "/v1/messages:cancel", {"keys": [due.key]})
         item: Any = reply.body["results"][0] if reply.status == 200 else {"status": reply.status}
         if not item["status"] or item["status"] >= 500:

@@ -16,19 +16,19 @@ __all__ = ["Verdict", "check"]
 
 QUEUES = 16
 MOST_EXAMPLES = 20
-# What is known of a message; a message takes 20 bytes here, so that a history of millions fits.
+# The facts about a message, which takes 20 bytes here, so that a history of millions fits.
 PLANNED, ACCEPTED, CANCELLED, EXCUSED, GENERAL, DOUBTFUL = 1, 2, 4, 8, 16, 32
-#: What the answer to a cancel means for the message; none came: it may have been carried out.
+#: The effect of each answer to a cancel. Without an answer it may have been carried out.
 ENDS = {"cancelled": CANCELLED, "inFlight": EXCUSED, "delivered": 0, "unknown": DOUBTFUL}
 _SUFFIX = re.compile(r"\.([0-9a-f]{4})$")
 
 
 @dataclass
 class Verdict:
-    """What was found. A message is accepted when the API said so; `left` is what was still pending at the end."""
+    """The result. A message is accepted if the API answered so; `left` counts messages still pending at the end."""
 
     messages: int = 0
-    unknown: int = 0  # asked for, and never answered: they may be forwarded or not
+    unknown: int = 0  # requested, and never answered: they may be delivered or not
     forwarded: int = 0
     cancelled: int = 0
     faults: int = 0
@@ -37,7 +37,7 @@ class Verdict:
     after_cancel: int = 0
     duplicates: int = 0  # by the general path, which may repeat
     doubled: int = 0  # by the one script, which may not
-    strangers: int = 0  # forwarded, and never scheduled
+    strangers: int = 0  # delivered, and never scheduled
     odd: int = 0  # answers that must not be
     over: int = 0  # duplicates beyond what the faults explain
     left: int = 0
@@ -52,12 +52,12 @@ class Verdict:
 
     @property
     def wrong(self) -> dict[str, Any]:
-        """What must not be, by its name."""
+        """The violations, by name."""
         every = {
             "lost": self.lost, "early": self.early, "hard-cancel violations": self.after_cancel,
             "doubled by the one script": self.doubled, "never scheduled": self.strangers, "odd answers": self.odd,
             "duplicates over the bound": self.over, "left in the queues": self.left, "died": self.died,
-            "nothing was forwarded": not self.forwarded, "no fault was injected": not self.faults,
+            "nothing was delivered": not self.forwarded, "no fault was injected": not self.faults,
         }  # fmt: skip
         return {name: value for name, value in every.items() if value}
 
@@ -72,13 +72,13 @@ class Verdict:
 
 
 class _Messages:
-    """What the traffic says of each message."""
+    """The facts about each message in the traffic."""
 
     def __init__(self) -> None:
         self.flags = bytearray()
-        self.floors = array("q")  # Unix ms before which it must not be forwarded
+        self.floors = array("q")  # Unix ms before which it must not be delivered
         self.counts = array("H")
-        self.doubts: dict[int, int] = {}  # the lowest due of a move that may come into force at any time
+        self.doubts: dict[int, int] = {}  # the earliest due time of a move that may take effect at any time
 
     def planned(self, n: int, general: int, floor: int) -> None:
         if n >= len(self.flags):
@@ -91,7 +91,7 @@ class _Messages:
 
     def accepted(self, n: int, due: int | None) -> None:
         self.flags[n] |= ACCEPTED
-        if due is not None:  # none is told of one that has been delivered
+        if due is not None:  # a delivered message has none
             self.floors[n] = due
 
     def moved(self, n: int, due: int) -> None:
@@ -140,7 +140,7 @@ def _take(messages: _Messages, verdict: Verdict, what: str, of: list[list[Any]])
         elif what == "scheduled":
             messages.accepted(n, rest[0])
         elif what == "move":
-            pass  # what comes of it is told by another line
+            pass  # another line has the outcome
         elif what == "moved":
             messages.moved(n, rest[0])
         elif what in ("unmoved", "doubt"):
@@ -182,6 +182,6 @@ def _forwarded(messages: _Messages, verdict: Verdict, when: int, id: str, *, gen
 
 
 def _queue_of(id: str) -> int:
-    """The CRC-16 of an id, which says its queue; written again here, so that the code under test is not asked."""
+    """The CRC-16 of an id, which selects its queue. It is written again here, so that the code under test is not used."""
     suffix = _SUFFIX.search(id)
     return int(suffix[1], 16) if suffix else crc_hqx(id.encode(), 0)

@@ -1,4 +1,4 @@
-"""The consumer: reads what was forwarded from the streams of both servers, records it, and trims what it has read."""
+"""The consumer reads the delivered messages from the streams of both servers, records them, and trims the streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Consumer"]
 PAGE = 2_000
 PAUSE = 0.05
 TRIM_EVERY = 40
-SECONDS = 5.0  # for one reply: the server of the streams stands still now and then
+SECONDS = 5.0  # for one reply: faults stop the server of the streams now and then
 
 
 class Consumer:
@@ -53,7 +53,9 @@ class Consumer:
                 if over and found == 0:
                     return
                 if over and found is None and time.monotonic() >= self._until:
-                    raise GaveUp("the server of the streams does not answer, so nobody knows what else was forwarded")
+                    raise GaveUp(
+                        "the server of the streams does not answer, so nobody knows which other messages were delivered"
+                    )
                 if not found:
                     (time.sleep if over else self._over.wait)(PAUSE)
         except BaseException as error:

@@ -11,7 +11,7 @@ from reliability.chaos.stack import GENERAL, STREAMS
 
 __all__ = ["CLOSE", "Change", "Planned", "draw_batch"]
 
-#: ms around the due in which a third of all changes is made.
+#: ms around the due time in which a third of all changes is made.
 CLOSE = 20
 SHORT = 50  # ms
 ORDERED, KEYED, ABSOLUTE, TOGETHER = 0.05, 0.05, 0.5, 0.05
@@ -21,7 +21,7 @@ ORDERED, KEYED, ABSOLUTE, TOGETHER = 0.05, 0.05, 0.5, 0.05
 class Change:
     """A cancel, or a move to `to` ms from then.
 
-    Made `offset` ms from the due, or, if `place` is given, at that part of the way to the due.
+    It is made `offset` ms from the due time or, if `place` is given, at that part of the way to the due time.
     """
 
     cancel: bool
@@ -51,16 +51,16 @@ class Planned:
 
     @property
     def general(self) -> bool:
-        """Whether it goes by the general path."""
+        """Whether it takes the general path."""
         return self.topic in GENERAL
 
     def due(self, now: int) -> int:
-        """The due that is asked for (Unix ms), or, of a relative delay, the earliest it can have."""
+        """The requested due time (Unix ms), or the earliest possible one of a relative delay."""
         due = now + self.delay
         return due - due % 2_000 + 2_000 if self.together else due
 
     def wire(self, due: int) -> dict[str, Any]:
-        """What is posted."""
+        """The body of the request."""
         fields: dict[str, Any] = {"id": str(self.n), "topic": self.topic, "body": {"n": self.n}}
         if self.absolute or self.together:
             fields["expectDate"] = due

@@ -10,7 +10,7 @@ __all__ = ["KINDS", "Fault", "Kind", "deal_faults", "draw_faults"]
 
 
 class Kind(NamedTuple):
-    """How often a kind of fault is drawn (in proportion), whom it may hit, and how long it lasts (s)."""
+    """How often a kind of fault is drawn (in proportion), which processes it may hit, and how long it lasts (s)."""
 
     weight: int
     victims: str  # workers, apis, redis, target, zookeepers, or the links between two of them
@@ -18,7 +18,7 @@ class Kind(NamedTuple):
     longest: float
 
 
-#: 'reset' breaks connections once; 'refuse' breaks them and lets no new ones through; 'hole' answers nothing and
+#: 'reset' breaks connections once; 'refuse' breaks them and lets no new ones through. 'hole' answers nothing and
 #: resets nothing; 'mute' lets requests through and swallows the replies.
 KINDS: Final[Mapping[str, Kind]] = {
     "kill-worker": Kind(5, "workers", 0, 3),

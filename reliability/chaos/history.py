@@ -68,7 +68,7 @@ class History:
         self._write(FAULTS, {"at": now(), "fault": kind, "victim": victim, **more})
 
     def run(self, **facts: Any) -> None:
-        """What the run was, and how it ended."""
+        """The options of the run, and how it ended."""
         (self.folder / RUN).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
 
     def close(self) -> None:

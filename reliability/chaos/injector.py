@@ -21,7 +21,7 @@ __all__ = ["Injector"]
 #: Ends a fault; False if it has to be tried again a little later.
 Heal = Callable[[], bool | None]
 STEP = 0.2
-STOP_SECONDS = 30.0  # a worker that is told to stop lets its sends finish; then it is killed
+STOP_SECONDS = 30.0  # a worker that gets SIGTERM finishes its sends; after this time it is killed
 
 
 class Injector:
@@ -42,7 +42,7 @@ class Injector:
         began = time.monotonic()
         left = list(faults)
         passed = 0.0
-        # Where this process stood still until the time was over, what was to be injected before still is.
+        # If this process was stopped until the time was over, the faults due before are still injected.
         while (left or passed < seconds) and go_on():
             passed = time.monotonic() - began
             while self._heals and self._heals[0][0] <= time.monotonic():
@@ -100,7 +100,7 @@ class Injector:
 
     @staticmethod
     def _victim(kind: str, victims: str, place: int) -> str:
-        """What must not be broken twice at a time."""
+        """The parts that must not be broken twice at a time."""
         if "-" in victims:
             return f"{victims}-{place}"
         return {"workers": f"w{place}", "apis": f"api{place}"}.get(victims, f"{victims}{place}")

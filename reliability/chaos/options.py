@@ -1,4 +1,4 @@
-"""What a run is: how long, how fast, how often something breaks, and what is drawn by which seed."""
+"""The options of a run: duration, rate, frequency of faults, and the seed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LONGEST_DELAY = 20.0
 class Options:
     """A run. Times are seconds (of `after` and `session_timeout` ms), `rate` is messages a second.
 
-    Shares of the messages: those that are `cancelled`, `moved`, due at once (`short`). Of the changes that are not made
-    close to the due, the share `after_due` comes later than it, by as much as `after` says. `aimed` faults replace the
-    drawn ones. With `each_kind` each of `kinds` is injected once. Without ZooKeepers there is one worker. `by_client`
-    producers do without HTTP. `redis` is the program of the server; the embedded one if empty.
+    Shares of the messages are `cancelled`, `moved`, or due at once (`short`). Some changes are made far from the due time:
+    the share `after_due` of these is made `after` later. `aimed` faults replace the drawn ones. With `each_kind` each of
+    `kinds` is injected once. Without ZooKeepers there is one worker. `by_client` producers do without HTTP. `redis` is
+    the program of the server; the embedded one if empty.
 
     Callers repeat calls without an answer for `patience` s after the faults, and Redis remembers ended messages for
     longer (`final_window` ms). Within `drain` s every message must have ended.
 
-    The timeouts of the service stay short, because a fault has to outlast them: sessions of 4 s, replies of Redis within
-    2 s, sends of 3 s. A busy machine may exceed them as well. That changes owners and repeats requests, as a fault does,
-    and breaks no promise. What the run itself waits for has PATIENCE.
+    The timeouts of the service are short, because a fault has to outlast them. Sessions have 4 s, replies of Redis 2 s,
+    sends 3 s. A busy machine may exceed them as well. That changes owners and repeats requests, as a fault does,
+    and breaks no promise. The waits of the run itself have PATIENCE.
     """
 
     minutes: float = 1.0

@@ -26,7 +26,7 @@ AGAIN = 1.0
 MOST_UNKNOWN = 2_000  # messages of a thread whose outcome is unknown before it schedules no new ones
 Asked = tuple[Planned, int]
 
-#: Told of each message that was accepted: the message, its id, when it was asked for, its due.
+#: Called for each accepted message with the message, its id, the time of the request, and its due time.
 Accepted = Callable[[Planned, str, int, int], None]
 
 
@@ -59,7 +59,7 @@ class Producers:
             thread.start()
 
     def stop(self, seconds: float) -> None:
-        """No new messages; what is unknown is repeated for so long."""
+        """Send no new messages, and repeat calls with an unknown outcome for so long."""
         self._stopping.set()
         deadline = time.monotonic() + seconds
         for thread in self._threads:

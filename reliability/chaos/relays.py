@@ -1,4 +1,4 @@
-"""A road for each pair of processes. It passes bytes of any protocol on, and breaks when it is told to."""
+"""A relay for each pair of processes. It passes on bytes of any protocol, and breaks on command."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Beside = Callable[[Stack], AbstractContextManager[object]]
 
 
 class _Actor(Protocol):
-    """What runs beside the faults, in threads of its own."""
+    """The parts that run beside the faults, in threads of their own."""
 
     failed: list[BaseException]
 
@@ -55,7 +55,7 @@ def run(
     verdict.died = injector.died + ended
     history.run(options=options.plain(), line=verdict.line, wrong=verdict.wrong, examples=verdict.examples)
     if not verdict.wrong:
-        for server in ("redis", "target"):  # what Redis kept is large, and tells no more than the history
+        for server in ("redis", "target"):  # the data of Redis are large, and have no more than the history
             shutil.rmtree(options.folder / server / "appendonlydir", ignore_errors=True)
     return verdict
 
@@ -105,7 +105,7 @@ def _trouble(
 
 
 class _Progress:
-    """Says something once a minute."""
+    """Prints a line once a minute."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -118,7 +118,7 @@ class _Progress:
 
 
 def _wait_until_nothing_is_left(stack: Stack, seconds: float) -> int:
-    """How many messages are left in the end; -1 if nobody says so."""
+    """How many messages are left in the end; -1 if that is unknown."""
     deadline = time.monotonic() + seconds
     while (left := stack.left()) != 0 and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Everything that a run breaks: Redis, a Redis to forward into, ZooKeeper, workers, APIs, and what is between them."""
+"""Everything that a run breaks: Redis, a Redis as target, ZooKeeper, workers, APIs, and the relays between them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Stack:
         }
 
     def settings(self) -> Settings:
-        """Of a client that nothing stands between it and Redis."""
+        """The settings of a client with a direct connection to Redis."""
         there, target = (f"{LOCALHOST}:{server.port}" for server in (self.redis, self.target))
         return load_settings(**self._common(there, target))
 
@@ -105,7 +105,7 @@ class Stack:
         common = self._common(self.relays.address(f"{name}-redis"), target)
         return OneProcess(name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log")
 
-    # -- who is there ------------------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------------------------
 
     @property
     def processes(self) -> list[OneProcess]:
@@ -114,7 +114,7 @@ class Stack:
 
     @property
     def urls(self) -> list[str]:
-        """Of the APIs."""
+        """The URLs of the APIs."""
         return [f"http://{LOCALHOST}:{api.settings['api_port']}" for api in self.apis]
 
     def counts(self) -> Mapping[str, int]:
@@ -198,7 +198,7 @@ class Stack:
         wait_until(lambda: all(one.started or not one.alive for one in self.processes), "all processes have started")
         for one in self.processes:
             one.signal(signal.SIGTERM)
-        with suppress(GaveUp):  # one that does not end is reported
+        with suppress(GaveUp):  # a process that does not end is reported
             wait_until(lambda: not any(one.alive for one in self.processes), "all processes end")
         return [f"{one.name} ended with {one.returncode}" for one in self.processes if one.returncode != 0]
 

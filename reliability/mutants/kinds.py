@@ -60,7 +60,7 @@ KINDS: Final = (
 
 
 def name_of(test: str) -> str:
-    """What a test plants: its parameter, or the sentence that its function's name is."""
+    """The mutant of a test: its parameter, or the sentence that is the name of its function."""
     function, bracket, parameter = test.rpartition("::")[2].partition("[")
     if bracket and not re.fullmatch(r"\d*", parameter.removesuffix("]")):
         return parameter.removesuffix("]").replace("-", " ")

@@ -53,7 +53,7 @@ CANCELLED_BEHIND_ITS_KEY: Path = (
     TICK,
     TICK,
 )
-#: The clock of Redis makes Redis hand out a message whose due is ahead again.
+#: The clock of Redis makes Redis hand out a message whose due time is ahead again.
 RETRIED_BEFORE_THE_OFFSET: Path = (
     USED_AGAIN,
     ("the_clock_of_a_node_steps", 0, -20),

@@ -24,7 +24,7 @@ _NODE: Final = re.compile(r"^(\S+\.py::.+)$", re.MULTILINE)
 
 
 class Ran(NamedTuple):
-    """What a run found: the tests that passed and those that failed with the seconds of each, and its last words."""
+    """The result of a run: the passed and the failed tests with the seconds of each, and the last lines."""
 
     passed: Mapping[str, float]
     failed: Mapping[str, float]
@@ -75,7 +75,7 @@ def run_tests(
 
 
 def _pytest(checkout: Path, arguments: Sequence[str], limit: float | None) -> tuple[str, bool]:
-    """What it printed, and whether it ended within so many seconds."""
+    """Return its output, and whether it ended within so many seconds."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--color=no", *arguments]
     # The copy's own code comes first, also in processes that tests start; and no compiled module outlives a change.
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -15,12 +15,12 @@ __all__ = ["BOUNDS", "LEAST", "WARM_UP", "Trend", "judge", "slope"]
 
 #: s from a process's start that do not count: ended messages are remembered for 60 s, delays are up to 20 s.
 WARM_UP: Final = 90.0
-#: s of samples behind that, without which nothing is said of a process.
+#: s of samples after that which the judgement of a process needs.
 LEAST: Final = 120.0
 
-#: MiB that the resident memory of Redis may grow by: its allocator keeps some of what is freed, and `used` tells its data.
+#: MiB that the resident memory of Redis may grow by: its allocator keeps some freed memory, and `used` has its data.
 REDIS: Final = 32.0
-#: What each measure may grow by over the samples, given their median.
+#: The permitted growth of each measure over the samples, given their median.
 BOUNDS: Final[Mapping[str, Callable[[float], float]]] = {
     "rss": lambda median: max(4.0, 0.05 * median),
     "used": lambda median: max(1.0, 0.05 * median),
@@ -32,8 +32,8 @@ BOUNDS: Final[Mapping[str, Callable[[float], float]]] = {
 class Trend(msgspec.Struct, frozen=True):
     """How a measure of a process went over `seconds`, and in each half of them.
 
-    It grows if it grew by more than `bound`, in each half by more than half of it. What went up once and stayed, as the
-    connections of a worker that stood in for another, does not grow; what leaks does all the time.
+    It grows if it grew by more than `bound`, and in each half by more than half of that. A single step is no growth, such
+    as the connections of a worker that replaced another one. A leak grows all the time.
     """
 
     name: str
@@ -59,9 +59,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 def judge(samples: Sequence[Sample], *, embedded: bool = False) -> tuple[list[Trend], list[str]]:
     """The trends of every process, and the names of those that never lived long enough for one.
 
-    The embedded server's resident memory is not looked at: it is told to keep what is freed, up to some hundred MiB.
+    The embedded server's resident memory is not judged: it is configured to keep freed memory, up to some hundred MiB.
 
-    A process that a fault has restarted begins anew; of its lives the longest is judged.
+    A process that a fault has restarted begins again; its longest life is judged.
     """
     trends, unjudged = [], []
     for name in dict.fromkeys(one.name for one in samples):

@@ -16,7 +16,7 @@ __all__ = ["EVERY", "draw", "options_of", "parse"]
 
 #: Seconds between two faults.
 EVERY = 60.0
-#: What ends a process, and starts it again.
+#: Faults that end a process and start it again.
 _RESTARTS = ("kill-worker", "kill-redis", "kill-api", "stop-worker", "kill-zookeeper")
 _ZOOKEEPERS = 1
 _FINAL_WINDOW = 60_000  # ms
@@ -26,7 +26,7 @@ _NAMES = tuple(name for name, kind in KINDS.items() if kind.weight)
 def draw(seed: int, seconds: float, every: float, counts: Mapping[str, int]) -> tuple[Fault, ...]:
     """A fault every so many seconds, each kind once before any comes again.
 
-    Those that restart a process come in the first half: in the second each process lives long enough to be judged.
+    Faults that restart a process happen in the first half: in the second each process lives long enough to be judged.
     """
     dice = random.Random(f"soak {seed}")
     hands: dict[bool, list[str]] = {True: [], False: []}

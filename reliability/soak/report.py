@@ -1,4 +1,4 @@
-"""What a soak found: a verdict, as lines and as JSON."""
+"""The result of a soak: a verdict, as lines and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_ENOUGH = 2 * (WARM_UP + LEAST + 15)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """`wrong` is empty when all is well; `lateness` is ms by its percentile, of messages as they were forwarded."""
+    """`wrong` is empty when all is well; `lateness` is ms by its percentile, of delivered messages."""
 
     options: dict[str, Any]
     line: str
@@ -37,7 +37,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[Sample]
 
     def table(self) -> str:
-        """What there is to see, line by line."""
+        """The verdict, line by line."""
         lines = [f"accepted {self.accepted:,}: {self.rate:,.0f} a second"]
         lines.append("lateness, ms: " + ", ".join(f"{name} {value:,.0f}" for name, value in self.lateness.items()))
         lines.append(
@@ -61,13 +61,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make(options: Options, verdict: Verdict, samples: Sequence[Sample]) -> Report:
-    """Of a run that has ended."""
+    """The report of a run that has ended."""
     trends, unjudged = judge(samples, embedded=not options.redis)
     wrong = dict(verdict.wrong)
     if growing := [f"{one.measure} of {one.name}" for one in trends if not one.flat]:
         wrong["grows"] = growing
     if not samples or (unjudged and options.seconds >= LONG_ENOUGH):
-        wrong["nothing can be said of"] = unjudged
+        wrong["no judgement is possible for"] = unjudged
     return Report(
         options=options.plain(),
         line=verdict.line,

@@ -1,4 +1,4 @@
-"""What processes hold, looked at every few seconds: memory, file descriptors, threads."""
+"""Samples of processes, every few seconds: memory, file descriptors, threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY = 3.0  # s
 class Sample(msgspec.Struct, frozen=True):
     """One look at one process, `at` s from the beginning.
 
-    rss, pss and used are MiB; used is what Redis says that its data and scripts take, None of others and while it says nothing.
+    rss, pss and used are MiB. `used` is the size of data and scripts by Redis, None for others and without an answer.
     """
 
     at: float
@@ -39,7 +39,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def look(at: float, name: str, pid: int, used: float | None = None) -> Sample | None:
-    """A process as Linux tells of it; None when it has gone."""
+    """A process, by the data of Linux; None if it has ended."""
     proc = Path(f"/proc/{pid}")
     try:
         status = (proc / "status").read_text()

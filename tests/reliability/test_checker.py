@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[str, Callable[[Story], Any]]] = {
     "a cancel of what was accepted finds nothing": (
         "odd answers", lambda story: story.accepted().forwarded().say("ended", (0, "notFound")),
     ),
-    "nothing was forwarded": ("nothing was forwarded", lambda story: story.say("schedule", (0, 0, DUE))),
+    "nothing was delivered": ("nothing was delivered", lambda story: story.say("schedule", (0, 0, DUE))),
 }  # fmt: skip
 
 
