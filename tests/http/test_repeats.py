@@ -1,0 +1,170 @@
+"""What the client of the HTTP API repeats, and what it makes of answers, with a server that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from delayq import ConfigError, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
+from delayq.embedded.processes import LOCALHOST
+from tests.http.conftest import Awaited
+
+GOOD = {"id": "a", "queue": 1, "state": "scheduled", "dueMs": 5}
+
+
+def answer(status: int, body: Any, *headers: str) -> bytes:
+    content = json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(content)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def problem(status: int, kind: str, detail: str = "why.", **more: Any) -> dict[str, Any]:
+    return {"type": f"urn:delayq:problem:{kind}", "status": status, "title": "", "detail": detail} | more
+
+
+class Told:
+    """A server that gives these answers, one after the other; it closes the connection after an empty one."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._listening = socket.create_server((LOCALHOST, 0))
+        self.url = f"http://{LOCALHOST}:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection, connection.makefile("rb") as stream:
+                while self._one(connection, stream):
+                    pass
+
+    def _one(self, connection: socket.socket, stream: Any) -> bool:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            if not (line := stream.readline()):
+                return False
+            head += line
+        length = next((int(line[15:]) for line in head.splitlines() if line.startswith(b"content-length:")), 0)
+        self.requests.append(head + stream.read(length))
+        said = self.answers.pop(0)
+        connection.sendall(said)
+        return bool(said) and b"connection: close" not in said
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    server = Told()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def caller(request: pytest.FixtureRequest, told: Told) -> Iterator[Any]:
+    if request.param == "threads":
+        with http.Client(told.url, api_key="dq_a_b") as client:
+            yield client
+    else:
+        awaited = Awaited(http.AsyncClient(told.url, api_key="dq_a_b"))
+        yield awaited
+        awaited.end()
+
+
+def test_a_call_is_repeated_with_the_same_bytes_until_it_is_answered(told: Told, caller: Any) -> None:
+    told.answers = [
+        b"",
+        answer(429, problem(429, "rate"), "retry-after: 0"),
+        answer(503, problem(503, "unavailable")),
+        b"HTTP/1.1 201 Created\r\ncontent-length: 500\r\nconnection: close\r\n\r\n{",
+        answer(201, GOOD),
+    ]
+    scheduled = caller.schedule(Message(topic="t", delay_time=1))
+    assert (scheduled.id, scheduled.created) == ("a", True)
+    assert len({*told.requests}) == 1
+    assert len(told.requests) == 5
+    assert b"authorization: Bearer dq_a_b\r\n" in told.requests[0]
+    assert json.loads(told.requests[0].partition(b"\r\n\r\n")[2])["id"]
+
+
+def test_a_connection_is_used_again(told: Told, caller: Any) -> None:
+    told.answers = [
+        answer(200, {"count": 1, "exact": True, "asOf": None}),
+        b'HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
+        b'a;x=y\r\n{"count":2\r\n1b\r\n,"exact":true,"asOf": null}\r\n0\r\nx: y\r\n\r\n',
+        b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"count":3,"exact":true,"asOf":null}',
+        answer(200, {"count": 4, "exact": True, "asOf": None}),
+    ]  # fmt: skip
+    assert [caller.count().messages for _ in range(4)] == [1, 2, 3, 4]
+    assert told.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ((401, "unauthorized"), NotAllowed),
+        ((403, "forbidden"), NotAllowed),
+        ((507, "full"), StoreFull),
+        ((503, "unavailable"), StoreUnavailable),
+        ((429, "pending"), TooManyPending),
+        ((429, "rate"), StoreUnavailable),
+    ],
+)
+def test_problems_are_the_errors_of_the_client_of_redis(
+    told: Told, said: tuple[int, str], kind: type[Exception]
+) -> None:
+    told.answers = [answer(said[0], problem(*said, id="mine"))]
+    with http.Client(told.url, give_up_after=1) as client, pytest.raises(kind, match="why"):
+        client.schedule(Message(topic="t", delay_time=1))
+
+
+def test_an_answer_of_another_service_names_the_url(told: Told, caller: Any) -> None:
+    told.answers = [b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\nnginx!"]
+    with pytest.raises(ConfigError, match="is this the URL of its API"):
+        caller.get("m")
+
+
+def test_only_what_failed_of_a_batch_is_sent_again(told: Told, caller: Any) -> None:
+    away = {"status": 503, "id": "b", "problem": problem(503, "unavailable", id="b")}
+    wrong = {"status": 400, "problem": problem(400, "invalid", "topic: no.", field="topic")}
+    told.answers = [
+        answer(200, {"results": [{"status": 201} | GOOD, away, wrong]}),
+        answer(503, problem(503, "unavailable", results=[away])),
+        answer(200, {"results": [{"status": 200} | GOOD | {"id": "b"}]}),
+    ]
+    first, second, third = caller.schedule_many([Message(topic="t", delay_time=1, id=id) for id in "abc"])
+    assert (first.created, second.id, second.created, third.field) == (True, "b", False, "topic")
+    sent: Sequence[Any] = [json.loads(one.partition(b"\r\n\r\n")[2])["messages"] for one in told.requests]
+    assert [[one["id"] for one in messages] for messages in sent] == [["a", "b", "c"], ["b"], ["b"]]
+
+
+def test_only_what_failed_of_a_cancel_is_sent_again(told: Told, caller: Any) -> None:
+    away = {"status": 503, "id": "b", "problem": problem(503, "unavailable")}
+    told.answers = [
+        answer(200, {"results": [{"status": 200, "id": "a", "result": "cancelled"}, away]}),
+        answer(200, {"results": [{"status": 404, "id": "b", "result": "notFound"}]}),
+    ]
+    assert [one.result for one in caller.cancel_many(["a", "b"])] == ["cancelled", "notFound"]
+
+
+def test_a_right_that_is_missing_for_one_message_is_told_of_that_one(told: Told, caller: Any) -> None:
+    refused = {"status": 403, "id": "b", "problem": problem(403, "forbidden")}
+    told.answers = [answer(200, {"results": [{"status": 200, "id": "a", "result": "cancelled"}, refused]})]
+    first, second = caller.cancel_many(["a", "b"])
+    assert first.result == "cancelled"
+    assert isinstance(second, NotAllowed)
