@@ -28,8 +28,8 @@ _SOURCE = (
     Planted(
         "an owner that goes on from where it was after an unheard outcome",
         "workers/queue/pull_job.py",
-        "        self._context.incarnation.go_on()\n        self.in_flight.rewind(0)",
-        "        self._context.incarnation.go_on()",
+        "        self._context.incarnation.advance()\n        self.in_flight.rewind(0)",
+        "        self._context.incarnation.advance()",
         ("tests/workers/test_lost_replies.py::test_what_an_owner_sent_is_not_sent_again_by_the_store",),
         (),
     ),
