@@ -53,6 +53,8 @@ ALLOWED: Final = {
     "delayq/names.py": 'KEYS = ["aside", "set:aside"]\nSOURCE = "local told = aside(told, 1)"\n',
     "tests/test_aside.py": '"""The message is set aside."""\n',
     "docs/openapi.json": '{\n  "operationId": "set_aside",\n  "enum": ["told aside"]\n}\n',
+    "names.md": "A name takes its place here and now. "
+    + "`name` of this message and its other name begin a sentence. " * 3,
     "due.md": "The message is due now. Time moves forward. The due time passes, by default after 2 s.\n",
 }
 
