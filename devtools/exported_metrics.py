@@ -42,10 +42,10 @@ class Metric(NamedTuple):
 
 def _worker(redis_url: str) -> bytes:
     node = Node(load_settings(redis_url=redis_url, queues=2, zookeeper="127.0.0.1:1"))
-    node.watch = Alarms(node.store, [0, 1])
-    node.watch.look_at_server()
-    node.watch.look_at_queues()
-    node.watch.backlogs = {"streams": 7}
+    node.alarms = Alarms(node.store, [0, 1])
+    node.alarms.look_at_server()
+    node.alarms.look_at_queues()
+    node.alarms.backlogs = {"streams": 7}
     refusals = Refusals(node.routes, SystemClock())
     job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=refusals)
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)

@@ -37,14 +37,7 @@ def main(settings: Settings | None = None) -> int:
             from delayq.telemetry.tracing import provider_for
 
             traces = provider_for("delayq-worker")
-        node = Node(
-            settings,
-            clock=clock_for(settings),
-            observer=metrics,
-            lateness=metrics.lateness,
-            failures=lambda: metrics.failures,
-            tracer_provider=traces,
-        )
+        node = Node(settings, clock=clock_for(settings), observer=metrics, tracer_provider=traces)
         if settings.worker_port:
             metrics.watch(node)
             health.serve(settings.api_host, settings.worker_port, node, metrics.registry)

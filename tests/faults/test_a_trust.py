@@ -61,10 +61,9 @@ async def accept(api: Any, *ids: str, topic: str = "m.t", delay: int = 0) -> Non
 
 
 def watch_of(running: RunningNode) -> Alarms:
-    """What looks after Redis in a node."""
-    watch = eventually(lambda: running.node.watch, "it watches")
-    assert watch is not None
-    return watch
+    """The alarms of a node, once it has begun its duties."""
+    eventually(lambda: running.node.alarms.queues, "it has begun its duties")
+    return running.node.alarms
 
 
 # -- full ----------------------------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ async def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_ref
             server.admin.config_set("maxmemory-policy", "allkeys-lru")
             (missing,) = refused(await api.get("/readyz"))["missing"]
             assert "maxmemory-policy is allkeys-lru" in missing
-            eventually(lambda: any("allkeys-lru" in text for text in watch.alarms.values()), "the alarm")
+            eventually(lambda: any("allkeys-lru" in text for text in watch.current.values()), "the alarm")
             assert delayq(server.url, "doctor")[0] == 1
             with Client(server.url) as late, pytest.raises(ConfigError, match="maxmemory-policy is allkeys-lru"):
                 late.schedule(Message(topic="m.t", delay_time=HOUR))
@@ -177,7 +176,7 @@ async def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_ref
             await accept(api, "during")
             target.wait_for_ids(["before", "during"], PATIENCE)
             server.admin.config_set("maxmemory-policy", "noeviction")
-            eventually(lambda: not watch.alarms, "the end of the alarm")
+            eventually(lambda: not watch.current, "the end of the alarm")
             assert (await api.get("/readyz")).status_code == 200
 
 
@@ -327,10 +326,10 @@ def test_a16_a_worker_notices_what_is_gone_and_gives_tickets_back(
         ids = [client.schedule(Message(topic="m.t", id=f"{n}.0000", delay_time=1_000)).id for n in range(20)]
         server.admin.delete(queue_keys(0).queue)
         target.wait_for_ids(ids, PATIENCE)
-        assert watch.alarms == {}
+        assert watch.current == {}
         client.schedule(Message(topic="m.t", id="lost.0001", delay_time=HOUR))
         server.admin.delete(queue_keys(1).pool)
         eventually(lambda: watch.missing == 1, "a message is missing")
         server.admin.flushall()
-        eventually(lambda: "gone" in watch.alarms, "all is gone")
+        eventually(lambda: "gone" in watch.current, "all is gone")
     assert sorted(target.ids) == sorted(ids)

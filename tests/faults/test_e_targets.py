@@ -66,10 +66,8 @@ class Running:
 
     def watch(self) -> Alarms:
         """The alarms of the node, after another look at all queues."""
-        watch = self.node.watch
-        assert watch is not None
-        watch.look_at_queues()
-        return watch
+        self.node.alarms.look_at_queues()
+        return self.node.alarms
 
     def metric(self, name: str) -> float:
         """The value of a metric; `name` with its labels."""

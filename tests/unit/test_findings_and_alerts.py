@@ -65,7 +65,7 @@ def seen(*lines: NodeLine, stats: QueueStats | None = None, server: dict[str, An
 def complains(**of_the_node: Any) -> Facts:
     """A worker whose line has what it says of itself."""
     well: dict[str, Any] = {
-        "ready": True, "watch": None, "jobs": {}, "skew": SimpleNamespace(complaint=None),
+        "ready": True, "alarms": SimpleNamespace(own=[]), "jobs": {}, "skew": SimpleNamespace(complaint=None),
         "redis_clock": SimpleNamespace(answers=True), "line": SimpleNamespace(refused=""),
     }  # fmt: skip
     told = SimpleNamespace(**well | of_the_node)
@@ -75,7 +75,7 @@ def complains(**of_the_node: Any) -> Facts:
 def alarmed(look: Callable[[list[QueueStats]], Found], *stats: list[QueueStats]) -> Facts:
     """A worker that remembers other queues than there are."""
     found = [look(one) for one in stats][-1]
-    return complains(watch=SimpleNamespace(own=list(found.lost.values())))
+    return complains(alarms=SimpleNamespace(own=list(found.lost.values())))
 
 
 def wrong_clock() -> Skew:

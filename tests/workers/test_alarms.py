@@ -51,11 +51,11 @@ def test_a_setting_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
     ((event, text),) = look(watch)
     assert (event, says in text) == ("alarm", True)
     assert look(watch) == []
-    assert len(watch.alarms) == 1
+    assert len(watch.current) == 1
     valkey.admin.config_set(option, right)
     try:
         assert look(watch) == [("alarm_over", text)]
-        assert watch.alarms == {}
+        assert watch.current == {}
     finally:
         valkey.admin.config_set("appendfsync", "everysec")
 
@@ -65,7 +65,7 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
 ) -> None:
     first, second = (client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")) for name in "ab")
     assert look(watch) == []
-    assert (watch.alarms, watch.missing) == ({}, 0)
+    assert (watch.current, watch.missing) == ({}, 0)
     admin: Any = valkey.admin
     admin.hdel(queue_keys(3).pool, first.id)
     ((event, text),) = look(watch)

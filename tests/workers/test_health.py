@@ -46,8 +46,8 @@ def serve() -> Iterator[Serve]:
 def node_with(**trouble: Any) -> Any:
     """A node that is well but for the trouble."""
     well: dict[str, Any] = {
-        "ready": True, "jobs": {}, "watch": None, "skew": Skew(ManualClock()), "redis_clock": Mock(answers=True),
-        "line": Mock(refused=""),
+        "ready": True, "jobs": {}, "alarms": Mock(own=[], current={}), "skew": Skew(ManualClock()),
+        "redis_clock": Mock(answers=True), "line": Mock(refused=""),
     }  # fmt: skip
     node = Mock(spec=Node, **well | trouble)
     node.own_complaints = partial(Node.own_complaints, node)

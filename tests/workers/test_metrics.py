@@ -56,9 +56,9 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     metrics = Metrics()
     metrics.watch(node)
     assert value(metrics, "delayq_due") == 0  # before it has looked
-    node.watch = Alarms(node.store, [0, 1])
-    node.watch.look_at_server()
-    node.watch.look_at_queues()
+    node.alarms = Alarms(node.store, [0, 1])
+    node.alarms.look_at_server()
+    node.alarms.look_at_queues()
     sms = Policy(name="sms", match="sms", rate=2.0)
     node.policies.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}

@@ -23,7 +23,7 @@ from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from workers.node.duties.alarms import Alarms, Rewriting
 
-SUSPECT = "might not load it again"
+SUSPECT = "may not load it again"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def fail(admin: Any) -> None:
 def look(watch: Alarms) -> list[str]:
     """Look, and what is wrong then."""
     watch.look_at_server()
-    return list(watch.alarms.values())
+    return list(watch.current.values())
 
 
 def rewrites(admin: Any) -> int:

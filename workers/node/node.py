@@ -23,7 +23,6 @@ from delayq.store.keys import queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets import open_target
 from delayq.targets.webhook.egress import Egress
-from delayq.telemetry.histogram import Histogram
 from workers.limits.asking import NodeLimits
 from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
 from workers.node.duties.follow_time import TIME_EVERY, TimeFollower
@@ -92,11 +91,7 @@ def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
 
 
 class Node:
-    """Runs until `stop`: `run` blocks, and returns after all queues were given back.
-
-    The observer counts in `lateness` how late messages are, and `failures` returns its number of errors of pull jobs. The node
-    publishes both in its line.
-    """
+    """Runs until `stop`: `run` blocks, and returns after all queues were given back."""
 
     def __init__(
         self,
@@ -106,8 +101,6 @@ class Node:
         observer: Observer | None = None,
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
         tracer_provider: TracerProvider | None = None,
-        lateness: Histogram | None = None,
-        failures: Callable[[], int] = int,
     ) -> None:
         self.settings = settings
         self._clock = clock if clock is not None else SystemClock()
@@ -131,7 +124,7 @@ class Node:
             self.store, self.policies, self.losses, self._redis_now, self.routes, self._look_at_all
         )
         self.ready = False
-        self.watch: Alarms | None = None
+        self.alarms = Alarms(self.store, (), self._streams, fsync=settings.fsync, accept=settings.accept)
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
         self._senders: dict[str, Sender] = {}
@@ -144,8 +137,8 @@ class Node:
             senders=self._senders,
             complaints=self.own_complaints,
             policies=self.policies,
-            recent=RecentLateness(lateness) if lateness is not None else None,
-            lately=RecentCounters(partial(self._counted, failures), self._clock),
+            recent=RecentLateness(observer.lateness) if observer is not None else None,
+            lately=RecentCounters(self._counted, self._clock),
             connected=lambda: self.coordinator is None or self.coordinator.connected,
         )
         self._bounds = Bounds(
@@ -174,8 +167,7 @@ class Node:
 
     def complaints(self) -> list[str]:
         """The troubles of this node and of Redis, in sentences; empty if all is well."""
-        alarms = self.watch.alarms.values() if self.watch is not None else ()
-        return list(dict.fromkeys([*self.own_complaints(), *alarms]))
+        return list(dict.fromkeys([*self.own_complaints(), *self.alarms.current.values()]))
 
     def own_complaints(self) -> list[str]:
         """The complaints that only this node can report. The others can be read from Redis."""
@@ -195,7 +187,7 @@ class Node:
                 found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
             if job.pulls_fail is not None and self.redis_clock.answers:
                 found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
-        return found + (self.watch.own if self.watch is not None else [])
+        return found + self.alarms.own
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -257,8 +249,8 @@ class Node:
         """The timers of the node's duties, in their order."""
         settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
-        alarms = self.watch = Alarms(self.store, queues, self._streams, fsync=settings.fsync, accept=settings.accept)
-        self.policy_watch.queues = queues
+        alarms = self.alarms
+        alarms.queues = self.policy_watch.queues = queues
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
@@ -298,9 +290,10 @@ class Node:
         last = [Timer(clock, TIME_EVERY, follower.look), Timer(clock, 0, follower.confirm)]
         return [Timer(clock, 0, follower.follow), *duties, *last]
 
-    def _counted(self, failures: Callable[[], int]) -> Lately:
+    def _counted(self) -> Lately:
         """The counters since the node began."""
-        return Lately(failures(), self.losses.went_back, self.ownership.claims if self.ownership is not None else 0)
+        failures = self._observer.failures if self._observer is not None else 0
+        return Lately(failures, self.losses.went_back, self.ownership.claims if self.ownership is not None else 0)
 
     @property
     def _lags(self) -> bool:

@@ -7,13 +7,20 @@ from typing import Protocol
 
 from delayq.store.commands import Pulled, Released
 from delayq.targets import Result
+from delayq.telemetry.histogram import Histogram
 from workers.sending.message import InFlightMessage
 
 __all__ = ["Observer"]
 
 
 class Observer(Protocol):
-    """Counts events. Its methods must not block or raise."""
+    """Counts events. Its methods must not block or raise.
+
+    `lateness` has how late messages were, and `failures` is the number of calls of `failed`. The node's line has both.
+    """
+
+    lateness: Histogram
+    failures: int
 
     def pulled(self, pulled: Pulled | Released) -> None:
         """A pull returned messages, or appended them to streams in the same Redis."""

@@ -111,15 +111,15 @@ def _of_lateness(counted: Histogram) -> Iterator[Metric]:
 
 
 def _of_node(node: Node) -> Iterator[Metric]:
-    jobs, watch = list(node.jobs.values()), node.watch
+    jobs, checked = list(node.jobs.values()), node.alarms
     yield _gauge("delayq_in_flight", "Messages in flight", sum(len(job.in_flight) for job in jobs))
     yield _gauge("delayq_queues", "Queues owned, of all layouts", len(jobs))
     alarms = "Current alarms about Redis or the messages; the log has their texts"
-    yield _gauge("delayq_alarms", alarms, len(watch.alarms) if watch else 0)
+    yield _gauge("delayq_alarms", alarms, len(checked.current))
     missing = "Messages that are missing: scheduled, not ended, and not in Redis"
-    yield _gauge("delayq_missing", missing, watch.missing if watch else 0)
+    yield _gauge("delayq_missing", missing, checked.missing)
     yield _gauge("delayq_went_back", "Times that Redis lost the last changes of a queue", node.losses.went_back)
-    yield _gauge("delayq_parked", "Parked messages in all queues, at the last check", watch.parked if watch else 0)
+    yield _gauge("delayq_parked", "Parked messages in all queues, at the last check", checked.parked)
     yield from _of_policies(node)
     yield from _of_backlogs(node)
     yield from _of_queues(node)
@@ -136,7 +136,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
 
 def _of_policies(node: Node) -> Iterator[Metric]:
     """Pauses and limits, and the messages that they hold."""
-    policies, held = node.policies.current, dict(node.watch.held) if node.watch is not None else {}
+    policies, held = node.policies.current, dict(node.alarms.held)
     acted_on = min((job.version for job in node.jobs.values()), default=policies.version)
     yield _gauge("delayq_held", "Messages that a pause or a limit holds, in all queues", sum(held.values()))
     yield _gauge("delayq_paused_policies", "Pauses in the policies of this node", len(policies.pauses))
@@ -155,17 +155,16 @@ def _of_backlogs(node: Node) -> Iterator[Metric]:
     """The largest backlog of each route: entries that consumers of a stream in this Redis have not read."""
     text = "Entries that the slowest consumers of a stream have not read or acknowledged"
     found = GaugeMetricFamily("delayq_stream_backlog", text, labels=["route"])
-    if node.watch is not None:
-        for route, backlog in node.watch.backlogs.items():
-            found.add_metric([route], backlog)
+    for route, backlog in node.alarms.backlogs.items():
+        found.add_metric([route], backlog)
     yield found
 
 
 def _of_queues(node: Node) -> Iterator[Metric]:
     """The sums over all queues at the last check, and figures of each queue that this node owns."""
-    watch, ownership = node.watch, node.ownership
-    stats = watch.stats if watch is not None else ()
-    yield _gauge("delayq_all_queues", "Queues of all layouts", len(watch.queues) if watch else 0)
+    checked, ownership = node.alarms, node.ownership
+    stats = checked.stats
+    yield _gauge("delayq_all_queues", "Queues of all layouts", len(checked.queues))
     yield _gauge("delayq_pending", "Messages in all queues that are not parked", sum(one.scheduled for one in stats))
     yield _gauge("delayq_due", "Due messages in all queues", sum(one.due for one in stats))
     yield _gauge("delayq_dead_letters", "Dead letters in all queues", sum(one.dead for one in stats))
@@ -191,7 +190,7 @@ def _of_servers(node: Node) -> Iterator[Metric]:
     """The state of Redis and ZooKeeper, as this node sees it."""
     yield _gauge("delayq_redis_up", "1 while Redis answers", int(node.redis_clock.answers))
     yield _gauge("delayq_redis_trip_seconds", "Duration of its last round trip", node.redis_clock.took / 1000)
-    server = node.watch.server if node.watch is not None else None
+    server = node.alarms.server
     if server is not None:
         yield _gauge("delayq_redis_memory_bytes", "Memory of the fullest primary", server.used_memory)
         yield _gauge("delayq_redis_memory_limit_bytes", "Its maxmemory, 0 = none", server.max_memory or 0)

@@ -100,7 +100,7 @@ class Alarms:
         self._rewriting = Rewriting(store)
         self._complaints: list[str] = []
         self._lost: dict[str, str] = {}
-        self.alarms: dict[str, str] = {}
+        self.current: dict[str, str] = {}
         #: The alarms that only this worker can raise. The others can be read from Redis.
         self.own: list[str] = []
         self.stats: Sequence[QueueStats] = ()
@@ -160,9 +160,9 @@ class Alarms:
 
     def _log(self, alarms: dict[str, str]) -> None:
         for about, text in alarms.items():
-            if about not in self.alarms:
+            if about not in self.current:
                 log.error("alarm", text=text)
-        for about, text in self.alarms.items():
+        for about, text in self.current.items():
             if about not in alarms:
                 log.warning("alarm_over", text=text)
-        self.alarms = alarms
+        self.current = alarms
