@@ -281,7 +281,7 @@ class Settings:
     body_limit: int = _number(1024 * 1024, "largest body of a message", least=1, most=16 * 1024 * 1024)
     batch_limit: int = _number(1_000, "most messages in one batch over HTTP", least=1, most=10_000)
     request_limit: int = _number(8 * 1024 * 1024, "largest HTTP request, cut off before it is read", least=1)
-    horizon: int = _duration(10 * 365 * 86_400_000, "how far ahead a due may lie")
+    horizon: int = _duration(10 * 365 * 86_400_000, "how far ahead a due time may be")
     delay_levels: tuple[int, ...] = _durations(DELAY_LEVELS, "delays of the levels, '1s 5s 10s …'")
     final_window: int = _duration(15 * 60_000, "how long ended ids are remembered")
     final_most: int = _number(200_000, "most ended ids remembered in a queue", least=1)
@@ -313,7 +313,7 @@ class Settings:
     zookeeper_tls: str = _choice(
         "", "yes: TLS; any-host: and the certificate may be for any host; unset: no TLS", "", "yes", "any-host"
     )
-    zookeeper_ca: str = _text("", "the file with the authorities that are trusted; unset: those of the system")
+    zookeeper_ca: str = _text("", "the file with the trusted authorities; unset: the system's own")
     zookeeper_certificate: str = _text("", "the file with the certificate that a worker shows")
     zookeeper_key: str = _text("", "the file with its key; unset: it is in the same file")
     zookeeper_key_password: str = _text(
