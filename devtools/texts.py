@@ -86,7 +86,9 @@ def _lines_of(source: str, comment: re.Pattern[str]) -> Iterator[Text]:
 
 
 def _of_javascript(source: str) -> Iterator[Text]:
-    return _lines_of(source, re.compile(r"\s*(?://|/\*\*?|\*)(?: |$)(.*?)(?:\*/)?$"))
+    """The comments without the types that they declare (JSDoc)."""
+    for line, text in _lines_of(source, re.compile(r"\s*(?://|/\*\*?|\*)(?: |$)(.*?)(?:\*/)?$")):
+        yield Text(line, re.split(r"(?:^|\s)@(?:param|returns|template|type|typedef)\b", text)[0])
 
 
 def _of_lua(source: str) -> Iterator[Text]:
