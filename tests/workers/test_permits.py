@@ -251,7 +251,7 @@ def test_never_more_than_the_burst_is_granted_and_valid(
             used = min(max(free - now, 0), limit._burst * each)
             count = min(limit._asked, int((limit._burst * each - used) / each + 1e-6))
             free = now + used + count * each
-            at = limit.answered(Granted(count, 1), now)[0]
+            at = limit.answered(Granted(count, 1), now)[0] or 0
             valid.append((now + limit._life, count))
             total += count
         valid = [(until, count) for until, count in valid if until > now]

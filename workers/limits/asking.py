@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Any, Final
 
 import structlog
@@ -17,7 +16,7 @@ from delayq.store import commands
 from delayq.store.commands import Command, Granted, Now, Spending
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
-from workers.limits.limit import Limit, Listener
+from workers.limits.limit import IDLE, Limit, Listener
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
 
@@ -39,23 +38,14 @@ class _Asker:
     """Asks for the limits that lie on one server, `together` buckets in a command. `test_now` hands the scripts a time; None
     means the clock of Redis."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        together: int,
-        forget: Callable[[list[Limit]], None],
-        test_now: Callable[[], int] | None,
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, together: int, test_now: Callable[[], int] | None) -> None:
         self._store = store
         self._clock = clock
         self._together = together
-        self._forget = forget
         self._test_now = test_now
-        self._condition = threading.Condition()
-        # A heap. A limit may stand in it several times: only the time that it is scheduled for counts.
-        self._due: list[tuple[int, int, Limit]] = []
-        self._count = 0
+        self._condition = threading.Condition(threading.Lock())
+        self._due: dict[Limit, int] = {}  # when to ask for each
+        self._wakes_at = 0  # while it sleeps
         self._server_ahead: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
         self._stopping = False
         self.thread: threading.Thread | None = None
@@ -63,14 +53,10 @@ class _Asker:
     def schedule(self, limit: Limit, at: int) -> None:
         """Ask for a limit at such a time, unless it is asked for earlier."""
         with self._condition:
-            if limit.scheduled is not None and limit.scheduled <= at:
-                return
-            limit.scheduled = at
-            self._count += 1
-            first = not self._due or at < self._due[0][0]
-            heappush(self._due, (at, self._count, limit))
-            if first:
-                self._condition.notify()
+            if self._due.get(limit, at + 1) > at:
+                self._due[limit] = at
+                if at < self._wakes_at:
+                    self._condition.notify()
 
     def start(self) -> None:
         """Start the thread; again is harmless. Where it cannot be started now, the next call tries again."""
@@ -101,34 +87,38 @@ class _Asker:
 
     def _sleep(self, least: int = 0) -> None:
         with self._condition:
-            if not self._stopping and (wait := max(least, self._wait())) > 0:
+            now = self._clock.monotonic()
+            if not self._stopping and (wait := max(least, self._wait(now))) > 0:
+                self._wakes_at = now + wait
                 self._clock.wait(self._condition, wait)
+                self._wakes_at = 0
 
     def _give_back(self) -> None:
         """Give back all slots: nobody sends any more."""
-        closed = {limit for _, _, limit in self._due if isinstance(limit, SlotLimit)}
-        self._due = []
+        closed = [limit for limit in self._due if isinstance(limit, SlotLimit)]
         for limit in closed:
             limit.close()
-            limit.scheduled = None
-            self.schedule(limit, 0)
+        self._due = dict.fromkeys(closed, 0)
         try:
             self.tick()
         except Exception:
             _failed()
 
-    def _wait(self) -> int:
-        return max(0, self._due[0][0] - self._clock.monotonic()) if self._due else LONGEST_WAIT
+    def _wait(self, now: int) -> int:
+        return max(0, min(self._due.values(), default=now + LONGEST_WAIT) - now)
 
     def tick(self) -> int:
         """Ask for what is due now; for how many ms there is nothing to do."""
         now = self._clock.monotonic()
         server_now: Now = "" if self._test_now is None else self._test_now()
         server_ahead = None if self._server_ahead is None else min(self._server_ahead)
+        with self._condition:
+            due = [limit for limit, at in self._due.items() if at <= now][:AT_A_TIME]
+            for limit in due:
+                del self._due[limit]
         rates: list[tuple[Limit, Spending]] = []
         slots: list[tuple[Limit, Command[int]]] = []
-        unused = []
-        while len(rates) + len(slots) < AT_A_TIME and (limit := self._next(now)) is not None:
+        for limit in due:
             wanted, again = limit.asks(now, server_ahead, server_now)
             if isinstance(wanted, Spending):
                 rates.append((limit, wanted))
@@ -136,13 +126,10 @@ class _Asker:
                 slots.append((limit, wanted))
             elif again is not None:
                 self.schedule(limit, again)
-            else:
-                unused.append(limit)
-        if unused:
-            self._forget(unused)
         if rates or slots:
             self._ask(rates, slots, now, server_now)
-        return self._wait()
+        with self._condition:
+            return self._wait(self._clock.monotonic())
 
     def _ask(
         self, rates: list[tuple[Limit, Spending]], slots: list[tuple[Limit, Command[int]]], now: int, server_now: Now
@@ -162,7 +149,8 @@ class _Asker:
             listeners: dict[Listener, dict[Limit, int]] = {}
             for limit, answer in told:
                 again, waiting, count = limit.answered(answer, now)
-                self.schedule(limit, again)
+                if again is not None:
+                    self.schedule(limit, again)
                 for listener in waiting:
                     listeners.setdefault(listener, {})[limit] = count
             if told and isinstance(answer := told[0][1], Granted):
@@ -170,15 +158,6 @@ class _Asker:
                 self._server_ahead = ahead if self._server_ahead is None else self._server_ahead[1], ahead
             for listener, limits in listeners.items():
                 listener.limits_have_more(limits)
-
-    def _next(self, now: int) -> Limit | None:
-        with self._condition:
-            while self._due and self._due[0][0] <= now:
-                at, _, limit = heappop(self._due)
-                if limit.scheduled == at:
-                    limit.scheduled = None
-                    return limit
-            return None
 
 
 class NodeLimits:
@@ -201,6 +180,7 @@ class NodeLimits:
         self._rates: dict[str, RateLimit] = {}
         self._slots: dict[str, SlotLimit] = {}
         self._askers: dict[Node | None, _Asker] = {}
+        self._forgot_at = 0  # monotonic ms
         self._policies = NO_POLICIES
         self._found: Remembered[str, tuple[Limit, ...]] = Remembered(
             REMEMBERED
@@ -214,7 +194,9 @@ class NodeLimits:
         with self._lock:
             limits: list[Limit] = [] if rate is None else [rate]
             if slots is not None:
-                known = self._slots.get(slots.name) or self._slots.setdefault(slots.name, SlotLimit(slots, self._soon))
+                if (known := self._slots.get(slots.name)) is None:
+                    self._forget_unused()
+                    known = self._slots[slots.name] = SlotLimit(slots, self._soon)
                 known.update(slots, policies.version, longest)
                 limits.append(known)
             if policies.version >= self._policies.version and policies is not self._policies:
@@ -229,6 +211,7 @@ class NodeLimits:
             return None
         with self._lock:
             if (known := self._rates.get(bucket.name)) is None:
+                self._forget_unused()
                 known = self._rates[bucket.name] = RateLimit(bucket, self._soon, self._outdated)
         if known.version != policies.version:
             known.update(bucket, policies.version, self._clock.monotonic())
@@ -243,15 +226,16 @@ class NodeLimits:
         known = self._rates
         return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
 
-    def _forget(self, unused: list[Limit]) -> None:
-        with self._lock:
-            for limit in unused:
-                for known in (self._rates, self._slots):
-                    if known.get(limit.name) is limit:
-                        del known[limit.name]
-            gone = set(unused)
-            for topic in [topic for topic, found in self._found.items() if not gone.isdisjoint(found)]:
-                self._found.pop(topic, None)
+    def _forget_unused(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._forgot_at < IDLE:
+            return
+        self._forgot_at = now
+        gone: set[Limit] = {one for known in (self._rates, self._slots) for one in known.values() if one.is_unused(now)}
+        self._rates = {name: one for name, one in self._rates.items() if one not in gone}
+        self._slots = {name: one for name, one in self._slots.items() if one not in gone}
+        for topic in [topic for topic, found in self._found.items() if not gone.isdisjoint(found)]:
+            self._found.pop(topic, None)
 
     def _soon(self, limit: Limit, at: int) -> None:
         server = self._store.server_of(limit.key)
@@ -259,9 +243,7 @@ class NodeLimits:
             # The keys of a command lie in one slot of a Redis Cluster.
             together = AT_A_TIME if server is None else 1
             with self._lock:
-                asker = self._askers.setdefault(
-                    server, _Asker(self._store, self._clock, together, self._forget, self._test_now)
-                )
+                asker = self._askers.setdefault(server, _Asker(self._store, self._clock, together, self._test_now))
         asker.schedule(limit, at)
         if asker.thread is None and self._test_now is None:
             asker.start()

@@ -58,7 +58,6 @@ class Limit(ABC):
         self.name = name
         self.key = key  # in Redis
         self.lock = threading.Lock()
-        self.scheduled: int | None = None  # when its asker asks next; under the asker's lock
         self.version = ""  # the newest policies that it was looked up by
         self._soon = soon
         self._waiting = 0  # messages that were admitted while it was short, and have not begun
@@ -91,17 +90,17 @@ class Limit(ABC):
     def asks(
         self, now: int, server_ahead: int | None = None, server_now: Now = ""
     ) -> tuple[Spending | Command[int] | None, int | None]:
-        """What to ask Redis now, and when to look again if there is nothing to ask; None: it may be forgotten.
+        """What to ask Redis now, and when to look again if there is nothing to ask; None: once messages lack permits.
 
         The clock of the server is ahead of ours by so many ms, or nobody knows.
         """
 
     @abstractmethod
-    def _answered(self, answer: Any, asked_at: int) -> int:
-        """Take in the answer, or error, to what was asked at such a time; when to ask again. Under the lock."""
+    def _answered(self, answer: Any, asked_at: int) -> int | None:
+        """Take in the answer, or error, to what was asked at such a time; when to look again. Under the lock."""
 
-    def answered(self, answer: Any, asked_at: int) -> tuple[int, Sequence[Listener], int]:
-        """Take in the answer; when to ask again, and who is to be told of how many permits."""
+    def answered(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
+        """Take in the answer; when to look again, and who is to be told of how many permits."""
         with self.lock:
             self._unanswered_since = None
             return (self._answered(answer, asked_at), *self._told(asked_at))
@@ -207,6 +206,10 @@ class Limit(ABC):
 
     def end(self, count: int, now: int) -> None:  # noqa: B027  # a rate has nothing to do then
         """So many sends have ended."""
+
+    def is_unused(self, now: int) -> bool:
+        """Whether it may be forgotten: nobody has used it lately, or waits for it."""
+        return now - self._used_at > IDLE and not (self._waiting or self._wanted(now))
 
     def has_stock(self, now: int) -> bool:
         """Whether there is a permit."""

@@ -173,10 +173,9 @@ class RateLimit(Limit):
                     bucket = self._bucket
                     return Spending(self.name, bucket.rate, self._burst, self._asked, until, self.version), None
             self._unanswered_since = None
-            again = self._used_at + IDLE
-            return None, again if again > now else now + IDLE if self._waiting or self._parked else None
+            return None, now + IDLE if wanted else None
 
-    def _answered(self, answer: Any, asked_at: int) -> int:
+    def _answered(self, answer: Any, asked_at: int) -> int | None:
         """See `Limit`."""
         if isinstance(answer, Granted) and not answer.version:
             until = asked_at + self._life
@@ -185,9 +184,9 @@ class RateLimit(Limit):
             self._not_before = asked_at + round(self._pause(answer, asked_at))
         else:  # nobody knows what was granted, or nothing was
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
-        return self._not_before if self.is_short(asked_at) else asked_at + IDLE
+        return self._not_before if self.is_short(asked_at) else asked_at + IDLE if self._parked else None
 
-    def answered(self, answer: Any, asked_at: int) -> tuple[int, Sequence[Listener], int]:
+    def answered(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
         """See `Limit`."""
         if isinstance(answer, Granted) and answer.version:
             self._outdated(answer.version)

@@ -70,6 +70,10 @@ class SlotLimit(Limit):
                 self._short = self._short and slots == self._slots
                 self.version, self._slots = version, slots
 
+    def is_unused(self, now: int) -> bool:
+        """See `Limit`."""
+        return not (self._in_use or self._free or self._given) and super().is_unused(now)
+
     def _had_too_few(self, now: int) -> bool:
         """See `Limit`."""
         return self._short
@@ -126,10 +130,9 @@ class SlotLimit(Limit):
             useful = 0 if self._closed else self._wanted(now) + (0 if self._contended else self._used)
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
             if not wanted and not given:
-                again = min([slot.until for slot in self._free], default=self._used_at + IDLE)
                 self._unanswered_since = None
-                busy = self._in_use or self._waiting or self._parked
-                return None, again if again > now else now + IDLE if busy else None
+                again = min([slot.until for slot in self._free], default=now)
+                return None, again if again > now else now + IDLE if not self.is_unused(now) else None
             if now < self._not_before:
                 return None, self._not_before
             self._not_before = now + EVERY
