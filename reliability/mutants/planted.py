@@ -102,8 +102,8 @@ _SOURCE = (
     Planted(
         "a client that never asks the sentinels again",
         "delayq/store/connect/sentinel.py",
-        '"""Ask anew before the next connection is made."""\n        self._server = None',
-        '"""Ask anew before the next connection is made."""',
+        '"""Ask again before the next connection is made."""\n        self._server = None',
+        '"""Ask again before the next connection is made."""',
         ("tests/store/test_sentinel.py::test_a_server_that_became_a_replica_is_left_for_the_new_primary",),
         ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
     ),

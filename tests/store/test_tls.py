@@ -113,7 +113,7 @@ async def test_a_certificate_that_is_not_trusted_is_told_in_one_sentence(guarded
         other.schedule(Message(topic="t", delay_time=1))
     for error in (by_asyncio.value, caught.value):
         assert str(error).startswith("the certificate of Redis is not trusted: ")
-        assert str(error).endswith("; ?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust")
+        assert str(error).endswith("; name the trusted authority with ?ssl_ca_certs=… in DELAYQ_REDIS_URL")
         assert "canary" not in repr(error)
 
 

@@ -178,7 +178,7 @@ def test_connections_that_are_in_use_or_subscribed_are_left_too(moving: MovingNa
     moving.move()
     assert store.run(write()) == 2
     assert store.end(begun) == [b"PONG"]
-    with pytest.raises(StoreUnavailable, match="not the primary any more"):
+    with pytest.raises(StoreUnavailable, match="no longer the primary"):
         wakes.receive(0.01)
     eventually(lambda: moving.name.connections == 1, "the connection to the new server is the only one")
     wakes.connect(["channel"])

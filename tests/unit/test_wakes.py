@@ -78,7 +78,7 @@ def test_whatever_it_says_it_is_there(wakes: Wakes, line: Line, reply: Any) -> N
 def test_a_subscription_at_a_server_that_is_not_the_primary_any_more_is_left(wakes: Wakes, line: Line) -> None:
     line.outdated = True
     line.heard.append([b"message", b"one", b"7"])
-    with pytest.raises(StoreUnavailable, match="not the primary any more"):
+    with pytest.raises(StoreUnavailable, match="no longer the primary"):
         wakes.receive(1.0)
     assert line.closed
 

@@ -8,7 +8,7 @@ function types(target) {
 }
 
 /**
- * What single keys do while the component is there; `"g o"` is o behind g.
+ * The actions of single keys while the component exists; `"g o"` is o after g.
  * @param {Record<string, () => unknown>} meanings
  */
 export function useKeys(meanings) {

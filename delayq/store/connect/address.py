@@ -139,7 +139,7 @@ _OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "ssl_password": _text,
 }
 _FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
-#: What only the URL of one server may say so: elsewhere it stands before the hosts, and in the path.
+#: Options that only the URL of one server may have: elsewhere they are before the hosts, and in the path.
 _OF_ONE: Final[dict[str, Callable[[str], Any]]] = {"db": _database, "username": _text, "password": _text}
 _OF_SENTINELS: Final[dict[str, Callable[[str], Any]]] = dict.fromkeys(_SENTINEL_USER, _text)
 _INSTEAD: Final = {"socket_timeout": "DELAYQ_REDIS_TIMEOUT", "timeout": "DELAYQ_REDIS_TIMEOUT"}
@@ -191,7 +191,7 @@ def check_files(address: Address) -> None:
 
 
 def parse(url: str) -> Address:
-    """What the URL says; raises ConfigError."""
+    """Parse the URL. Raises ConfigError."""
     try:
         parts = _split(url)
         kind = _SCHEMES[parts.scheme]
@@ -222,7 +222,7 @@ def parse(url: str) -> Address:
 
 
 def arguments(url: str) -> dict[str, Any]:
-    """What a connection to one server takes: host and port or path, db, user, options. Raises ValueError."""
+    """The arguments of a connection to one server: host and port or path, db, user, options. Raises ValueError."""
     return _single(_split(url))
 
 

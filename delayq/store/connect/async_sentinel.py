@@ -53,7 +53,7 @@ class AsyncPrimary:
         return connection
 
     def forget(self) -> None:
-        """Ask anew before the next connection is made."""
+        """Ask again before the next connection is made."""
         self._server = None
 
     def outdate(self) -> None:

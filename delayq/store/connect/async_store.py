@@ -1,9 +1,9 @@
 """Runs commands; nothing else talks to Redis.
 
-redis-py's own retries are off: it would run a script again without telling. Here a command whose reply was lost on
-a broken connection is run once more on a new one, which is safe because every script is idempotent; what stays
-unknown is `StoreUnavailable`. What a queue's owner sends is not run once more: it may be run late, so its owner
-goes on as the next incarnation.
+redis-py's own retries are off: it would run a script again without a report. Here a command whose reply was lost on
+a broken connection is run once more on a new one. That is safe because every script is idempotent. An outcome that stays
+unknown is `StoreUnavailable`. A command of a queue's owner is not run once more, because it may run late: its owner
+continues as the next incarnation.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class AsyncBegun:
 class AsyncStore:
     """Runs commands, each on a connection of its own while it runs.
 
-    `url` is one server's, that of sentinels or of a cluster (see `address`); `timeout` bounds each reply and the wait
-    for one of `connections`, in seconds. `durability` says where a change has to be before it is answered.
+    `url` is that of a server, of sentinels or of a cluster (see `address`). `timeout` bounds each reply and the wait
+    for one of `connections`, in seconds. `durability` is where a change has to be before it is answered.
     """
 
     durability: Durability | None = None
@@ -120,7 +120,7 @@ class AsyncStore:
         return await self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
-        """What these want, and every change."""
+        """The barriers that these need, and every change."""
         replicas, fsync = commands.replicas, commands.fsync
         if self.durability is not None:
             replicas, fsync = max(replicas, self.durability.replicas), fsync or self.durability.fsync
@@ -134,7 +134,7 @@ class AsyncStore:
         """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
 
         In a cluster, or where changes have to be confirmed, nothing is left to `end`. For what was not answered `within`
-        so many ms nobody waits any more.
+        that many ms the caller no longer waits.
         """
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:

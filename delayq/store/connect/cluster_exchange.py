@@ -1,10 +1,9 @@
-"""Commands on their way to the primaries of a cluster: which slot a key lies in and who serves it, as far as is known;
-what is to be sent to which, and what a reply means.
+"""Commands on their way to the primaries of a cluster: the slots, their known servers, the next sends, and the replies.
 
-No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. What a server sends away
-(MOVED, ASK), cannot do now (TRYAGAIN, CLUSTERDOWN, READONLY) or never got goes once more in the next round: nothing
-ran. What was sent to a server that broke before it replied is unknown; it is sent once more, as by a single server's
-store, because every script is idempotent; unless it is an owner's, who goes on as the next incarnation.
+No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. Some commands go
+once more in the next round, because nothing ran: a server redirected them (MOVED, ASK), refused them for now (TRYAGAIN,
+CLUSTERDOWN, READONLY), or never got them. The outcome of a command is unknown if its server broke before the reply. The command is sent once more, as by a single
+server's store, because every script is idempotent. An owner's command is not: its owner continues as the next incarnation.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ WHO: Final[Any] = ("CLUSTER", "SLOTS")
 
 @lru_cache(maxsize=8192)
 def slot_of(key: str) -> int:
-    """CRC-16 of the hash tag (or of the whole key) modulo 16,384."""
+    """CRC-16 of the hash tag (or of the complete key) modulo 16,384."""
     start = key.find("{")
     if start >= 0 and (end := key.find("}", start + 1)) > start + 1:
         key = key[start + 1 : end]
@@ -70,7 +69,7 @@ def slot_of(key: str) -> int:
 
 
 def key_of(command: Command[Any]) -> str | None:
-    """The key that says where a command goes: its first one, or what stands behind a plain command's name.
+    """The key that decides where a command goes: its first one, or the word after a plain command's name.
 
     A wrong guess costs a redirection; a command without a key may go anywhere.
     """
@@ -83,7 +82,7 @@ def key_of(command: Command[Any]) -> str | None:
 
 
 class SlotMap:
-    """The primaries by slot. Threads may read it while one writes: each look is at one whole list."""
+    """The primaries by slot. Threads may read it while one writes: each look is at one complete list."""
 
     def __init__(self, seeds: Sequence[Node]) -> None:
         self.primaries: tuple[Node, ...] = ()
@@ -93,7 +92,7 @@ class SlotMap:
         self._slots: list[Node | None] = [None] * SLOTS
 
     def take(self, reply: Any, asked: Node) -> None:
-        """Take over what `asked` said. A server that does not know its own address means the one we asked."""
+        """Adopt the answer of `asked`. A server that does not know its own address means the one we asked."""
         slots: list[Node | None] = [None] * SLOTS
         primaries: dict[Node, None] = {}
         known: dict[Node, None] = {asked: None}  # who answered is asked first the next time
@@ -106,7 +105,7 @@ class SlotMap:
         self.version += 1
 
     def moved(self, slot: int, node: Node) -> None:
-        """A server said that a slot lies elsewhere."""
+        """A server reported that a slot lies elsewhere."""
         self._slots[slot] = node
 
     def node_of(self, key: str | None) -> Node | None:
@@ -173,7 +172,7 @@ class PrimaryLink:
             yield self._take_packet()
 
     def rest(self) -> bytes:
-        """What is to be sent before the last replies are read, with what has to follow the changes sent so far."""
+        """The commands to send before the last replies are read, with the commands that must follow the former changes."""
         if self.barrier is not None and self.barrier.needed:
             for command in self.barrier.commands():
                 self._add(Routed(NO_PLACE, command))
@@ -235,7 +234,7 @@ class ClusterExchange:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def to_send(self) -> Iterator[tuple[Node, Routed]]:
-        """What goes where in this round."""
+        """The commands of this round by server."""
         while self._again:
             yield from self._route(self._again.popleft())
         for command in self._commands:
@@ -381,7 +380,7 @@ class ClusterExchange:
         return pause
 
     def result(self) -> list[Any]:
-        """The answers, when all is over; what still bounces gets its last error."""
+        """The answers at the end. A command that is still redirected gets its last error."""
         for routed, error in self._next:
             astray = isinstance(error, redis.exceptions.AskError)
             told = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else error
@@ -402,6 +401,6 @@ class ClusterExchange:
 
 
 def nobody(tried: Iterable[Node], error: Exception | None) -> StoreUnavailable:
-    """No server of the cluster says who serves which slot."""
+    """No server of the cluster returns the slots and their servers."""
     named = ", ".join(f"{host}:{port}" for host, port in tried)
     return StoreUnavailable(f"no server of the Redis Cluster answers ({named}): {error}")

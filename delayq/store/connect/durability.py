@@ -2,7 +2,7 @@
 
 WAIT and WAITAOF speak of the writes of their own connection, so they follow the scripts on it, as the last commands
 of an exchange. A server whose WAITAOF cannot be believed is asked for its settings in the same place instead: with
-`appendfsync always` it syncs before it replies. What was answered on a connection that broke before they did is
+`appendfsync always` it syncs before it replies. An answer on a connection that broke before them is
 unknown.
 """
 
@@ -39,7 +39,7 @@ def believable(name: str, version: str) -> bool:
 class Durability(msgspec.Struct, kw_only=True):
     """Where a change has to be before it is answered: in `replicas` replicas, and (`fsync`) on the primary's disk.
 
-    `timeout` bounds the wait, in ms. `waitaof` is what is known of the server: each barrier learns whether its WAITAOF
+    `timeout` bounds the wait, in ms. `waitaof` is the known ability of the server: each barrier learns whether its WAITAOF
     can be believed, because another server may answer than before.
     """
 
@@ -55,12 +55,12 @@ class Durability(msgspec.Struct, kw_only=True):
 
 
 class Barrier:
-    """What was changed on one connection and is not yet known to be kept."""
+    """The changes on one connection that are not yet known to be kept."""
 
     def __init__(self, durability: Durability) -> None:
         self.uncovered: set[int] = set()
         self._durability = durability
-        # Less than the time-out of a reply, and never 0, which would mean for ever.
+        # Less than the timeout of a reply, and never 0, which would mean no timeout.
         self._wait = max(1, durability.timeout * 3 // 4 // max(1, durability.parts))
         self._dirty = False
         self._key = ""
@@ -86,11 +86,11 @@ class Barrier:
 
     @property
     def needed(self) -> bool:
-        """Whether something was sent behind the last barrier, or that one's own key lies elsewhere by now."""
+        """Whether something was sent after the last barrier, or the barrier's own key lies elsewhere now."""
         return self._sent < BARRIERS and (self._dirty or (bool(self.uncovered) and (self._void or not self._written)))
 
     def commands(self) -> Iterator[Command[Any]]:
-        """What is to be sent behind the changes."""
+        """The commands to send after the changes."""
         key = self._answered_key or self._key
         self._sent += 1
         self._dirty = self._written = self._void = False
@@ -113,7 +113,7 @@ class Barrier:
         self._void = self._durability.fsync and self._durability.waitaof != self._asked_waitaof
 
     def _settings(self, reply: Any) -> None:
-        """What it is set to at the moment when it has run the changes: they are synced before this reply is sent."""
+        """Its settings at the moment when it has run the changes: they are synced before this reply is sent."""
         found = dict(zip(reply[::2], reply[1::2], strict=True))
         file, sync = (found.get(name, b"unknown").decode() for name in (b"appendonly", b"appendfsync"))
         self._lacks = "" if (file, sync) == ("yes", "always") else f" (it has appendonly {file}, appendfsync {sync})"
@@ -126,7 +126,7 @@ class Barrier:
             self.uncovered.clear()
 
     def error(self) -> NotDurable:
-        """What is told of a change that is not known to be kept."""
+        """The error for a change that is not known to be kept."""
         wanted = []
         if self._durability.replicas:
             wanted.append(f"{self._durability.replicas} replicas have it")
@@ -147,7 +147,7 @@ class DurableExchange(Exchange):
         self._lost: set[int] = set()
 
     def to_send(self) -> Iterator[bytes]:
-        """What is to be sent, and behind it the barrier."""
+        """The commands to send, followed by the barrier."""
         yield from super().to_send()
         if self._barrier.needed and self.wrong is None:
             if self._length is None:
@@ -177,7 +177,7 @@ class DurableExchange(Exchange):
         return not self._barrier.needed
 
     def broke(self, error: Exception) -> bool:
-        """As of every exchange; what was answered and not yet covered stays unknown."""
+        """As of every exchange. An answer that no barrier covers stays unknown."""
         self._lost |= self._barrier.uncovered - {index for index, _ in self._refused_there}
         self._barrier.uncovered.clear()
         return super().broke(error)

@@ -1,4 +1,4 @@
-"""What the stores need of asyncio: connections, a bound on how many use something at once, a pause; see `threads`."""
+"""The tools of the stores for asyncio: connections, a bound on how many use something at once, a pause; see `threads`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ UNSENT: Final = 64 * 1024
 class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
     """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
 
-    By TLS a close waits for the server's goodbye, and without it for the server to take what was written: a loop that
-    ends before would leave the socket open, and one that goes on would hold it for as long as the server hangs.
+    With TLS a close waits for the server's goodbye, and without TLS until the server has read the written bytes. A loop that
+    ends before would leave the socket open. A loop that continues would hold it for as long as the server hangs.
     """
 
     async def disconnect(self, *_args: Any, **_options: Any) -> None:
@@ -115,12 +115,12 @@ class Connection(ConnectionState):
                 if writer.transport.get_write_buffer_size() > UNSENT:
                     async with asyncio.timeout(self._timeout):
                         await writer.drain()
-            except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+            except RuntimeError as error:  # uvloop's error if the server has closed it while it was idle
                 raise_if_interrupt(error)
                 raise redis.exceptions.ConnectionError(str(error)) from None
 
     async def receive(self) -> Any:
-        """The next reply, whole within the time-out; an error of the server's is returned (see `usable`). Raises Fault."""
+        """The next reply, complete within the timeout; an error of the server's is returned (see `usable`). Raises Fault."""
         with AS_FAULTS:
             if (reply := self._reader.gets()) is MISSING:
                 if CLOCK.precise() >= self.until:

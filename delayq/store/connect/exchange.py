@@ -1,4 +1,4 @@
-"""What both stores share: how commands become bytes, how errors are told, and what is on its way."""
+"""The common part of both stores: the bytes of commands, the errors, and the commands on their way."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def translate(error: Exception) -> StoreError:
     if (untrusted := _untrusted(error)) is not None:
         return StoreUnavailable(
             f"the certificate of Redis is not trusted: {untrusted.verify_message}; "
-            "?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust"
+            "name the trusted authority with ?ssl_ca_certs=… in DELAYQ_REDIS_URL"
         )
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
         return StoreUnavailable(f"Redis is unreachable, or its reply was lost: {text}")
@@ -80,7 +80,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_login_refused(error: Exception) -> bool:
-    """Whether a connection is refused as a whole, because nobody has logged in on it: nothing that was sent there ran."""
+    """Whether a connection is refused because nobody has logged in on it: no command that was sent there ran."""
     return isinstance(error, redis.exceptions.AuthenticationError)
 
 
@@ -99,7 +99,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """What was found wrong with a certificate, if that is the cause."""
+    """The error of a certificate, if that is the cause."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
@@ -147,7 +147,7 @@ WHICH_VERSION: Final = plain("INFO", "server", read=_read_version)
 
 
 def instead(command: Command[Any], error: Exception) -> Command[Any] | None:
-    """What is asked in place of a script that was refused, because the refusal does not say why; None for any other error.
+    """The question in place of a refused script, if the refusal has no reason; None for any other error.
 
     Its answer is the error of the script.
     """
@@ -159,7 +159,7 @@ def instead(command: Command[Any], error: Exception) -> Command[Any] | None:
 
 
 def outdates(error: Exception) -> bool:
-    """Whether every connection that was made before is of no use any more: the name may lead to another server by now.
+    """Whether all former connections are useless: the name may lead to another server now.
 
     This is the only rule for it, for calls, pools, subscriptions and clusters.
     """
@@ -182,7 +182,7 @@ def pack(command: Command[Any], state: ServerState) -> bytes:
     deadline = (state.deadline(),) if script.promise else ()
     if name in state.loaded:
         return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)
-    state.loaded.add(name)  # the server keeps what it was given whole
+    state.loaded.add(name)  # the server keeps the complete script
     return packed("EVAL", script.text, len(keys), *keys, *args, *deadline)
 
 
@@ -202,7 +202,7 @@ class Exchange:
 
     def __init__(self, commands: Iterable[Command[Any]], state: ServerState, until: float = inf) -> None:
         self.state = state
-        self.until = until  # by the precise monotonic clock; what is not answered by then is not heard
+        self.until = until  # by the precise monotonic clock; a later answer is not read
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
@@ -266,7 +266,7 @@ class Exchange:
     def full(self) -> bool:
         """Whether replies are to be read before more is sent: a deadline takes the clock of the server.
 
-        What has an end is sent at once: a process that is stopped in between must have no rest to send when it goes on.
+        Commands with a deadline are sent at once: a process that is stopped meanwhile must have no rest to send later.
         """
         much = len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
         return self._question is not None or (much and self.until == inf)
@@ -303,7 +303,7 @@ class Exchange:
         return index != NO_PLACE
 
     def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
-        if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
+        if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the complete script is sent instead
             self.state.loaded.discard(command.script)
             return self._sent(index, command)
         if (time := late_by(error)) is not None:
@@ -335,7 +335,7 @@ class Exchange:
     def broke(self, error: Exception) -> bool:
         """Whether to go on with a new connection; if not, everything without an answer gets the error.
 
-        What was sent and not answered is sent once more, unless nothing was answered since that was done last. If an
+        Commands without an answer are sent once more, unless nothing was answered since the last such time. If an
         owner's call is among it nothing is, nor what stands behind: its owner sends that as the next incarnation.
         """
         refused = self._left()
@@ -382,7 +382,7 @@ UNANSWERED: Final = object()
 NO_PLACE: Final = -1
 
 
-#: What code that reads a reply raises if that is not as it should be.
+#: The errors of code that reads a malformed reply.
 UNREADABLE: Final = (
     ArithmeticError,
     AttributeError,

@@ -54,7 +54,7 @@ class Primary:
         return connection
 
     def forget(self) -> None:
-        """Ask anew before the next connection is made."""
+        """Ask again before the next connection is made."""
         self._server = None
 
     def outdate(self) -> None:

@@ -1,12 +1,11 @@
-"""One server: how redis-py is to make connections to it, and read its errors; and what is known of it here.
+"""One server: how redis-py makes connections to it and reads its errors, and the known state of the server.
 
 redis-py must never repeat anything by itself.
 
-A script whose answer is a promise gets a deadline by the clock of the server, after which it does nothing: when the caller
-gives up, what was sent and is stuck on its way must not run any more, as behind newer calls. The server's clock is
-compared with the monotonic one here, by what TIME says: before the first such script, and again before one that comes a
-second later or more. What it said before counts no more then: it may have been set back since by so little that a slow
-answer does not show it.
+A script whose answer is a promise gets a deadline by the clock of the server, and does nothing after it. When the caller
+gives up, a delayed command must not run later, after newer calls. `TIME` compares the server's clock with the
+monotonic one here. That happens before the first such script, and again before a script that follows a second later or more. The former
+answer counts no longer then. The clock may have been set back since by so little that a slow answer does not show it.
 """
 
 from __future__ import annotations
@@ -50,29 +49,29 @@ __all__ = [
     "usable",
 ]
 
-#: How old what the clock of a server said may be, in ms.
+#: The largest age of a server's time, in ms.
 ASK_EVERY: Final = 1_000
 #: How much is read at once, in bytes.
 CHUNK: Final = 65_536
-#: What a reader has instead of a reply that has not come whole.
+#: Stands for a reply that has not arrived completely.
 MISSING: Final = object()
-#: What is told to one who waited in vain for others to be done with their connections.
+#: The error of a caller who waited in vain for a free connection.
 EXHAUSTED: Final = "no connection became free in time"
-#: What is told of replies that come, but would take longer than their caller waits.
+#: The error for replies that would take longer than their caller waits.
 SLOW: Final = "the reply came too slowly"
 #: The code of an error, bare or where a script, a transaction or a proxy quotes it.
 _WRONG_SERVER: Final = re.compile(r"(?:^|: -?|-)(?:READONLY|MASTERDOWN|NOREPLICAS)\b")
 
 
-#: What redis-py and the system raise where something goes wrong between here and a server.
+#: The errors of redis-py and the system on the way to a server.
 IO_ERRORS: Final = (redis.exceptions.RedisError, OSError)
 
 
 class Fault(Exception):
     """Something went wrong between here and a server; `error` is what redis-py or the system raised.
 
-    Only what does the I/O raises it. So an exception of a signal handler or of the caller's own code, which may be an
-    OSError or an error of redis-py too, is never taken for a fault: it reaches the caller.
+    Only the code of the I/O raises it. An exception of a signal handler or of the caller's own code may also be an OSError or
+    an error of redis-py. It never counts as a fault: it reaches the caller.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -92,7 +91,7 @@ class NamedServer:
 
 
 class ConnectionState:
-    """What both kinds of connections know: which server they were made to, until when they may be used, and by whose lease."""
+    """The common state of both kinds of connections: their server, the end of their use, and their lease."""
 
     __slots__ = ("_moves", "_server", "lease", "until")
 
@@ -104,7 +103,7 @@ class ConnectionState:
 
     @property
     def outdated(self) -> bool:
-        """Whether the name may lead to another server by now: the connection must not be used again."""
+        """Whether the name may lead to another server now: the connection must not be used again."""
         return self._moves != self._server.moves
 
 
@@ -142,12 +141,12 @@ _OF_CLUSTERS: Final[Mapping[str, Callable[[str], Exception]]] = {
 class WrongServer(redis.exceptions.ReadOnlyError):
     """A server answers that it is not the primary, or one that lost its replicas. The command did not run.
 
-    This is a state of the connection, not of the service: the name may lead to another server by now.
+    This is a state of the connection, not of the service: the name may lead to another server now.
     """
 
 
 def connection_options(url: str, timeout: float) -> dict[str, Any]:
-    """What redis-py makes a connection with whose sends and replies take no longer than `timeout` seconds each.
+    """The arguments for redis-py of a connection whose sends and replies take at most `timeout` seconds each.
 
     Raises ValueError.
     """
@@ -209,14 +208,14 @@ def read_error(text: str) -> Exception:
 
 
 def arrived(read: Any) -> Any:
-    """What was read, or how many bytes; raises ConnectionError if that is nothing."""
+    """The bytes read, or their number. Raises ConnectionError if there are none."""
     if not read:
         raise redis.exceptions.ConnectionError("Redis closed the connection")
     return read
 
 
 def usable(reply: Any) -> Any:
-    """The reply, also if it is an error; raises a Fault if it says that the connection is of no use, as while data are loaded."""
+    """The reply, also if it is an error. Raises a Fault if the connection is useless, as while data are loaded."""
     if isinstance(reply, redis.exceptions.ConnectionError):
         raise Fault(reply)
     return reply
@@ -256,7 +255,7 @@ class ServerState:
         return self._asked is None or self._clock.monotonic() - self._asked >= ASK_EVERY
 
     def ask(self) -> Command[None]:
-        """The question what its clock says."""
+        """The question for its clock."""
         sent = self._clock.monotonic()
 
         def read(reply: Any) -> None:
@@ -267,7 +266,7 @@ class ServerState:
         return plain("TIME", read=read)
 
     def learn(self, time: int) -> None:
-        """Its clock said so (Unix ms), now or some time ago."""
+        """Its clock had this time (Unix ms), now or some time ago."""
         self._ahead = time - self._clock.monotonic() - 1
 
     def deadline(self) -> Arg:
@@ -277,6 +276,6 @@ class ServerState:
     def forget(self) -> None:
         """A connection broke: the next one may lead to another server, which is asked before it gets a script.
 
-        What the clock said stays: another thread may be about to send a script for which it has just asked.
+        The time of the clock stays: another thread may be about to send a script for which it has just asked.
         """
         self._asked = None

@@ -1,8 +1,7 @@
-"""What the stores need of threads: connections, a bound on how many use something at once, a pause; and a subscription.
+"""The tools of the stores for threads: connections, a bound on how many use something at once, a pause; and a subscription.
 
 `event_loop` has the same for asyncio, but for the subscription. redis-py makes each connection (TLS, login, name, TCP or a
-Unix socket); what is sent then, and the replies, go over its bare socket: redis-py's own way there costs more than all
-the rest.
+Unix socket). Commands and replies then use its bare socket: redis-py's own code there costs more than all the rest.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ class Server(NamedServer):
 class Connection(ConnectionState):
     """A connection to one server, for one thread at a time.
 
-    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock. What has
-    arrived by then is read.
+    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock. Bytes that have
+    arrived by then are read.
     """
 
     __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address")
@@ -206,8 +205,8 @@ SILENCE: Final = 5.0
 class Wakes:
     """A subscription to channels; a lost message costs lateness, never a message, so nothing here is repeated.
 
-    `make` is a store's `connect`: it leads to the primary of that moment, or to the next server of a cluster, where any
-    of them hears all.
+    `make` is a store's `connect`. It leads to the primary of that moment, or to the next server of a cluster, where every
+    server gets all messages.
     """
 
     def __init__(self, make: Callable[[], Connection]) -> None:
@@ -217,7 +216,7 @@ class Wakes:
         self._asked = False
 
     def connect(self, channels: Sequence[str]) -> None:
-        """Subscribe anew; raises StoreUnavailable."""
+        """Subscribe again. Raises StoreUnavailable."""
         self.close()
         try:
             self._connection = self._make()
@@ -232,7 +231,7 @@ class Wakes:
             raise StoreUnavailable("not subscribed; connect first")
         try:
             if self._connection.outdated:
-                gone = "the subscription is at a server that is not the primary any more"
+                gone = "the subscription is at a server that is no longer the primary"
                 raise Fault(redis.exceptions.ConnectionError(gone))
             if not self._connection.readable(timeout):
                 self._bear_silence(self._connection, timeout)
