@@ -103,7 +103,7 @@ class RunningNode:
         left = [job for job in self.node.jobs.values() if job.alive]
         for job in left:  # as the end of a process would end them: they would own the next test's queues
             job.in_flight = InFlight(
-                job._context, job.parked, job.refusals, job, job.report
+                job._context, job.parked, job.topics, job, job.report
             )  # nothing is to be told any more
             job.join(5_000)
         assert not self._thread.is_alive(), "the node does not stop"

@@ -536,7 +536,7 @@ def test_limits_that_do_not_bind_park_nothing_however_many_topics_have_one(world
 
 def in_a_cluster(hand: Hand) -> None:
     """Its pulls cannot spend from buckets, which may lie on other servers: they append by permits."""
-    hand.job._topics._one_server = False
+    hand.job.topics._one_server = False
 
 
 def test_streams_here_take_all_of_a_limit_that_does_not_bind_without_a_detour(worlds: Worlds) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
-from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.policies import Pause, Policies, Policy
 from delayq.store.commands import Pulled, plain
@@ -17,7 +16,7 @@ from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.alarms import Alarms
 from workers.node.node import Node
-from workers.queue.topics import Refusals
+from workers.queue.topics import Topics
 from workers.telemetry.metrics import Metrics
 
 
@@ -63,11 +62,11 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.policies.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}
     )
-    refusals = Refusals(node.routes, SystemClock())
-    refusals.add("t", "NOPERM")
+    topics = Topics(node.routes, node.store.url)
+    topics.refuse("t", "NOPERM")
     version = "0000000007.0000000001"
     job: Any = SimpleNamespace(
-        version=version, stuck=False, pulls_fail="WRONGTYPE", in_flight=(), refusals=refusals
+        version=version, stuck=False, pulls_fail="WRONGTYPE", in_flight=(), topics=topics
     )  # fmt: skip
     ownership: Any = SimpleNamespace(jobs=dict.fromkeys(owned, job), claims=5, fenced=1)
     node.ownership = ownership

@@ -14,7 +14,7 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.queue.pull_job import Mover, PullJob
+from workers.queue.pull_job import PullJob
 from workers.queue.puller import HUNG, SLICES, Puller, Pullers
 
 HERE, THERE = ("one", 1), ("two", 2)
@@ -81,15 +81,14 @@ class Job:
         self.told: list[list[str]] = []
         self.failures = 0
         self._commands = commands
-        self._mover: Mover | None = None
+        self._wake_puller: Callable[[], None] = lambda: None
 
-    def moved_by(self, mover: Mover) -> None:
-        self._mover = mover
+    def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
+        self._wake_puller = wake
 
     def wake(self) -> None:
         self.presses = True
-        assert self._mover is not None
-        self._mover.wake()
+        self._wake_puller()
 
     def wants_to_look(self, now: float) -> bool:
         return self.presses or now >= self.looks_at
@@ -427,7 +426,7 @@ def test_a_queue_stays_with_its_thread_until_another_one_can_be_started(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     servers.places["a"] = THERE
-    in_time(clock, lambda: job._mover is not old, "another thread moves it")
+    in_time(clock, lambda: job._wake_puller != old.wake, "another thread moves it")
     assert not left
     told = len(job.told)
     in_time(clock, lambda: len(job.told) > told, "it is asked again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import pytest
 
@@ -15,9 +14,8 @@ from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import TABLE, OneQueue
 from workers.queue.queue_context import Bounds
 from workers.queue.symptoms import PULLS_FAIL_AFTER
-from workers.queue.topics import Refusals
+from workers.queue.topics import ASK_EVERY, Topics
 from workers.sending.backoff import Backoff
-from workers.sending.circuit import FIRST_PAUSE, LONGEST_PAUSE
 
 BOUNDS = Bounds(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 RIGHTS = ("on", ">limited", "resetkeys", "resetchannels", "&delayq:*", "&marker", "+@all", "~delayq:*", "~s.good")
@@ -105,7 +103,7 @@ def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
     assert limited.stream("s.good")[-1] == "good"
     assert world.state_of("later") == "parked"
     mend()
-    hand.run(LONGEST_PAUSE + 2_000, lambda held: OK)
+    hand.run(ASK_EVERY + 2_000, lambda held: OK)
     assert limited.stream("s.bad") == [*expected, "later"]
     assert {one.decode() for _, words in limited.admin.xrange("s.bad") for one in [words[b"attempt"]]} == {"1"}
     assert not world.tickets()
@@ -126,7 +124,7 @@ def test_a_big_backlog_is_held_up_by_none_of_them(limited: Limited, fault: Calla
     assert limited.stream("s.good") == ([] if fault is without_xadd else good)
     assert limited.stream("s.bad") == []
     mend()
-    hand.run(LONGEST_PAUSE + 2_000)
+    hand.run(ASK_EVERY + 2_000)
     assert limited.stream("s.good") == good
     assert len(limited.stream("s.bad")) == 10
     assert not world.tickets()
@@ -160,7 +158,7 @@ def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Lim
     try:
         for _ in range(5):
             assert hand.tick() > 0
-        assert hand.job.refusals.reasons == {}
+        assert hand.job.topics.refused == {}
     finally:
         limited.admin.config_set("min-replicas-to-write", 0)
     assert world.state_of("m") == "due"
@@ -183,18 +181,15 @@ def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
     assert hand.job.pulls_fail is None
 
 
-def test_a_stream_is_asked_at_longer_intervals_as_long_as_it_refuses(clock: ManualClock) -> None:
-    refusals, asked = Refusals(Routes(TABLE), clock), [clock.monotonic()]
-    refusals.add("t", "no")
-    refusals.add("t", "nor this, which was on its way")
-    for _ in range(8):
-        while not refusals.to_ask():
-            clock.advance(100)
-        asked.append(clock.monotonic())
-        refusals.add("t", "no")
-    assert [b - a for a, b in pairwise(asked)] == [min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) for turn in range(8)]
-    refusals.end("t")
-    assert (refusals.reasons, refusals.to_ask()) == ({}, [])
-    refusals.add("t", "again")
-    clock.advance(FIRST_PAUSE)
-    assert refusals.to_ask() == ["t"]
+def test_a_stream_that_takes_nothing_is_asked_now_and_then_until_it_takes_something(clock: ManualClock) -> None:
+    topics = Topics(Routes(TABLE), "redis://localhost")
+    assert topics.to_ask(clock.monotonic()) == []
+    assert topics.refuse("s.t", "no")
+    assert not topics.refuse("s.t", "nor this, which was on its way")
+    for _ in range(2):
+        clock.advance(ASK_EVERY)
+        assert topics.to_ask(clock.monotonic()) == ["s.t"]
+        clock.advance(ASK_EVERY - 1)
+        assert topics.to_ask(clock.monotonic()) == []
+    assert (topics.take_again("s.t"), topics.take_again("s.t")) == ("t:streams", None)
+    assert (topics.refused, topics.to_ask(clock.monotonic() + 1)) == ({}, [])

@@ -53,7 +53,7 @@ from workers.queue.settlement import (
     sort,
 )
 from workers.queue.share import Share
-from workers.queue.topics import Refusals, Stream, stream_of
+from workers.queue.topics import Stream, Topics, stream_of
 from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage, Probe, Stage
 
@@ -84,11 +84,11 @@ class InFlight:
     """
 
     def __init__(
-        self, context: QueueContext, parked: ParkedSets, refusals: Refusals, listener: Listener, report: Report
+        self, context: QueueContext, parked: ParkedSets, topics: Topics, listener: Listener, report: Report
     ) -> None:
         self._context = context
         self.parked = parked
-        self._refusals = refusals
+        self._topics = topics
         self._listener = listener  # the pull job: limits tell it of permits
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
@@ -185,16 +185,9 @@ class InFlight:
         """When the next back-off of a message with an ordering key is over (monotonic ms)."""
         return min((message.again_at for message in self._lanes.backing_off()), default=None)
 
-    def last_at_offset(self) -> bytes:
-        """The last ticket in flight at the offset's due, up to the offset: where to go on if the last one seen is gone."""
-        due, upto = self._offset.place
-        if not upto or upto in self._messages:
-            return b""
-        return max((t for t, one in self._messages.items() if one.score == due and t <= upto), default=b"")
-
     def behind(self, place: Head) -> list[bytes]:
         """The tickets in flight that a pull from this place may look at, and has to leave alone."""
-        if place >= self._reached:
+        if place >= self._reached and (not place[1] or place[1] in self._messages):
             return []
         return [ticket for ticket, one in self._messages.items() if one.score >= place[0]]
 
@@ -264,7 +257,7 @@ class InFlight:
             return
         ready: dict[Share, list[InFlightMessage]] = {}
         gates: dict[Share, bool] = {}
-        refused = dict(self._refusals.reasons)
+        refused = dict(self._topics.refused)
         for refusing, error in brought.refused.items():
             if (route := self._context.routes.find(refusing)) is not None:
                 refused[stream_of(route, refusing)] = error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release
-from workers.queue.topics import Refusals, Topics
+from workers.queue.topics import Topics
 
 __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
 
@@ -52,12 +52,10 @@ class Pulling:
         self,
         context: QueueContext,
         in_flight: InFlight,
-        refusals: Refusals,
         topics: Topics,
     ) -> None:
         self._context = context
         self._in_flight = in_flight
-        self._refusals = refusals
         self._topics = topics
         self._clock = context.clock
         self._flood = Flood()
@@ -84,11 +82,7 @@ class Pulling:
 
     def streams_to_ask(self, *, every: bool) -> dict[str, Command[str]]:
         """By topic, what asks the streams here whether they take messages: those that took nothing, or every known one."""
-        if not (every or self._refusals):
-            return {}
-        topics: Iterable[str] = self._refusals.to_ask()
-        if every:
-            topics = list(self._topics.appended)
+        topics = list(self._topics.appended) if every else self._topics.to_ask(self._clock.monotonic())
         streams = {topic: self._topics.stream(topic, self._context.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
@@ -96,13 +90,12 @@ class Pulling:
         """Note whether a topic's stream takes messages, so that pulls leave it alone or not; whether that has changed."""
         if isinstance(answer, (StoreUnavailable, StoreFull)):
             return False  # it cannot be asked now
-        before = self._refusals.reasons.keys()
         if reason := str(answer):
-            self._refusals.add(topic, reason)
-        elif (name := self._refusals.end(topic)) is not None:
-            self._in_flight.parked.empty(name)
-        self._topics.refuse(self._refusals.reasons)
-        return before != self._refusals.reasons.keys()
+            return self._topics.refuse(topic, reason)
+        if (name := self._topics.take_again(topic)) is None:
+            return False
+        self._in_flight.parked.empty(name)
+        return True
 
     # -- before a pull -----------------------------------------------------------------------------------------------
 
@@ -166,7 +159,6 @@ class Pulling:
                 context.incarnation.name,
                 offset=due,
                 behind=behind,
-                last_in_flight=in_flight.last_at_offset() if fresh is None else b"",
                 room=min(self._look, in_flight.room),
                 look=self._look,
                 most_bytes=self._most_bytes,
@@ -253,9 +245,7 @@ class Pulling:
             limit.put_back(some, taken - brought.left.get(limit.name, taken), self._clock.monotonic())
         for topic, error in brought.refused.items():
             if not error.startswith("WRONGTYPE"):  # those are buried
-                self._refusals.add(topic, error)
-        if brought.refused:
-            self._topics.refuse(self._refusals.reasons)
+                self._topics.refuse(topic, error)
         if observer is not None and (brought.appended or brought.tickets):
             observer.pulled(brought)
         if spans is not None and brought.traces:

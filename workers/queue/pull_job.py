@@ -11,7 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import structlog
 
@@ -30,27 +30,17 @@ from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Ack, Bury, Step
 from workers.queue.symptoms import LossDetector, Progress
-from workers.queue.topics import Refusals, Topics
+from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.stall_detector import StallDetector
 
-__all__ = ["Mover", "PullJob"]
+__all__ = ["PullJob"]
 
 #: ms until the next pull from a queue that has other policies than this node, or by a worker that may not send, unless that has
 #: changed before.
 OUTDATED_WAIT: Final = 100
+Brought = TypeVar("Brought", Pulled, Released)
 log = structlog.get_logger()
-
-
-class Mover(Protocol):
-    """The thread that moves a pull job, as the job knows it."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-
-    def wake(self) -> None:
-        """Look at the jobs: one of them has something to do."""
 
 
 class SliceOfWork(Protocol):
@@ -105,17 +95,16 @@ class PullJob:
         self.looks_at = 0.0  # by the precise monotonic clock
         self._asked_at = self._answered_at = 0.0  # the last tick that was begun, and the last that was taken
         self.parked = ParkedSets(partial(_has_sender, context))
-        self.refusals = Refusals(context.routes, context.clock)
-        self.in_flight = InFlight(context, self.parked, self.refusals, self, self.report)
+        self.in_flight = InFlight(context, self.parked, topics, self, self.report)
         self._context = context
-        self._topics = topics
+        self.topics = topics
         self._clock = context.clock
         self._observer = context.observer
         self._pulse = pulse
         self._losses = losses if losses is not None else LossDetector()
         self._test_now = test_now
         self._releasing = Releasing(context, self.in_flight, topics, self)
-        self._pulling = Pulling(context, self.in_flight, self.refusals, topics)
+        self._pulling = Pulling(context, self.in_flight, topics)
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, context.clock, context.pace)]
         self._progress = Progress(keys.tag, context.clock, context.bounds.stuck_after)
         self._policies = NO_POLICIES
@@ -130,7 +119,8 @@ class PullJob:
         self._look = False
         self._woken = False
         self._stopping = False
-        self._mover: Mover | None = None
+        self._wake_puller: Callable[[], None] = lambda: None
+        self._puller_lives: Callable[[], bool] = lambda: False
         self._ended = threading.Event()
         self.in_flight.observe_sets(parked, every=True)
 
@@ -148,7 +138,7 @@ class PullJob:
     @property
     def streams(self) -> Mapping[str, str]:
         """The streams in this Redis that it appends to, each with the name of its route."""
-        return self._topics.streams(self.keys)
+        return self.topics.streams(self.keys)
 
     def now(self) -> int:
         """Unix ms by the clock that the last pull went by."""
@@ -161,7 +151,7 @@ class PullJob:
         with self._lock:
             self._inbox.append((batch, results))
             self._woken = True
-        self._tell_mover()
+        self._wake_puller()
 
     def wake(self, due: int | None) -> None:
         """Something is due at `due` (None: nobody knows what, so look now)."""
@@ -171,26 +161,21 @@ class PullJob:
             elif self._wake is None or due < self._wake:
                 self._wake = due
             self._woken = True
-        self._tell_mover()
+        self._wake_puller()
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
         """There are permits of limits, or room for messages that wait for them."""
         with self._lock:
             self._woken = True
-        self._tell_mover()
+        self._wake_puller()
 
     def waits_for(self, limit: Limit) -> int:
         """How many messages for streams in this Redis wait for permits of a limit."""
         return self.in_flight.waits_for(limit)
 
-    def _tell_mover(self) -> None:
-        mover = self._mover
-        if mover is not None:
-            mover.wake()
-
-    def moved_by(self, mover: Mover) -> None:
-        """Who moves it from now on."""
-        self._mover = mover
+    def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
+        """A puller moves it from now on: `wake` wakes it, and `lives` says whether it runs."""
+        self._wake_puller, self._puller_lives = wake, lives
 
     def stop(self) -> None:
         """Pull no more. It ends when all that is being sent is settled; again is harmless."""
@@ -208,8 +193,8 @@ class PullJob:
 
     @property
     def alive(self) -> bool:
-        """Whether somebody moves it."""
-        return self._mover is not None and self._mover.alive and not self._ended.is_set()
+        """Whether a puller that runs moves it."""
+        return self._puller_lives() and not self._ended.is_set()
 
     @property
     def stuck(self) -> bool:
@@ -221,7 +206,7 @@ class PullJob:
         """Why it can pull nothing, if that has been so for long."""
         return self._progress.pulls_fail
 
-    # -- what its mover asks ---------------------------------------------------------------------------------------
+    # -- what its puller asks --------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
@@ -405,25 +390,25 @@ class PullJob:
     def _pulled(self, pull: Pull, answer: Pulled | Outdated | StoreError | None) -> None:
         """Accept messages. A server that had lost its scripts may have pulled before it settled some: these stay out."""
         tick = self._tick
-        if isinstance(answer, StoreError):
-            tick.fail(answer)
-            self._pulling.failed(pull)
-            tick.why_not.append(str(answer))
-        elif isinstance(answer, Outdated):
-            tick.outdated, self._found = True, answer.version
-            self._pulling.took_nothing(pull)
-            tick.why_not.append(f"the queue has other policies ({answer.version}) than this node")
-        elif answer is None:
-            self._fence(True)
-        else:
+        if self._took(answer):
             self._found = None
             self._pulling.take(pull, answer, tick.settled)
             if self._losses.compare(self.keys.number, answer.counted):
                 self.parked.read_again()
                 self._pulling.look()
-            tick.confirmed = tick.confirmed or answer.appended > 0
+        elif isinstance(answer, StoreError):
+            self._pulling.failed(pull)
+            tick.why_not.append(str(answer))
+        elif isinstance(answer, Outdated):
+            self._pulling.took_nothing(pull)
+            tick.why_not.append(f"the queue has other policies ({answer.version}) than this node")
 
     def _released(self, release: Release, answer: Released | Outdated | StoreError | None) -> None:
+        if self._took(answer):
+            self._pulling.take_released(release, answer)
+
+    def _took(self, answer: Brought | Outdated | StoreError | None) -> TypeGuard[Brought]:
+        """Whether a pull or a release was run; note why not."""
         tick = self._tick
         if isinstance(answer, StoreError):
             tick.fail(answer)
@@ -432,8 +417,9 @@ class PullJob:
         elif answer is None:
             self._fence(True)
         else:
-            self._pulling.take_released(release, answer)
             tick.confirmed = tick.confirmed or answer.appended > 0
+            return True
+        return False
 
     # -- trouble ---------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class Puller:
 
     def add(self, job: PullJob) -> None:
         """Run this job from now on."""
-        job.moved_by(self)
+        job.pulled_by(self.wake, lambda: self.alive)
         with self._condition:
             self._jobs.append(job)
         self.wake()

@@ -6,11 +6,11 @@ The messages of these are set aside like those of any target that is down, and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import structlog
 
-from delayq.clock import Clock
 from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, BucketHere, Known, KnownTopics, Most
@@ -18,12 +18,13 @@ from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.keys import ParkedSet, QueueKeys, rate_key
 from delayq.targets.redis_stream.target import is_local
 from workers.limits.rate import life_and_burst
-from workers.sending.circuit import Circuit
 
-__all__ = ["MOST", "Refusals", "Stream", "Topics", "stream_of"]
+__all__ = ["ASK_EVERY", "MOST", "Stream", "Topics", "stream_of"]
 
 #: Most topics that a pull is given; the first one told is the first one out.
 MOST = 256
+#: ms until the streams that take nothing are asked again.
+ASK_EVERY: Final = 10_000
 log = structlog.get_logger()
 
 #: A stream in this Redis, as messages come to it: the name of their route, and its own.
@@ -44,7 +45,8 @@ class Topics:
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
         self._streams: dict[str, Stream | None] = {}  # of the same topics
-        self._refused: frozenset[Stream] = frozenset()
+        self._refused: dict[Stream, tuple[str, str]] = {}  # those that take nothing: of each one of its topics, and why
+        self._asked_at = 0  # monotonic ms
         self._policies = NO_POLICIES
         self._spending: dict[str, Known] = {}  # of limited topics, with the buckets from which pulls spend
         self._as_list: list[Known] = []
@@ -108,11 +110,44 @@ class Topics:
         self._streams = {topic: self._streams[topic] for topic in self._known}
         self._list()
 
-    def refuse(self, streams: Collection[Stream]) -> None:
-        """Tell pulls to return the messages that go to these, and only these: they take nothing."""
-        if self._refused != set(streams):
-            self._refused = frozenset(streams)
+    # -- streams that take nothing: all topics of a stream wait for it, so that messages with an ordering key stay in order -----
+
+    @property
+    def refused(self) -> Mapping[Stream, str]:
+        """The streams that take nothing, and why."""
+        return {stream: reason for stream, (_, reason) in list(self._refused.items())}
+
+    def refuse(self, topic: str, reason: str) -> bool:
+        """Let pulls return the messages of a topic's stream, as it takes nothing; whether it took something before."""
+        stream = self._stream_of(topic)
+        took = stream not in self._refused
+        self._refused[stream] = topic, reason
+        if took:
+            log.error("stream_refuses", topic=topic, error=reason)
             self._list()
+        return took
+
+    def take_again(self, topic: str) -> str | None:
+        """Let pulls append to a topic's stream again. If it took nothing, the name of the parked set of its route."""
+        stream = self._stream_of(topic)
+        if self._refused.pop(stream, None) is None:
+            return None
+        log.warning("stream_takes", topic=topic)
+        self._list()
+        return ParkedSet.of_route(stream[0])
+
+    def to_ask(self, now: int) -> list[str]:
+        """A topic of each stream that takes nothing, if they are to be asked again now (monotonic ms)."""
+        if not self._refused or now - self._asked_at < ASK_EVERY:
+            return []
+        self._asked_at = now
+        return [topic for topic, _ in self._refused.values()]
+
+    def _stream_of(self, topic: str) -> Stream:
+        route = self._routes.find(topic)
+        return stream_of(route, topic) if route is not None else ("", topic)
+
+    # -- limits ------------------------------------------------------------------------------------------------------
 
     def observe_policies(self, policies: Policies) -> None:
         """Tell pulls to append of limited topics only what has permits."""
@@ -162,47 +197,3 @@ def _spending(known: Known, bucket: Bucket) -> Known:
     _, burst = life_and_burst(bucket)
     here = BucketHere(rate_key(bucket.name), bucket.rate, burst)
     return Known(known.topic, known.stream, known.max_length, known.per_queue, here)
-
-
-class Refusals:
-    """The streams in this Redis that refuse messages, and the circuit of each. Belongs to one queue.
-
-    All topics of a stream wait while it refuses, so that messages with an ordering key stay in order.
-    """
-
-    def __init__(self, routes: Routes, clock: Clock) -> None:
-        self._routes = routes
-        self._clock = clock
-        self._circuits: dict[Stream, tuple[str, Circuit]] = {}  # open ones, each with a topic of the stream
-
-    def __bool__(self) -> bool:
-        return bool(self._circuits)
-
-    @property
-    def reasons(self) -> Mapping[Stream, str]:
-        """The streams that refuse messages, and why."""
-        circuits = list(self._circuits.items())
-        return {stream: opened.reason for stream, (_, one) in circuits if (opened := one.opened) is not None}
-
-    def add(self, topic: str, reason: str) -> None:
-        """Note that the topic's stream has refused a message or a probe."""
-        _, circuit = self._circuits.setdefault(self._stream(topic), (topic, Circuit(self._clock)))
-        if circuit.sent(False, full=True, reason=reason):
-            log.error("stream_refuses", topic=topic, error=reason)
-
-    def _stream(self, topic: str) -> Stream:
-        route = self._routes.find(topic)
-        return stream_of(route, topic) if route is not None else ("", topic)
-
-    def to_ask(self) -> list[str]:
-        """A topic of each stream whose circuit permits a probe now."""
-        return [topic for topic, circuit in self._circuits.values() if circuit.take_permit(self)]
-
-    def end(self, topic: str) -> str | None:
-        """Note that the topic's stream takes messages. If it refused them, the name of the set with all that is parked for its
-        route."""
-        stream = self._stream(topic)
-        if self._circuits.pop(stream, None) is None:
-            return None
-        log.warning("stream_takes", topic=topic)
-        return ParkedSet.of_route(stream[0])

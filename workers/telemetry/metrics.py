@@ -129,7 +129,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
     )
     failing = sum(job.pulls_fail is not None for job in jobs) if node.redis_clock.answers else 0
     yield _gauge("delayq_failing_queues", "Queues that cannot be pulled although Redis answers", failing)
-    refusing = sum(len(job.refusals.reasons) for job in jobs)
+    refusing = sum(len(job.topics.refused) for job in jobs)
     yield _gauge("delayq_refusing_streams", "Streams in the same Redis that accept no message", refusing)
     yield _gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", node.skew.ms / 1000)
 

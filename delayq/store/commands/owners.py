@@ -312,7 +312,6 @@ def pull(
     *,
     offset: int,
     behind: bytes = b"",
-    last_in_flight: bytes = b"",
     room: int,
     look: int = 500,
     most_bytes: int = MOST_BYTES,
@@ -328,14 +327,14 @@ def pull(
     bounds: Sequence[Bound] = (),
     in_memory: Sequence[bytes] = (),
 ) -> Command[Pulled | Outdated | None]:
-    """Take due messages from `offset` (a due) on, behind the ticket last looked at or the last one in flight there.
+    """Take due messages from `offset` (a due) on, behind the ticket last looked at, or from the first one there if that is gone.
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: which names of parked sets are.
     `version` is that of the policies which the owner goes by. `in_memory` are the tickets behind the offset that the owner has in
     flight: the pull leaves them alone.
     """
     args: list[Arg] = [
-        epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
+        epoch, now, node_now, offset, behind, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
         listed.value, version, len(known.args) // 3, len(bounds),
         *known.args,

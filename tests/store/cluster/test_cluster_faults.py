@@ -114,7 +114,7 @@ def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster:
 
 def pullers(node: RunningNode) -> dict[int, Puller]:
     """Which thread pulls which queue."""
-    return {queue: cast(Puller, job._mover) for queue, job in node.node.jobs.items()}
+    return {queue: cast(Any, job._wake_puller).__self__ for queue, job in node.node.jobs.items()}
 
 
 def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: ClusterUnderTest) -> None:

@@ -3,7 +3,7 @@
 -- A message of a paused topic, or of a topic whose set is not empty, is moved into that set, unless a caller had it delivered by
 -- force, or its owner has it in memory.
 -- KEYS: state queue pool attempts keys final dead reasons ended, then the streams, then the buckets
--- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
+-- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       which names of parked sets are wanted ('0', '1' all but those of topics, '2' all), the version of the policies that the
@@ -31,7 +31,7 @@ local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 's
 if fenced(state, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
 end
-if (known[8] or '') ~= ARGV[16] then
+if (known[8] or '') ~= ARGV[15] then
   return { 'policies', known[8] or '' }
 end
 local now, micro = clock(ARGV[2])
@@ -46,20 +46,15 @@ end
 local known_ahead = tonumber(known[7] or '') or 0
 local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ahead >= 1000
 local paused, some_held, all_held, source = known[9] or nil, known[10] == '1', false, queue
-local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local fresh, unlisted = ARGV[10] == '1', ARGV[11]
-local window, most_final, traced = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14] == '1'
+local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local fresh, unlisted = ARGV[9] == '1', ARGV[10]
+local window, most_final, traced = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13] == '1'
 
--- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
+-- The rank to start from: behind the ticket that was looked at last if it still stands there, else the first at the offset.
 local function start_rank()
-  for i = 5, 6 do
-    local ticket = ARGV[i]
-    if ticket ~= '' then
-      local score = redis.call('ZSCORE', queue, ticket)
-      if score and tonumber(score) == tonumber(offset) then
-        return redis.call('ZRANK', queue, ticket) + 1
-      end
-    end
+  local score = ARGV[5] ~= '' and redis.call('ZSCORE', queue, ARGV[5])
+  if score and tonumber(score) == tonumber(offset) then
+    return redis.call('ZRANK', queue, ARGV[5]) + 1
   end
   return redis.call('ZCOUNT', queue, '-inf', '(' .. offset)
 end
@@ -95,7 +90,7 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
-local named_at, n_known, n_limited, streams_behind = 19, tonumber(ARGV[17]), tonumber(ARGV[18]), 9
+local named_at, n_known, n_limited, streams_behind = 18, tonumber(ARGV[16]), tonumber(ARGV[17]), 9
 local in_memory
 if due_count == 0 then
   n_known, n_limited = 0, 0
@@ -110,7 +105,7 @@ if n_known > 0 and #KEYS > 9 + n_streams then
     local place, rate, burst = match(trims[topic] or '', '=(%d+) (%S+) (%S+)$')
     local bound = place and buckets[place]
     if place and not bound then
-      local bucket = read_bucket(KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[16], here_micro)
+      local bucket = read_bucket(KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[15], here_micro)
       bound = { bucket = bucket, most = bucket and bucket.has or 0 }
       buckets[place] = bound
     end
@@ -131,7 +126,7 @@ end
 if watermark - now > FAR then
   -- @guard HGET HSETNX ZRANK
 end
-if ARGV[15] ~= '0' then
+if ARGV[14] ~= '0' then
   -- @guard HDEL HSCAN
 end
 local gated, is_paused, is_held, unreachable = paused ~= nil or some_held, nil, nil, nil
@@ -207,7 +202,7 @@ if #changed > 0 then
   redis.call('HSET', state, unpack(changed))
 end
 local parked = {}
-if ARGV[15] ~= '0' then
+if ARGV[14] ~= '0' then
   -- Redis compares the names: with thousands of held topics, a table of all names in Lua takes ten times as long.
   local function names(match, most)
     local found, cursor = {}, '0'
@@ -220,7 +215,7 @@ if ARGV[15] ~= '0' then
     until cursor == '0' or #found >= most
     return found
   end
-  parked = names(ARGV[15] == '2' and 'parked:*' or 'parked:[tk]:*', math.huge)
+  parked = names(ARGV[14] == '2' and 'parked:*' or 'parked:[tk]:*', math.huge)
   if some_held and #names('parked:h:*', 1) == 0 then
     redis.call('HDEL', state, 'held')
   end
