@@ -1,9 +1,10 @@
 """Commands on their way to the primaries of a cluster: the slots, their known servers, the next sends, and the replies.
 
-No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. Some commands go
-once more in the next round, because nothing ran: a server redirected them (MOVED, ASK), refused them for now (TRYAGAIN,
-CLUSTERDOWN, READONLY), or never got them. The outcome of a command is unknown if its server broke before the reply. The command is sent once more, as by a single
-server's store, because every script is idempotent. An owner's command is not: its owner continues as the next incarnation.
+No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. Some commands go once more in
+the next round, because nothing ran: a server redirected them (MOVED, ASK), refused them for now (TRYAGAIN, CLUSTERDOWN,
+READONLY), or never got them. The outcome of a command is unknown if its server broke before the reply. The command is
+sent once more, as by a single server's store, because every script is idempotent. An owner's command is not: its owner
+continues as the next incarnation.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 redis-py must never repeat anything by itself.
 
 A script whose answer is a promise gets a deadline by the clock of the server, and does nothing after it. When the caller
-gives up, a delayed command must not run later, after newer calls. `TIME` compares the server's clock with the
-monotonic one here. That happens before the first such script, and again before a script that follows a second later or more. The former
-answer counts no longer then. The clock may have been set back since by so little that a slow answer does not show it.
+gives up, a delayed command must not run later, after newer calls. `TIME` compares the server's clock with the monotonic
+one here. That happens before the first such script, and again before a script that follows a second later or more. The
+former answer counts no longer then. The clock may have been set back since by so little that a slow answer does not show
+it.
 """
 
 from __future__ import annotations
