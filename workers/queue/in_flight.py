@@ -35,23 +35,13 @@ from delayq.store.commands import Head, Now, Parked, Pulled, Released
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.limits.limit import Limit, Listener, admit
+from workers.queue.awaiting import AwaitingPermits
 from workers.queue.cursor import Cursor
 from workers.queue.ordering import Lanes
+from workers.queue.outcomes import Ack, Bury, Destination, Outcome, Park, Retry, judge, sort
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.queue_context import QueueContext
-from workers.queue.settlement import (
-    Ack,
-    Bury,
-    Corrupt,
-    Destination,
-    Outcome,
-    Park,
-    Retry,
-    Settlement,
-    Step,
-    judge,
-    sort,
-)
+from workers.queue.settlement import Corrupt, Settlement, Step
 from workers.queue.share import Share
 from workers.queue.topics import Stream, Topics, stream_of
 from workers.sending.groups import Report
@@ -98,12 +88,11 @@ class InFlight:
         self._reached: Head = (-1, b"")  # no message behind this place was ever in flight
         self._settlement = Settlement()
         self._policies = NO_POLICIES
-        #: By topic, messages for a stream in this Redis that wait for permits of its limit.
-        self._for_streams: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
         self._looked_at_limited = 0  # monotonic ms: when the messages were looked at that wait for limits
         self._pauses = 0  # of the process, when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
+        self.awaiting = AwaitingPermits(context.limits, context.clock, listener, bounds.window // 4)
         self._unit = max(1, bounds.window_bytes // bounds.window)
         self._shares = {
             name: Share(sender, max(1, bounds.window // shares), parked, self._lanes, report)
@@ -175,7 +164,10 @@ class InFlight:
         Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
         """
         return self._settlement.but_parkings or any(
-            share.active or share.waiting or share.aside in self.parked or self._settlement.to_park(share.aside)
+            share.active
+            or share.waiting
+            or share.parked_set in self.parked
+            or self._settlement.to_park(share.parked_set)
             for share in self._shares.values()
             if not share.broken
         )
@@ -299,7 +291,7 @@ class InFlight:
             policies=self._policies,
             to_park=self.to_park,
         )
-        if destination is Destination.AWAIT_PERMIT and self._awaits_permit(message):
+        if destination is Destination.AWAIT_PERMIT and self.awaiting.add(message, self._policies):
             return None
         if destination is Destination.AWAIT_PERMIT:
             destination = Park(ParkedSet.of_topic(message.topic))
@@ -313,7 +305,7 @@ class InFlight:
         if share not in gates:
             gates[share] = share.takes_all()
         if not self._passes(message, share, gates[share]):
-            self._settle(message, Park(share.aside))
+            self._settle(message, Park(share.parked_set))
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
 
@@ -321,36 +313,6 @@ class InFlight:
         if message.by_force:
             return ()
         return self._context.limits.of(message.topic, self._policies, longest)
-
-    def _awaits_permit(self, message: InFlightMessage) -> bool:
-        """Whether a message for a stream here waits in memory for a permit, by which it is pulled anew and appended."""
-        now, topic = self._context.clock.monotonic(), message.topic
-        limit = self._context.limits.rate(topic, self._policies)
-        room = self.room_for_limited(None)
-        if limit is None or not room or not limit.admit(self._listener, 1, message.place, room, now):
-            return False
-        self._for_streams.setdefault(topic, (limit, {}))[1][message.ticket] = message
-        limit.listen(self._listener, now)
-        return True
-
-    def room_for_limited(self, share: Share | None) -> int:
-        """How many messages more may wait in memory for permits, of a share or (None) for streams here: others find room in the
-        window."""
-        if share is not None:
-            return share.room_for_limited
-        return max(0, self._context.bounds.window // 4 - sum(len(some) for _, some in self._for_streams.values()))
-
-    def waits_for(self, limit: Limit) -> int:
-        """How many messages wait here for permits of a limit; from any thread."""
-        return sum([len(some) for one, some in list(self._for_streams.values()) if one is limit])
-
-    def pull_anew_with_permits(self) -> None:
-        """Pull messages anew that wait for a stream here, if there are permits by now: the pull takes them."""
-        now = self._context.clock.monotonic()
-        for limit, some in list(self._for_streams.values()):
-            if limit.has_stock(now):
-                for message in list(some.values()):
-                    self._drop(message)
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""
@@ -405,7 +367,8 @@ class InFlight:
         that is held for broken, but for probes of it; drop what has grown stale."""
         if self._policies.limited:
             self._withdraw_limited(now)
-            self.pull_anew_with_permits()
+            for message in self.awaiting.with_permits():
+                self._drop(message)
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -426,7 +389,7 @@ class InFlight:
                 if share.stuck:
                     fresh, share.waiting = fresh + share.waiting, []
             for message in fresh:
-                self._settle(message, Park(share.aside))
+                self._settle(message, Park(share.parked_set))
             if not share.waiting:
                 share.waiting_since = None
 
@@ -446,7 +409,7 @@ class InFlight:
                 if message.expired(now) and not message.stale(now):
                     self._settle(message, Bury("expired"))
                 elif share.broken and not message.stale(now):
-                    self._settle(message, Park(share.aside))
+                    self._settle(message, Park(share.parked_set))
                 else:
                     self._drop(message)
 
@@ -501,14 +464,14 @@ class InFlight:
                     self._forget(one)
                     self.rewind(one.score)
                 else:
-                    self._set_aside(one, outcome)
+                    self._park(one, outcome)
             return
         if isinstance(outcome, Retry):
             message.pause = outcome.pause
         self._move([message], Stage.ACKING if isinstance(outcome, Ack) else Stage.SETTLING)
         self._settlement.add(message, outcome)
 
-    def _set_aside(self, message: InFlightMessage, outcome: Park) -> None:
+    def _park(self, message: InFlightMessage, outcome: Park) -> None:
         if not ParkedSet.is_of_topic(outcome.name):  # pulls see what stands in the set of a topic
             self.parked.expect(outcome.name, message.place)  # from now on whatever comes after it has to wait behind it
         self._move([message], Stage.PARKING)
@@ -606,9 +569,8 @@ class InFlight:
             if policies.pauses:
                 for message in self._withdrawn(share, lambda one: policies.pause(one.topic) is not None):
                     self._drop(message)
-        for _, some in list(self._for_streams.values()):
-            for message in list(some.values()):
-                self._drop(message)
+        for message in self.awaiting:
+            self._drop(message)
         self._leaving = {}
         if not policies.pauses:
             return
@@ -651,7 +613,7 @@ class InFlight:
             self._move([following], Stage.WAITING)
             self._send(share, [following], now)
         else:
-            self._settle(following, Park(share.aside))
+            self._settle(following, Park(share.parked_set))
 
     # -- moves, and what is counted ----------------------------------------------------------------------------------
 
@@ -686,16 +648,8 @@ class InFlight:
             if message.probe is Probe.PERMITTED:
                 message.probe = Probe.NONE
                 self._share_of(message).sender.circuit.return_permit()
-            if self._for_streams:
-                self._await_no_permit(message)
-
-    def _await_no_permit(self, message: InFlightMessage) -> None:
-        topic = message.topic
-        limit, some = self._for_streams.get(topic, (None, {}))
-        if limit is not None and some.pop(message.ticket, None) is not None:
-            limit.withdraw(1)
-            if not some:
-                del self._for_streams[topic]
+            if self.awaiting:
+                self.awaiting.remove(message)
 
     def _share_of(self, message: InFlightMessage) -> Share:
         """Of a message that goes to a target."""

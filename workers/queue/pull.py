@@ -182,7 +182,7 @@ class Pulling:
         """Permits for what the next pull may append of limited topics, of each limit once."""
         now, names = self._clock.monotonic(), dict.fromkeys(self._topics.limited.values())
         limits = self._context.limits.by_permits(names, now)
-        return [(limit, limit.take(self._in_flight.waits_for(limit), self._look, now)) for limit in limits]
+        return [(limit, limit.take(self._in_flight.awaiting.count_of(limit), self._look, now)) for limit in limits]
 
     def valid_until(self, permits: Permits) -> Most:
         """Permits as a script is told of them: until when they are valid by the clock of Redis."""

@@ -24,11 +24,12 @@ from delayq.targets import Result
 from workers.limits.limit import Limit
 from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
+from workers.queue.outcomes import Ack, Bury
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
-from workers.queue.settlement import Ack, Bury, Step
+from workers.queue.settlement import Step
 from workers.queue.symptoms import LossDetector, Progress
 from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
@@ -171,7 +172,7 @@ class PullJob:
 
     def waits_for(self, limit: Limit) -> int:
         """How many messages for streams in this Redis wait for permits of a limit."""
-        return self.in_flight.waits_for(limit)
+        return self.in_flight.awaiting.count_of(limit)
 
     def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
         """A puller moves it from now on: `wake` wakes it, and `lives` says whether it runs."""

@@ -75,7 +75,7 @@ class Releasing:
         self._context = context
         self._in_flight = in_flight
         self._parked = in_flight.parked
-        self._shares = {share.aside: share for share in in_flight.shares.values()}
+        self._shares = {share.parked_set: share for share in in_flight.shares.values()}
         self._topics = topics
         self._listener = listener
         self._wanted: dict[Limit, tuple[int, Head]] = {}  # what limits were told of by the last round
@@ -188,7 +188,7 @@ class Releasing:
                 turn.limits[limit] = limit.room_for(self._listener, head, turn.now)
             count = min(count, turn.limits[limit])
         if share is not None and count and not all(limit.has_stock(turn.now) for limit in limits):
-            count = min(count, self._in_flight.room_for_limited(share))
+            count = min(count, share.room_for_limited)
         return count
 
     def _take_permits(self, topic: str, limit: Limit, count: int, turn: _Turn) -> int:

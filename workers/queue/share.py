@@ -22,7 +22,7 @@ class Share:
 
     def __init__(self, sender: Sender, most: int, parked: ParkedSets, lanes: Lanes, report: Report) -> None:
         self.name = sender.route.name
-        self.aside = ParkedSet.of_route(self.name)  # the set in which its messages are parked
+        self.parked_set = ParkedSet.of_route(self.name)  # the set in which its messages are parked
         self.sender = sender
         self.waiting: list[InFlightMessage] = []  # for room, in order
         self.sending = 0  # the weight of the messages that its sender has
@@ -62,7 +62,7 @@ class Share:
         if room >= needed or (room > 0 and not self.active):
             return False
         waited = self.sender.waited(self.waiting_since)
-        return self.sender.stalled or self.aside in self._parked or waited > STALL
+        return self.sender.stalled or self.parked_set in self._parked or waited > STALL
 
     @property
     def full_of_lanes(self) -> bool:
