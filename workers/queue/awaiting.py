@@ -43,7 +43,7 @@ class AwaitingPermits:
         return True
 
     def remove(self, message: InFlightMessage) -> None:
-        """Note that a message does not wait any more."""
+        """Note that a message no longer waits."""
         limit, some = self._topics.get(message.topic, (None, {}))
         if limit is not None and some.pop(message.ticket, None) is not None:
             limit.withdraw(1)

@@ -43,7 +43,7 @@ class _Send:
     since: int
     groups: list[Group] = field(default_factory=list)
     count: int = 0  # messages
-    slots: Counter[Limit] = field(default_factory=Counter)  # limits of which its messages have permits until it ends
+    slots: dict[Limit, int] = field(default_factory=dict)  # limits of which its messages have permits until it ends
     late: bool = False  # it has waited for a limit for too long, and has no permits
     abandoned: bool = False
     replaced: bool = False
@@ -216,7 +216,7 @@ class Sender:
         begun, lacking = begin(limits, self, count, self.longest, send.since) if limits else (count, None)
         for limit in limits:
             if limit.lasts:
-                send.slots[limit] += begun
+                send.slots[limit] = send.slots.get(limit, 0) + begun
         return begun, lacking
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
