@@ -208,7 +208,11 @@ class Limit(ABC):
         """So many sends have ended."""
 
     def is_unused(self, now: int) -> bool:
-        """Whether it may be forgotten: nobody has used it lately, or waits for it."""
+        """Whether it may be forgotten: no message used it lately, or waits for it."""
+        with self.lock:
+            return self._is_unused(now)
+
+    def _is_unused(self, now: int) -> bool:
         return now - self._used_at > IDLE and not (self._waiting or self._wanted(now))
 
     def has_stock(self, now: int) -> bool:

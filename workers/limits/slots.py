@@ -70,9 +70,8 @@ class SlotLimit(Limit):
                 self._short = self._short and slots == self._slots
                 self.version, self._slots = version, slots
 
-    def is_unused(self, now: int) -> bool:
-        """See `Limit`."""
-        return not (self._in_use or self._free or self._given) and super().is_unused(now)
+    def _is_unused(self, now: int) -> bool:
+        return not (self._in_use or self._free or self._given) and super()._is_unused(now)
 
     def _had_too_few(self, now: int) -> bool:
         """See `Limit`."""
@@ -101,7 +100,7 @@ class SlotLimit(Limit):
             self._put_back(count, now)
             told = self._told(now)
             again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
-        self._ask(again)
+        self._soon(self, max(self._not_before, again))
         self._tell(*told)
 
     def _put_back(self, count: int, now: int) -> None:
@@ -132,7 +131,7 @@ class SlotLimit(Limit):
             if not wanted and not given:
                 self._unanswered_since = None
                 again = min([slot.until for slot in self._free], default=now)
-                return None, again if again > now else now + IDLE if not self.is_unused(now) else None
+                return None, again if again > now else now + IDLE if not self._is_unused(now) else None
             if now < self._not_before:
                 return None, self._not_before
             self._not_before = now + EVERY
