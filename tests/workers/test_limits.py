@@ -600,11 +600,11 @@ def test_a_pull_gives_back_what_it_does_not_use(worlds: Worlds) -> None:
     live(hand, 100)
     rate = hand.limits.rate("s", hand.policies.current)
     assert rate is not None
-    there = rate._stock(world.elapsed)
+    there = rate._count_permits(world.elapsed)
     for _ in range(3):
         hand.job.wake(0)
         hand.settle()
-    assert rate._stock(world.elapsed) == there > 0
+    assert rate._count_permits(world.elapsed) == there > 0
 
 
 @pytest.mark.parametrize("behind", [0, 450, 2_000])

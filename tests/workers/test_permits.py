@@ -56,7 +56,7 @@ class Backlog:
         """As many sends as may; when they began is noted."""
         now = self.world.elapsed
         (self.limit,) = self.limits.of(self.topic, self.policies, 1_000)
-        self.limit.want(self, self.count, (len(self.sent), b""), now)
+        self.limit.report_parked(self, self.count, (len(self.sent), b""), now)
         count = self.limit.begin(self, self.count, 1_000, now)
         self.limit._waiting = 5
         self.sent += [now] * count
@@ -243,15 +243,15 @@ def test_never_more_than_the_burst_is_granted_and_valid(
     waits: Any = Waits()
     each = 1_000 / rate
     for now in range(0, 60_000, 10):
-        limit.want(waits, 100_000, (0, b""), now)
+        limit.report_parked(waits, 100_000, (0, b""), now)
         limit._pace, limit._pace_at = 100_000, now  # it would ask for no more than it uses
         if now < at:
             continue
-        if limit.asks(now)[0] is not None:
+        if limit.next_request(now)[0] is not None:
             used = min(max(free - now, 0), limit._burst * each)
             count = min(limit._asked, int((limit._burst * each - used) / each + 1e-6))
             free = now + used + count * each
-            at = limit.answered(Granted(count, 1), now)[0] or 0
+            at = limit.take_answer(Granted(count, 1), now)[0] or 0
             valid.append((now + limit._life, count))
             total += count
         valid = [(until, count) for until, count in valid if until > now]
@@ -280,7 +280,7 @@ def test_what_a_pull_puts_back_grows_no_younger_and_no_older() -> None:
     taken = limit.take(39, 48, 300)
     assert taken == [(400, 37), (750, 5)], "what it waits for itself it may have"
     limit.put_back(taken, 39, 300)
-    assert limit._stock(401) == 6
+    assert limit._count_permits(401) == 6
 
 
 def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_free_again_in_time(
@@ -309,9 +309,9 @@ def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
     limit = SlotLimit(Slots("x", 2), lambda limit, at: None)
     limit.update(Slots("x", 2), "", 1_000)
     waits: Any = Waits()
-    limit.want(waits, 2, (0, b""), 0)
-    limit.asks(0)
-    limit.answered(2, 0)
+    limit.report_parked(waits, 2, (0, b""), 0)
+    limit.next_request(0)
+    limit.take_answer(2, 0)
     assert limit.begin(waits, 1, 1_000 + BESIDES + 1, 0) == 0
     assert limit.begin(waits, 1, 1_000, 0) == 1
 

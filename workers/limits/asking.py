@@ -119,7 +119,7 @@ class _Asker:
         rates: list[tuple[Limit, Spending]] = []
         slots: list[tuple[Limit, Command[int]]] = []
         for limit in due:
-            wanted, again = limit.asks(now, server_ahead, server_now)
+            wanted, again = limit.next_request(now, server_ahead, server_now)
             if isinstance(wanted, Spending):
                 rates.append((limit, wanted))
             elif wanted is not None:
@@ -148,7 +148,7 @@ class _Asker:
             told += zip([limit for limit, _ in slots], answers[len(parts) :], strict=True)
             listeners: dict[Listener, dict[Limit, int]] = {}
             for limit, answer in told:
-                again, waiting, count = limit.answered(answer, now)
+                again, waiting, count = limit.take_answer(answer, now)
                 if again is not None:
                     self.schedule(limit, again)
                 for listener in waiting:

@@ -83,11 +83,11 @@ class Limit(ABC):
         """Take permits for at most so many sends; under the lock."""
 
     @abstractmethod
-    def _stock(self, now: int) -> int:
+    def _count_permits(self, now: int) -> int:
         """How many permits there are; under the lock."""
 
     @abstractmethod
-    def asks(
+    def next_request(
         self, now: int, server_ahead: int | None = None, server_now: Now = ""
     ) -> tuple[Spending | Command[int] | None, int | None]:
         """What to ask Redis now, and when to look again if there is nothing to ask; None: once messages lack permits.
@@ -96,14 +96,14 @@ class Limit(ABC):
         """
 
     @abstractmethod
-    def _answered(self, answer: Any, asked_at: int) -> int | None:
+    def _use_answer(self, answer: Any, asked_at: int) -> int | None:
         """Take in the answer, or error, to what was asked at such a time; when to look again. Under the lock."""
 
-    def answered(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
+    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
         """Take in the answer; when to look again, and who is to be told of how many permits."""
         with self.lock:
             self._unanswered_since = None
-            return (self._answered(answer, asked_at), *self._told(asked_at))
+            return (self._use_answer(answer, asked_at), *self._listeners_to_notify(asked_at))
 
     # -- messages of a queue -----------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Limit(ABC):
         with self.lock:
             most = self._room(queue, head, now)
             if count > room:
-                most = min(most, room + max(0, self._stock(now) - self._waiting))
+                most = min(most, room + max(0, self._count_permits(now) - self._waiting))
             admitted = min(count, most)
             self._waiting += admitted
             self._used_at = now
@@ -131,11 +131,11 @@ class Limit(ABC):
             return UNBOUNDED
         earlier = [one for other, one in self._parked.items() if other is not queue and one.head < head]
         others = sum([parked.number for parked in earlier if now - parked.at < PROMPT])
-        return max(0, self._most_waiting(now) + self._stock(now) - self._waiting - others)
+        return max(0, self._most_waiting(now) + self._count_permits(now) - self._waiting - others)
 
     def _most_waiting(self, now: int) -> int:
         """How many messages may wait without a permit while it is short; under the lock."""
-        return round(self._count(0, now))
+        return round(self._count_begun(0, now))
 
     def has_excess(self, now: int) -> bool:
         """Whether far more messages wait in memory than begin soon: many were admitted before it was short."""
@@ -143,14 +143,14 @@ class Limit(ABC):
             return False
         with self.lock:
             lacking = sum([listener.waits_for(self) for listener in self._listeners])
-            return lacking > 1 + 2 * self._most_waiting(now) + self._stock(now)
+            return lacking > 1 + 2 * self._most_waiting(now) + self._count_permits(now)
 
     def withdraw(self, count: int) -> None:
         """So many messages that were admitted wait no more."""
         with self.lock:
             self._waiting = max(0, self._waiting - count)
 
-    def want(self, queue: Listener, count: int, head: Head, now: int) -> None:
+    def report_parked(self, queue: Listener, count: int, head: Head, now: int) -> None:
         """A queue reports its parked messages, in place of what it reported before."""
         with self.lock:
             known = self._parked.pop(queue, None)
@@ -158,9 +158,9 @@ class Limit(ABC):
                 self._parked[queue] = _Parked(head, count, now)
                 self._used_at = now
         if count and known is None:
-            self._ask(now)
+            self._request_soon(now)
 
-    def _wanted(self, now: int) -> int:
+    def _count_wanted(self, now: int) -> int:
         """How many permits could be used now."""
         if not self._parked and not self._listeners:
             return 0
@@ -177,7 +177,7 @@ class Limit(ABC):
         with self.lock:
             begun = self._take(count, longest, now)
             self._waiting = max(0, self._waiting - begun)
-            self._count(begun, now)
+            self._count_begun(begun, now)
             if begun < count:
                 self._listeners.add(sender)
             if self._parked:
@@ -185,8 +185,8 @@ class Limit(ABC):
                 told = self._earliest(room) if self._waiting <= room < UNBOUNDED else []
             ask = begun < count or self._is_low(now)
         if ask:
-            self._ask(now)
-        self._tell(told, room)
+            self._request_soon(now)
+        self._notify(told, room)
         return begun
 
     def _is_low(self, now: int) -> bool:
@@ -197,7 +197,7 @@ class Limit(ABC):
         """So many sends that took permits just now do not begin after all: their messages wait again."""
         with self.lock:
             self._waiting += count
-            self._count(-count, now)
+            self._count_begun(-count, now)
             self._put_back(count, now)
 
     @abstractmethod
@@ -213,14 +213,14 @@ class Limit(ABC):
             return self._is_unused(now)
 
     def _is_unused(self, now: int) -> bool:
-        return now - self._used_at > IDLE and not (self._waiting or self._wanted(now))
+        return now - self._used_at > IDLE and not (self._waiting or self._count_wanted(now))
 
-    def has_stock(self, now: int) -> bool:
+    def has_permits(self, now: int) -> bool:
         """Whether there is a permit."""
         with self.lock:
-            return self._stock(now) > 0
+            return self._count_permits(now) > 0
 
-    def _count(self, count: int, now: int) -> float:
+    def _count_begun(self, count: int, now: int) -> float:
         """Count sends that begin. What was counted before fades, by half in LATELY / 2."""
         self._pace = self._pace * 0.25 ** ((now - self._pace_at) / LATELY) + count
         self._pace_at = now
@@ -234,9 +234,9 @@ class Limit(ABC):
         """Messages of this listener lack permits: it is told when there are some."""
         with self.lock:
             self._listeners.add(listener)
-        self._ask(now)
+        self._request_soon(now)
 
-    def _ask(self, now: int) -> None:
+    def _request_soon(self, now: int) -> None:
         """Ask Redis as soon as it may be asked."""
         if self._unanswered_since is None:
             self._unanswered_since = max(self._not_before, now)
@@ -247,14 +247,14 @@ class Limit(ABC):
         the next one is told."""
         return [min(self._parked, key=lambda queue: self._parked[queue].head)] if self._parked and room > 0 else []
 
-    def _told(self, now: int) -> tuple[list[Listener], int]:
+    def _listeners_to_notify(self, now: int) -> tuple[list[Listener], int]:
         """Whom to tell of the permits that there are, and how many these are; under the lock."""
-        if not (stock := self._stock(now)):
+        if not (stock := self._count_permits(now)):
             return [], 0
         listeners, self._listeners = list(self._listeners), set()
         return listeners + self._earliest(stock + self._most_waiting(now) - self._waiting), stock
 
-    def _tell(self, listeners: Sequence[Listener], count: int) -> None:
+    def _notify(self, listeners: Sequence[Listener], count: int) -> None:
         for listener in listeners:
             listener.limits_have_more({self: count})
 

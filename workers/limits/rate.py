@@ -78,7 +78,7 @@ class RateLimit(Limit):
             if bucket == self._bucket:
                 return
             self._use(bucket)
-        self._ask(now)
+        self._request_soon(now)
 
     def _had_too_few(self, now: int) -> bool:
         """See `Limit`."""
@@ -93,7 +93,7 @@ class RateLimit(Limit):
 
     # -- permits -----------------------------------------------------------------------------------------------------
 
-    def _stock(self, now: int) -> int:
+    def _count_permits(self, now: int) -> int:
         for until in [until for until, count in self._permits.items() if until <= now or not count]:
             del self._permits[until]
         return sum(self._permits.values())
@@ -125,16 +125,16 @@ class RateLimit(Limit):
                     self._permits[until] = there - count
                     self._taken_until = until
                     self._waiting = max(0, self._waiting - count)
-                    self._count(count, now)
+                    self._count_begun(count, now)
                     return count
         return super().begin(sender, count, longest, now)
 
     def take(self, waiting: int, most: int, now: int) -> Permits:
         """Permits for what a pull appends, of a queue that has so many messages waiting."""
         with self.lock:
-            free = -(-(self._stock(now) - self._waiting) // PART)
+            free = -(-(self._count_permits(now) - self._waiting) // PART)
             taken = self._pop(min(most, waiting + max(0, free)), now + TRIP)
-            self._count(sum([count for _, count in taken]), now)
+            self._count_begun(sum([count for _, count in taken]), now)
             return taken
 
     def put_back(self, permits: Permits, used: int, now: int) -> None:
@@ -144,25 +144,25 @@ class RateLimit(Limit):
                 left = max(0, count - used)
                 used -= count - left
                 self._permits[until] = self._permits.get(until, 0) + left
-                self._count(-left, now)
+                self._count_begun(-left, now)
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
     def _ready(self, now: int) -> int:
         """How many permits are kept ready beside those that are wanted. If many were and the bucket is short, other nodes
         would lack them; a lone message would use up a burst that was saved."""
-        pace = int(self._count(0, now))
+        pace = int(self._count_begun(0, now))
         return pace if self.is_short(now) else min(2 * pace + int(self._made * READY), self._made)
 
     def _is_low(self, now: int) -> bool:
         return sum(self._permits.values()) < self._low and not self.is_short(now)
 
-    def asks(
+    def next_request(
         self, now: int, server_ahead: int | None = None, server_now: Now = ""
     ) -> tuple[Spending | None, int | None]:
         """See `Limit`."""
         with self.lock:
-            wanted, pace = self._wanted(now), int(self._count(0, now))
+            wanted, pace = self._count_wanted(now), int(self._count_begun(0, now))
             if wanted or pace or self._unanswered_since is not None:
                 stock = sum([count for until, count in self._permits.items() if until > now + TRIP])
                 ready = self._ready(now)
@@ -175,7 +175,7 @@ class RateLimit(Limit):
             self._unanswered_since = None
             return None, now + IDLE if wanted else None
 
-    def _answered(self, answer: Any, asked_at: int) -> int | None:
+    def _use_answer(self, answer: Any, asked_at: int) -> int | None:
         """See `Limit`."""
         if isinstance(answer, Granted) and not answer.version:
             until = asked_at + self._life
@@ -186,11 +186,11 @@ class RateLimit(Limit):
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
         return self._not_before if self.is_short(asked_at) else asked_at + IDLE if self._parked else None
 
-    def answered(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
+    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
         """See `Limit`."""
         if isinstance(answer, Granted) and answer.version:
             self._outdated(answer.version)
-        return super().answered(answer, asked_at)
+        return super().take_answer(answer, asked_at)
 
     def _pause(self, granted: Granted, asked_at: int) -> float:
         """ms until the next request. While the bucket is short, the node that got something lets the others ask first, and of

@@ -79,14 +79,14 @@ class SlotLimit(Limit):
 
     # -- slots -------------------------------------------------------------------------------------------------------
 
-    def _stock(self, now: int) -> int:
+    def _count_permits(self, now: int) -> int:
         """Those that are not used in time are given back."""
         self._given += [slot for slot in self._free if slot.until <= now]
         self._free = [slot for slot in self._free if slot.until > now]
         return len(self._free)
 
     def _take(self, count: int, longest: int, now: int) -> int:
-        self._stock(now)
+        self._count_permits(now)
         taken = [slot for slot in self._free if slot.until + longest <= slot.expires][:count]
         for slot in taken:
             self._free.remove(slot)
@@ -98,10 +98,10 @@ class SlotLimit(Limit):
         """So many sends have ended: others begin with their slots."""
         with self.lock:
             self._put_back(count, now)
-            told = self._told(now)
+            told = self._listeners_to_notify(now)
             again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
         self._soon(self, max(self._not_before, again))
-        self._tell(*told)
+        self._notify(*told)
 
     def _put_back(self, count: int, now: int) -> None:
         """Slots are all alike: the one that expires first goes first, and the sends that go on have those that last longer."""
@@ -117,16 +117,16 @@ class SlotLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def asks(
+    def next_request(
         self, now: int, server_ahead: int | None = None, server_now: Now = ""
     ) -> tuple[Command[int] | None, int | None]:
         """See `Limit`. If there are too few, a request gives slots back or takes others, in turns and a random moment apart: else
         the node would have the same ones again each time."""
         with self.lock:
-            free = self._stock(now)
+            free = self._count_permits(now)
             # Redis has freed the others already.
             given = [slot for slot in self._given if slot.expires > now][:MOST_SLOTS]
-            useful = 0 if self._closed else self._wanted(now) + (0 if self._contended else self._used)
+            useful = 0 if self._closed else self._count_wanted(now) + (0 if self._contended else self._used)
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
             if not wanted and not given:
                 self._unanswered_since = None
@@ -147,7 +147,7 @@ class SlotLimit(Limit):
             call, most = self._request[2], self._slots.most
             return commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now), None
 
-    def _answered(self, answer: Any, asked_at: int) -> int:
+    def _use_answer(self, answer: Any, asked_at: int) -> int:
         """See `Limit`. What an unheard request may have taken is given back, as what it gave back is again."""
         wanted, life, call, given = self._request
         heard = isinstance(answer, int)

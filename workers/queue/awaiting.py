@@ -57,4 +57,4 @@ class AwaitingPermits:
     def with_permits(self) -> list[InFlightMessage]:
         """The messages whose limits have permits."""
         now = self._clock.monotonic()
-        return [one for limit, some in self._topics.values() if limit.has_stock(now) for one in some.values()]
+        return [one for limit, some in self._topics.values() if limit.has_permits(now) for one in some.values()]

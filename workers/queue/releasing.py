@@ -187,7 +187,7 @@ class Releasing:
             if limit not in turn.limits:
                 turn.limits[limit] = limit.room_for(self._listener, head, turn.now)
             count = min(count, turn.limits[limit])
-        if share is not None and count and not all(limit.has_stock(turn.now) for limit in limits):
+        if share is not None and count and not all(limit.has_permits(turn.now) for limit in limits):
             count = min(count, share.room_for_limited)
         return count
 
@@ -201,17 +201,17 @@ class Releasing:
 
     def _tell(self, turn: _Turn) -> None:
         for limit, (count, earliest) in turn.wants.items():
-            limit.want(self._listener, count, earliest, turn.now)
+            limit.report_parked(self._listener, count, earliest, turn.now)
         if not self._to_look_at:
             for limit in self._wanted.keys() - self._wants.keys():
-                limit.want(self._listener, 0, (0, b""), turn.now)
+                limit.report_parked(self._listener, 0, (0, b""), turn.now)
             self._wanted = self._wants
 
     def want_nothing(self) -> None:
         """Nothing comes back any more: permits are for others."""
         now = self._context.clock.monotonic()
         for limit in self._wanted.keys() | self._wants.keys():
-            limit.want(self._listener, 0, (0, b""), now)
+            limit.report_parked(self._listener, 0, (0, b""), now)
         self._wanted, self._wants, self._to_look_at = {}, {}, 0
 
     def _of_topics(
