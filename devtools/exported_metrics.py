@@ -9,7 +9,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics as ApiMetrics
-from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits, Message
@@ -17,7 +16,7 @@ from delayq.store.commands import Pulled
 from delayq.targets import OK
 from workers.node.duties.alarms import Alarms
 from workers.node.node import Node
-from workers.queue.topics import Refusals
+from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
 from workers.telemetry.metrics import Metrics as WorkerMetrics
 
@@ -46,8 +45,8 @@ def _worker(redis_url: str) -> bytes:
     node.alarms.look_at_server()
     node.alarms.look_at_queues()
     node.alarms.backlogs = {"streams": 7}
-    refusals = Refusals(node.routes, SystemClock())
-    job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=refusals)
+    topics = Topics(node.routes, redis_url)
+    job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), topics=topics)
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
     node.ownership = ownership
     metrics = WorkerMetrics()
