@@ -34,29 +34,33 @@ def counts_rows(counts: Counts) -> list[tuple[str, object]]:
     return [*shape.items(), *((f"rejected: {reason}", count) for reason, count in reasons.items())]
 
 
-def print_forecast(found: Forecast, room: Room, json: bool) -> None:
+def print_forecast(found: Forecast, room: Room | None, json: bool) -> None:
     """Print the forecast, and warn on stderr if Redis has too little memory."""
-    size, output = found.memory(room.server), Output()
+    size, output = found.memory("redis" if room is None else room.server), Output()
     if json:
         output.json(
             {
                 "dryRun": True,
                 **counts_shape(found.counts),
                 "memory": size,
-                "usedMemory": room.used,
-                "maxMemory": room.most or None,
+                "usedMemory": None if room is None else room.used,
+                "maxMemory": None if room is None else room.most or None,
                 "buckets": [{"dueFrom": instant(begin), "messages": count} for begin, count in found.dues.rows()],
             }
         )
     else:
         output.fields(counts_rows(found.counts))
         output.fields(
-            (("memory", _bytes(size)), ("used by Redis", _bytes(room.used)), ("maxmemory", _bytes(room.most)))
+            (
+                ("memory", _bytes(size)),
+                ("used by Redis", _bytes(0 if room is None else room.used)),
+                ("maxmemory", _bytes(0 if room is None else room.most)),
+            )
         )
         rows = [(shown(begin), count) for begin, count in found.dues.rows()]
         if rows:
             output.bars(("due from", "messages"), rows)
-    if room.too_small_for(size):
+    if room is not None and room.too_small_for(size):
         say(
             f"Redis has too little memory: the rows need {_bytes(size)}, and {_bytes(room.used)} of "
             f"{_bytes(room.most)} are in use{' on the fullest primary' if room.primaries > 1 else ''}; raise "

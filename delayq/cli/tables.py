@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from datetime import UTC, datetime
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
@@ -88,10 +89,16 @@ class TableOptions:
     conf: Conf = None
     no_route_check: NoRouteCheck = False
     redis_url: RedisUrl = None
+    #: The URL of the HTTP API that takes the place of Redis.
+    api: str = field_of(default="", init=False)
 
     @cached_property
     def settings(self) -> Settings:
         """Return the settings of the environment, with the named Redis. Raises ConfigError."""
+        if self.api:
+            from delayq.config import load_settings
+
+            return load_settings()
         return settings_of(self.redis_url)
 
     @cached_property

@@ -99,6 +99,35 @@ def test_the_key_is_that_of_the_environment(
         assert cli("me").rows[0] == ["name", "own"]
 
 
+def test_a_backfill_without_spark_goes_by_the_api(
+    cli: Cli, given: Given, api: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DELAYQ_REDIS_URL")
+    monkeypatch.setenv("DELAYQ_API_URL", api.url)
+    rows = [
+        {"id": f"r{n}", "topic": "orders", "expect_date": 2_000_000_000_000 + n, "body": {"n": n}} for n in range(9)
+    ]
+    rows[4]["topic"] = "two words"
+    rows[5]["expect_date"] = 1_600_000_000_000
+    table = tmp_path / "rows.jsonl"
+    table.write_text("\n".join(map(json.dumps, rows)))
+    words = ("backfill", str(table), "--format", "json", "--local", "--run", "one", "--json")
+    looked = cli(*words, "--dry-run")
+    assert looked.code == 1
+    assert json.loads(looked.out)["memory"] > 0
+    for scheduled, before in ((7, 0), (0, 7)):
+        ran = cli(*words, "--rate", "1000000")
+        printed = json.loads(LOG.sub("", ran.out))
+        assert ran.code == 1
+        assert (printed["scheduled"], printed["alreadyThere"]) == (scheduled, before), printed
+        assert printed["reasons"] == {"topic": 1, "past": 1}
+    found = given.client.get("r3")
+    assert found is not None
+    assert found.record is not None
+    assert (found.due, found.record.body) == (2_000_000_000_003, {"n": 3})
+    assert "--api needs --local" in cli("backfill", str(table), "--api", api.url).refused()
+
+
 def test_wrong_addresses_are_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, sentence in (
         (("--api", "localhost:8080"), "the URL of the API is wrong"),

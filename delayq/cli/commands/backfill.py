@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
-from delayq.cli.options import AsJson, BadUse, option
+from delayq.cli.options import ApiUrl, AsJson, BadUse, api_url_of, option
 from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.errors import MissingExtra
@@ -36,6 +36,7 @@ def backfill(
     dry_run: Annotated[bool, option("--dry-run", help="Only print what would happen, and the memory.")] = False,
     again: tables.Again = False,
     local: Annotated[bool, option("--local", help="Run without Spark, for some thousand rows.")] = False,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Schedule the rows of a table.
@@ -43,6 +44,10 @@ def backfill(
     Exit 1 if a row is rejected. Running the same command again schedules nothing twice. delayq backfill undo RUN
     cancels the rows.
     """
+    if api is not None and not local:
+        raise BadUse("--api needs --local: the tasks of Spark schedule in Redis")
+    if local:
+        given.api = api_url_of(given.redis_url, api) or ""
     _need(given, local)
     from delayq.spark.jobs.forecast import room
 
@@ -50,10 +55,12 @@ def backfill(
     table = given.table(columns, delay_time=delay_time, delay_level=delay_level)
     run, rejects = given.run_name, given.rejects
     options = given.write_options(table, again=again)
-    with given.client() as client:
-        client.context()  # so that an unreachable Redis is reported before Spark starts
+    with nullcontext() if given.api else given.client() as client:
+        if client is not None:
+            client.context()  # so that an unreachable Redis is reported before Spark starts
         with _rows(client, table, options, given, local=local) as rows:
-            client.warn_without_worker()
+            if client is not None:
+                client.warn_without_worker()
             _warn_if_relative(rows.columns, given.settings)
             if dry_run or strict:
                 found = rows.forecast()
@@ -61,7 +68,7 @@ def backfill(
                     found.counts.rejected["conflict"] = conflicts
                     found.counts.examples.append(f"{conflicts} ids repeat in rows with different messages")
                 if dry_run:
-                    print_forecast(found, room(client.store), json)
+                    print_forecast(found, None if client is None else room(client.store), json)
                     return 1 if found.counts.rejected else 0
                 if found.counts.rejected:
                     found.counts.scheduled = 0
@@ -111,7 +118,7 @@ def _need(given: tables.TableOptions, local: bool) -> None:
 
 @contextmanager
 def _rows(
-    client: Client, table: Table, options: dict[str, str], given: tables.TableOptions, *, local: bool
+    client: Client | None, table: Table, options: dict[str, str], given: tables.TableOptions, *, local: bool
 ) -> Iterator[_Rows]:
     from delayq.spark.options import WriteOptions
 
@@ -119,9 +126,10 @@ def _rows(
     if local:
         from delayq.spark.jobs.without_spark import LocalTable
 
-        found = LocalTable(table, wanted, given.settings)
+        found = LocalTable(table, wanted, given.settings, given.api)
         yield _Rows(found.columns, found.forecast, found.twice, found.schedule)
         return
+    assert client is not None, "only --local has no Redis"
     from delayq.spark.jobs.forecast import forecast, twice
     from delayq.spark.rows.tables import messages_table
     from delayq.spark.session import session

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking.messages import look_by_complete_id
-from delayq.client.plan import Context
 from delayq.client.scheduling.encoding import asked_due, complete_id
 from delayq.client.scheduling.schedule import Scheduled
+from delayq.clock import SystemClock
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
@@ -153,12 +154,15 @@ def look(
 ) -> Forecast:
     """Look at every row of a task."""
     found = Forecast()
+    if handed.api:
+        _look_by_api(found, batches, options, handed, here)
+        return found
     with handed.client_of_task(check_routes=options.check_routes) as client:
         context = client.reading()
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())
             client.learn_routes()
-            rows = [_checked(row, context, now) for row in messages_of(batch, options, here)]
+            rows = [_checked(row, context.limits, context.routes, now) for row in messages_of(batch, options, here)]
             ids = {complete_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
             looked = client.run(partial(look_by_complete_id, ids=[*ids]))
             there = dict(zip(looked, all_good([*looked.values()]), strict=True))
@@ -167,14 +171,36 @@ def look(
     return found
 
 
-def _checked(row: Message | InvalidMessage, context: Context, now: int) -> Message | InvalidMessage:
+def _look_by_api(
+    found: Forecast,
+    batches: Iterable[pa.RecordBatch],
+    options: WriteOptions,
+    handed: Handed,
+    here: Callable[[], tzinfo],
+) -> None:
+    """Look at every row by the limits of this process, and ask the HTTP API for its id. Topics are not checked."""
+    limits, clock = handed.settings.limits(), SystemClock()
+    with handed.api_client() as client:
+        for batch in windows(batches):
+            now = clock.now()
+            rows = [_checked(row, limits, None, now) for row in messages_of(batch, options, here)]
+            ids = [*{complete_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}]
+            there = dict(zip(ids, client.get_many(ids), strict=True))
+            for place, row in enumerate(rows):
+                _count(found, row, there, limits, now, options, partial(place_of, batch, place))
+
+
+def _checked(
+    row: Message | InvalidMessage, limits: Limits, routes: KnownRoutes | None, now: int
+) -> Message | InvalidMessage:
     """The row, or what is wrong with it."""
     if isinstance(row, InvalidMessage):
         return row
     try:
-        row.validate(context.limits, now)
-        context.routes.check(row)
-        encode(row, context.limits)
+        row.validate(limits, now)
+        if routes is not None:
+            routes.check(row)
+        encode(row, limits)
         complete_id(row.id, row.ordering_key)
     except InvalidMessage as error:
         return error

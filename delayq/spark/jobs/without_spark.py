@@ -41,9 +41,9 @@ _ENDS: Final = re.compile(rb"\r\n|\r|\n")
 class LocalTable:
     """The rows of a file, or of the files of a folder, under the names of messages' fields; raises ConfigError."""
 
-    def __init__(self, table: Table, options: WriteOptions, settings: Settings) -> None:
+    def __init__(self, table: Table, options: WriteOptions, settings: Settings, api: str = "") -> None:
         self._options = options
-        self._handed = Handed.of(settings)
+        self._handed = Handed.of(settings, api)
         self._rows = _mapped(_read(table, rows=bool(options.rejects)), table)
         check_columns(self._rows.schema, options.id_columns, options.topic)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from delayq import http
 from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.routes import Routes
@@ -19,11 +20,17 @@ class Handed(NamedTuple):
 
     settings: Settings
     routes: Routes
+    #: The URL of the HTTP API that takes the place of Redis; only for one task in the driver's own process.
+    api: str = ""
 
     @classmethod
-    def of(cls, settings: Settings) -> Handed:
+    def of(cls, settings: Settings, api: str = "") -> Handed:
         """Raises ConfigError for invalid routes."""
-        return cls(settings.replace(routes=""), settings.route_table().bare())
+        return cls(settings.replace(routes=""), settings.route_table().bare(), api)
+
+    def api_client(self) -> http.Client:
+        """A client of the HTTP API."""
+        return http.Client(self.api, settings=self.settings)
 
     def client(self, *, check_routes: bool = True) -> Client:
         """A client of their Redis."""

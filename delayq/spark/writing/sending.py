@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from delayq import http
 from delayq.client.client import Client
 from delayq.client.scheduling.schedule import Scheduled, schedule_ready
 from delayq.clock import Clock
@@ -43,7 +44,7 @@ class Sent(NamedTuple):
 class Sender:
     """Schedules, again and again while Redis is away or full, for at most `retry_for` ms without any progress."""
 
-    def __init__(self, client: Client, clock: Clock, options: WriteOptions) -> None:
+    def __init__(self, client: Client | http.Client, clock: Clock, options: WriteOptions) -> None:
         self._client = client
         self._clock = clock
         self._options = options
@@ -62,15 +63,18 @@ class Sender:
 
     def _send_plain(self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]) -> tuple[int, dict[int, Outcome | None]]:
         """Schedule the plain rows of a batch: how many were scheduled just so, and the others; None: not looked at."""
+        client = self._client
+        if not isinstance(client, Client):  # the API takes messages
+            return 0, dict.fromkeys(range(batch.num_rows))
         try:
-            context = self._client.context()
-            self._client.learn_routes()
+            context = client.context()
+            client.learn_routes()
             plain = plain_rows(batch, self._options, context, self._clock.now(), zone)
         except StoreError:
             plain = None
         if plain is None:
             return 0, dict.fromkeys(range(batch.num_rows))
-        outcomes = self._client.run(
+        outcomes = client.run(
             lambda context: schedule_ready(
                 context, plain.batches, refuse_past=self._refuse_past, again=self._options.again
             )

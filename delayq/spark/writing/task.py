@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from delayq import http
 from delayq.client.client import Client
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import Clock, SystemClock, pause
@@ -100,7 +101,7 @@ class Job:
             self.rejects.make()
         if self.options.report and not stream:
             self._tell(begun_line(self.options.report, self.id))
-        else:  # whoever reads the report has done this
+        elif not self.handed.api:  # whoever reads the report has done this
             with self.handed.client(check_routes=self.options.check_routes) as client:
                 client.warn_without_worker()
 
@@ -114,6 +115,10 @@ class Job:
     def write(self, batches: Iterable[pa.RecordBatch], place: Place | None = None) -> Done:
         """Schedule the rows of one task; raises GivenUp."""
         place = place if place is not None else Place()
+        if self.handed.api:
+            with self.handed.api_client() as api:
+                task = _Task(self, api, SystemClock(), place)
+                return Done(self.id, place.partition, task.write(batches), task.close())
         with self.handed.client_of_task(check_routes=self.options.check_routes) as client:
             task = _Task(self, client, SystemClock(), place)
             return Done(self.id, place.partition, task.write(batches), task.close())
@@ -149,7 +154,7 @@ class Job:
 class _Task:
     """One task's way through its rows."""
 
-    def __init__(self, job: Job, client: Client, clock: Clock, place: Place) -> None:
+    def __init__(self, job: Job, client: Client | http.Client, clock: Clock, place: Place) -> None:
         self._job = job
         self._client = client
         self._clock = clock
@@ -158,6 +163,7 @@ class _Task:
         self._sender = Sender(client, clock, options)
         self._counts = Counts()
         self._told: int | None = None
+        self._free_at = 0.0  # when the rate allows the next batch, if no Redis shares it among tasks
         self._file: RejectsFile | None = None
         self._zone: tzinfo | None = None
 
@@ -173,16 +179,24 @@ class _Task:
         return self._counts
 
     def _keep_to_rate(self, count: int) -> None:
-        rate = self._options.rate
-        if rate:
+        rate, client = self._options.rate, self._client
+        if rate and not isinstance(client, Client):
+            now = self._clock.precise()
+            pause(self._clock, max(0.0, self._free_at - now))
+            self._free_at = max(now, self._free_at) + count * 1000 / rate
+        elif rate and isinstance(client, Client):
             spend = commands.spend(self._options.run or self._job.id, rate, count, count, whole=True)
             patience = Patience(self._clock, self._options.retry_for)
-            while not (granted := patience.through(lambda: self._client.store.run(spend))).count:
+            while not (granted := patience.through(lambda: client.store.run(spend))).count:
                 pause(self._clock, granted.wait)
 
     def _tell(self, at_once: bool = False) -> None:
         name, now = self._options.report, self._clock.monotonic()
-        if name and (at_once or self._told is None or now - self._told >= REPORT_EVERY):
+        if (
+            name
+            and isinstance(self._client, Client)
+            and (at_once or self._told is None or now - self._told >= REPORT_EVERY)
+        ):
             self._told = now
             # Nobody needs every line: the totals are made of what tasks commit.
             self._client.store.run_many(
