@@ -1,6 +1,6 @@
 """The door for producers who write to RabbitMQ: a queue's messages are scheduled as their `x-delay` headers say.
 
-A message is acknowledged when delayq has accepted it, and not before; what delayq can never accept goes to the
+A message is acknowledged when delayq has accepted it, and not before. A message that delayq can never accept goes to the
 dead-letter exchange of the queue. At least once: a message that has a `message_id` is scheduled once, however often the
 broker delivers it.
 """
@@ -32,12 +32,12 @@ MOST: Final = 500  # in one call
 LOOK: Final = 0.2  # s that it waits for messages before it looks whether to stop
 FIRST_PAUSE: Final = 100
 LONGEST_PAUSE: Final = 5_000
-#: Of the broker's answers: no right, no such queue, no such virtual host. Trying again changes nothing.
+#: The final answers of the broker: no right, no such queue, no such virtual host. A retry changes nothing.
 HOPELESS: Final = frozenset({403, 404, 405, 530})
 
 
 class Counts(msgspec.Struct):
-    """What became of the messages so far; `repeated` are those that had been scheduled before."""
+    """The outcomes of the messages so far; `repeated` counts messages that had been scheduled before."""
 
     scheduled: int = 0
     repeated: int = 0
@@ -67,7 +67,7 @@ class Bridge:
         clock: Clock,
         prefetch: int = 1_000,
     ) -> None:
-        logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is told
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # its errors are reported
         self.counts = Counts()
         self._client = client
         self._brokers = brokers
@@ -129,7 +129,7 @@ class Bridge:
     def _work(self, connection: Any) -> None:
         pause = again_at = 0
         while not self._stopping:
-            # Also while Redis is away, for the heartbeats; what is taken meanwhile is bounded by the prefetch.
+            # Also while Redis is away, for the heartbeats. The prefetch bounds the messages taken meanwhile.
             left = again_at - self._clock.monotonic()
             connection.process_data_events(min(LOOK, left / 1000) if left > 0 else 0 if self._taken else LOOK)
             if not self._taken or self._clock.monotonic() < again_at:
@@ -154,7 +154,7 @@ class Bridge:
         self._taken.append(_Taken(method.delivery_tag, message, bool(method.redelivered), since))
 
     def _schedule(self, batch: Sequence[_Taken]) -> StoreError | TooManyPending | None:
-        """Schedule the first of what was taken, and answer for all that have their word; what kept the others."""
+        """Schedule the first of the taken messages, and acknowledge all with an answer. Return the error of the others."""
         now = self._clock.monotonic()
         outcomes = self._client.schedule_many([_since(one, now) for one in batch])
         failure: StoreError | TooManyPending | None = None
@@ -168,7 +168,7 @@ class Bridge:
                 else:
                     self.counts.repeated += 1
             elif isinstance(outcome, Conflict) and outcome.removed and one.redelivered:
-                accepted.append(one.tag)  # it was scheduled, and removed before the broker heard of it
+                accepted.append(one.tag)  # it was scheduled, and removed before the broker got the answer
                 self.counts.repeated += 1
             elif isinstance(outcome, InvalidMessage | Conflict):
                 self._refuse(one.tag, one.message.id, outcome)

@@ -51,6 +51,6 @@ class Accounts:
             which = f"queue {gone[0]} is" if len(gone) == 1 else f"{len(gone)} queues ({gone[0]} and others) are"
             lost[GONE] = (
                 f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and their "
-                "messages are gone; restore a backup, or restart this process to continue without them"
+                "messages are gone. Restore a backup, or restart this process to continue without them"
             )
         return Found(sum(one.missing for one in stats if one.missing > 0), lost)

@@ -96,7 +96,7 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
             owned, end = now_owned, clock.monotonic() + PATIENCE
         elif clock.monotonic() >= end:
             raise ConfigError(
-                f"only {owned} of the {newest.queues} new queues have an owner, so no queue was closed; see "
+                f"only {owned} of the {newest.queues} new queues have an owner, so no queue was closed. See "
                 "delayq doctor and the versions of the nodes, then repeat the command"
             )
         pause(clock, LOOK_EVERY)

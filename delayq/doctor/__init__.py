@@ -1,4 +1,4 @@
-"""What is wrong between this machine, its Redis and its workers, and how to mend it: `delayq doctor`."""
+"""The problems between this machine, its Redis and its workers, with their remedies: `delayq doctor`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def examine(
 ) -> Iterator[Check]:
     """Look at everything that delayq depends on, check by check; raises StoreError.
 
-    It writes nothing, not even the layout of a new Redis, unless `repair` is given: then messages get lost tickets
-    back before they are counted, and `by` is written down for each.
+    It writes nothing, not even the layout of a new Redis, unless `repair` is given. Then messages get lost tickets
+    back before they are counted, and the audit has `by` for each.
     """
     rights = check_rights(store)
     try:

@@ -61,7 +61,7 @@ def check_password(store: Store) -> Check:
 
 
 def check_zookeeper(settings: Settings) -> Iterator[Check]:
-    """Goes by the settings: nothing at all without a ZooKeeper."""
+    """Check by the settings: there is no result without a ZooKeeper."""
     if not settings.zookeeper:
         return
     hosts = [urlsplit(f"//{one.strip()}").hostname or "" for one in settings.zookeeper_hosts.split(",")]

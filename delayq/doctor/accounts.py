@@ -13,7 +13,7 @@ __all__ = ["write_off"]
 
 
 def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check]:
-    """Accept what is missing, so that the next look says what has come to be missing since."""
+    """Accept the missing messages, so that the next look reports only later losses."""
     missing = store.run_all(commands.write_off(queue_keys(queue), entry=entry) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:

@@ -16,7 +16,7 @@ SAMPLES: Final = 5
 
 
 def check_clock(store: Store, clock: Clock) -> Check:
-    """How far apart the two clocks are. Pull goes by the earlier one, so a difference makes late, never early."""
+    """The difference of the two clocks. A pull uses the earlier one, so a difference makes messages late, never early."""
     samples: list[tuple[int, int]] = []
     for _ in range(SAMPLES):
         before = clock.now()

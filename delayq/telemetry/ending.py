@@ -20,7 +20,7 @@ LAST_LINES: Final = 2.0
 def run(main: Callable[[], int]) -> NoReturn:
     """Run the program and end the process with its status. The last lines of log and output have LAST_LINES seconds.
 
-    By itself, Python would wait for locks and buffers of output, and for threads that are writing, for ever.
+    Python itself would wait without an end for locks and buffers of output, and for threads that are writing.
     """
     try:
         status = main()

@@ -24,7 +24,7 @@ class Histogram:
         self.total += value * times
 
     def quantile(self, share: float) -> float | None:
-        """What this share of the values is not above, as far as the buckets tell; None without values.
+        """The bound of this share of the values, as exact as the buckets; None without values.
 
         It is infinite if the answer lies above all bounds: the end of the last bucket would look like a measurement.
         """

@@ -17,7 +17,7 @@ AT_EXIT = 1.0
 class NonblockingHandler(QueueHandler):
     """Hands each record, formatted, to a thread that writes it as a line: `emit` neither waits nor raises.
 
-    What cannot be written, or is more than `most` lines that wait, is dropped, and counted.
+    Lines that cannot be written, or exceed `most` waiting lines, are dropped and counted.
     """
 
     def __init__(self, descriptor: int, most: int = MOST) -> None:
@@ -26,7 +26,7 @@ class NonblockingHandler(QueueHandler):
         self._descriptor = descriptor
         self._full = self._failed = 0
         # Its thread is a daemon, so a pipe that is full ends with us. It writes without any lock that `logging` knows:
-        # `logging.shutdown` takes each handler's lock, and would wait for such a pipe for ever.
+        # `logging.shutdown` takes each handler's lock, and would wait for such a pipe without an end.
         threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     @property

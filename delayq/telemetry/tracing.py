@@ -32,7 +32,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 def provider_for(service: str) -> Provider:
-    """What sends the spans of a process by OTLP over HTTP, as the OTEL_… variables say. Raises MissingExtra.
+    """The sender of a process's spans by OTLP over HTTP, as the OTEL_… variables set it. Raises MissingExtra.
 
     `service` is its name, unless OTEL_SERVICE_NAME gives another.
     """
@@ -76,7 +76,7 @@ def tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
 
 
 def linked(traceparent: str) -> trace.SpanContext | None:
-    """The context that a message carries; None if it makes no sense, or its trace is not recorded."""
+    """The context that a message carries; None if it is invalid, or its trace is not recorded."""
     context = _W3C.extract({TRACEPARENT: [traceparent]}, getter=default_getter)
     found = trace.get_current_span(context).get_span_context()
     return found if found.is_valid and found.trace_flags.sampled else None

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that only moves when a test advances it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["START", "ManualClock"]
 
-#: A moment of 2027, so that dues have as many digits as real ones.
+#: A moment of 2027, so that due times have as many digits as real ones.
 START: Final = 1_800_000_000_000
 
 
@@ -62,7 +62,7 @@ class ManualClock:
         self._wake_all()
 
     def set_now(self, now: int) -> None:
-        """Step the wall clock, forwards or back, as a correction by NTP would; the monotonic one goes on evenly."""
+        """Step the wall clock, ahead or back, as a correction by NTP would; the monotonic one goes on evenly."""
         with self._lock:
             self._now = now
 

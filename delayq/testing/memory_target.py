@@ -1,4 +1,4 @@
-"""A target in memory, which answers as a test tells it to."""
+"""A target in memory with answers that a test chooses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(one: Delivery, at: int) -> Delivered:
-        """What a target is given, kept for a test to look at."""
+        """The messages of a target, kept for a test."""
         return Delivered(
             id=one.id,
             topic=one.topic,
@@ -45,7 +45,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Rule(msgspec.Struct):
-    """How messages are answered; `times` counts down, None is for ever."""
+    """How messages are answered; `times` counts down, None has no end."""
 
     result: Result | None  # None: the send hangs
     id: str | None
@@ -60,7 +60,7 @@ class _Rule(msgspec.Struct):
 
 
 class MemoryTarget:
-    """A target that keeps what it gets, and answers as it was told to; safe for threads.
+    """A target that keeps its messages, and answers as configured. Safe for threads.
 
     `latency` (ms) is waited in every send, by `clock`.
     """
@@ -78,7 +78,7 @@ class MemoryTarget:
         self._hanging = 0
         self._releases = 0
 
-    # -- what a test says ----------------------------------------------------------------------------------------------
+    # -- the rules of a test -------------------------------------------------------------------------------------------
 
     def answer(
         self,
@@ -93,7 +93,7 @@ class MemoryTarget:
         """From now on, answer messages (of this id, of this topic) so, at most `times` times.
 
         `outcome` is 'ok', 'rejected', 'unavailable', 'full', 'unknown', or 'hang': a send with such a message blocks until
-        `release`, then goes on by the other rules. An 'unknown' one `arrives` or not. The rule told last counts.
+        `release`, then goes on by the other rules. An 'unknown' one `arrives` or not. The latest rule counts.
         """
         if outcome not in ("ok", "rejected", "unavailable", "full", "unknown", "hang"):
             raise ValueError(f"there is no outcome {outcome!r}")
@@ -102,7 +102,7 @@ class MemoryTarget:
             self._rules.append(_Rule(result, id, topic, times, arrives or outcome == "ok"))
 
     def behave(self) -> None:
-        """Forget all that `answer` told, and let go what hangs: everything is 'ok' again."""
+        """Forget all rules of `answer`, and release hanging sends: everything is 'ok' again."""
         with self._condition:
             self._rules.clear()
         self.release()
@@ -117,7 +117,7 @@ class MemoryTarget:
 
     @property
     def deliveries(self) -> list[Delivered]:
-        """What arrived, in order."""
+        """The messages that arrived, in order."""
         with self._condition:
             return list(self._deliveries)
 
@@ -128,7 +128,7 @@ class MemoryTarget:
 
     @property
     def attempted(self) -> list[Delivered]:
-        """All that was ever sent here, whether it arrived or not, in the order of the sends' beginnings."""
+        """All messages that were sent here, arrived or not, in the order in which their sends began."""
         with self._condition:
             return list(self._attempted)
 
@@ -179,7 +179,7 @@ class MemoryTarget:
     # -- the target ----------------------------------------------------------------------------------------------------
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Take a batch, and answer as told."""
+        """Take a batch, and answer by the rules."""
         with self._condition:
             self._batches.append(len(batch))
             self._attempted += [self._delivered(one) for one in batch]

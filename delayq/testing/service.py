@@ -121,7 +121,7 @@ class Service:
 
     @property
     def delivered(self) -> list[DeliveredMessage]:
-        """What has been delivered into streams of the Valkey, in order. Without `routes` that is every message."""
+        """The messages delivered into streams of the Valkey, in order. Without `routes` that is every message."""
         entries = self.client.store.run(commands.plain("EVAL", _DELIVERED, "0", read=list))
         found = [(_ms(id), one) for id, fields in entries if (one := _delivered(fields)) is not None]
         return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].due))]
@@ -160,7 +160,7 @@ class Service:
 
 
 def make_development_server(server: EmbeddedServer) -> None:
-    """Allow `advance` on this server, by the one field that says so; raises EmbeddedServerError.
+    """Allow `advance` on this server, by its field in Redis. Raises EmbeddedServerError.
 
     It takes the server itself and no URL, and one that keeps no data: so no Redis that somebody relies on gets the field.
     """
