@@ -57,13 +57,13 @@ __all__ = [
 
 RELATIVE, KEYED, EXPIRES, COUNTED, BODY_BYTES, BODY_JSON, BY_POLICY = 1, 2, 4, 8, 16, 32, 64
 
-#: The mark that a client gives: the script puts another one there.
+#: The mark that a client sends. The script replaces it.
 UNMARKED: Final = b"0"
-#: The mark of one whose due a policy has spread: that which was asked for stands behind the content.
+#: The mark of a message whose due time a policy has spread: the asked due time follows the content.
 SPREAD: Final = b"1"
 _DUE_HEAD: Final = b"%013d" + UNMARKED
 DUE_HEAD_LENGTH: Final = 14
-#: How long the length of a body is.
+#: The bytes of the length of a body.
 LENGTH_BYTES: Final = 4
 
 CONTENT: Final = 21
@@ -71,11 +71,12 @@ _KEYS_LENGTH: Final = 26
 _BODY_LENGTH: Final = 31
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
-#: Properties of a message that is delivered, at most, whatever a client allows: the scripts cannot append more at once.
+#: The maximum number of properties of a delivered message, whatever a client allows: the scripts cannot append more at
+#: once.
 MOST_PROPERTIES: Final = 1_000
 
 _LENGTHS = Struct(">BBBBBHBHI")
-#: Where the fields begin in what is sent of a message.
+#: The offset of the fields in the content that is sent of a message.
 _FIELDS: Final = DUE_HEAD_LENGTH + _LENGTHS.size
 _TOPIC_LENGTH: Final = DUE_HEAD_LENGTH + 1
 _HEADER = Struct(">7s13scBBBBBHBHI")
@@ -91,12 +92,12 @@ class CorruptRecord(Exception):
 
 
 def due_head(ms: int) -> bytes:
-    """What stands before the content for the schedule script: the due or the delay, and an empty mark."""
+    """Return the prefix of the content for the schedule script: the due time or the delay, and an empty mark."""
     return _DUE_HEAD % ms
 
 
 def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
-    """The content of a validated message, behind `head`; raises InvalidMessage for a body that cannot be stored."""
+    """Return the content of a validated message, after `head`. Raises InvalidMessage for a body that cannot be stored."""
     flags = 0
     body: Any = message.body
     if type(body) is str:
@@ -111,7 +112,7 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         flags = BODY_JSON
         payload = json_of(body)
     if len(payload) > limits.body:
-        reason = f"at most {limits.body} bytes; this has {len(payload)}"
+        reason = f"has {len(payload)} bytes; at most {limits.body} are allowed"
         raise InvalidMessage("body", reason, too_large=True)
     topic = message.topic.encode()
     tags = message.tags.encode()
@@ -148,19 +149,20 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
 
 
 def topic_of(body: bytes) -> bytes:
-    """The topic of a message that was encoded behind a `due_head`."""
+    """Return the topic of a message that was encoded after a `due_head`."""
     return body[_FIELDS : _FIELDS + body[_TOPIC_LENGTH]]
 
 
 def tags_of(body: bytes) -> bytes:
-    """Its tags."""
+    """Return its tags."""
     at = _FIELDS + body[_TOPIC_LENGTH]
     return body[at : at + body[_TOPIC_LENGTH + 1]]
 
 
 def with_policy(body: bytes, reserved: Sequence[bytes], expire_after: int | None, spread: int = 0) -> bytes:
-    """What is sent of an encoded message that a policy covers: with more reserved keys, with an expireAfter if it has none of
-    its own, and due so many ms later.
+    """Return the content of a message that a policy covers.
+
+    It has more reserved keys, an expireAfter if the message has none, and a later due time by this many ms.
     """
     if spread:
         asked, due = body[:DUE_DIGITS], b"%013d" % (int(body[:DUE_DIGITS]) + spread)
@@ -185,33 +187,33 @@ def with_policy(body: bytes, reserved: Sequence[bytes], expire_after: int | None
 
 
 def _own_options(options: bytes) -> bytes:
-    """Without the expireAfter."""
+    """Return the content without the expireAfter."""
     attempts, comma, _ = options.partition(b",")
     return attempts + comma if attempts else b""
 
 
 def record_length(content: bytes) -> int:
-    """How many bytes the record of this content has, as it is first written."""
+    """Return the bytes of the first record of this content."""
     return CONTENT + len(content)
 
 
 def around_body_length(content: bytes) -> tuple[bytes, bytes]:
-    """What stands in a content before the length of its body, and what behind that: so others of its kind can be made."""
+    """Return the parts of a content before the length of its body and after it, to make others of the same kind."""
     return content[: _BODY_LENGTH - CONTENT], content[HEADER - CONTENT :]
 
 
 def json_of(body: Any) -> bytes:
     try:
         if isinstance(body, msgspec.Raw):
-            msgspec.json.decode(body)  # whoever gets the message must be able to: no 1e400
+            msgspec.json.decode(body)  # every consumer must be able to read it: no 1e400
             return msgspec.json.format(bytes(body), indent=-1)
         encoded = json_text.encode(body)
-        if b"null" in encoded:  # what NaN becomes, too
+        if b"null" in encoded:  # NaN becomes this, too
             _refuse_nan(msgspec.to_builtins(body, enc_hook=lambda _raw: None))
         return encoded
     except RecursionError as error:
         raise_if_interrupt(error)
-        raise InvalidMessage("body", "is nested too deeply; a few hundred levels are taken") from None
+        raise InvalidMessage("body", "is nested too deeply; a few hundred levels are accepted") from None
     except UnicodeEncodeError as error:
         raise_if_interrupt(error)
         raise InvalidMessage("body", "has a text that is not valid Unicode (a lone surrogate)") from None
@@ -219,16 +221,16 @@ def json_of(body: Any) -> bytes:
         raise_if_interrupt(error)
         # Only raw JSON is decoded.
         why = json_text.explain(bytes(body), str(error))[0] if isinstance(error, msgspec.DecodeError) else error
-        raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({why})") from None
+        raise InvalidMessage("body", f"must be a string, bytes or a JSON value ({why})") from None
 
 
 def _refuse_nan(body: Any) -> None:
-    """Raise InvalidMessage for a number that JSON does not have: it would silently arrive as null."""
+    """Raise InvalidMessage for a number that JSON does not have, because it would silently arrive as null."""
     left = [body]
     while left:
         value = left.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidMessage("body", f"has the number {value}, which JSON does not know; use a string or null")
+            raise InvalidMessage("body", f"has the number {value}, which JSON does not have; use a string or null")
         if isinstance(value, dict):
             left.extend(value.values())
         elif isinstance(value, (list, tuple)):
@@ -249,7 +251,7 @@ def _properties(properties: Mapping[str, str]) -> bytes:
 
 
 def _properties_fit(raw: bytes, at: int, end: int) -> bool:
-    """Whether the properties are names and values to the last byte, all of them text; raises UnicodeDecodeError."""
+    """Return whether the properties are names and values to the last byte, all of them text. Raises UnicodeDecodeError."""
     texts = 0
     while at + 1 < end:
         start = at + 2
@@ -260,7 +262,7 @@ def _properties_fit(raw: bytes, at: int, end: int) -> bool:
 
 
 def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:
-    """Names and values, one after the other."""
+    """Yield names and values, one after the other."""
     while at < end:
         (size,) = _TWO.unpack_from(raw, at)
         yield raw[at + 2 : at + 2 + size]
@@ -269,7 +271,7 @@ def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:
 
 @lru_cache(maxsize=4_096)
 def _topic(raw: bytes) -> str:
-    """The topic as text; raises ValueError for one that no message has."""
+    """Return the topic as text. Raises ValueError for an impossible topic."""
     try:
         return check_topic(raw.decode())
     except InvalidMessage as error:
@@ -277,10 +279,10 @@ def _topic(raw: bytes) -> str:
 
 
 class Record:
-    """A record from the pool; fields are sliced when they are asked for.
+    """A record from the pool. Fields are sliced when they are read.
 
-    Raises CorruptRecord if any field but the body is not what a record has there: whoever has a Record can read it. The
-    scripts that append to streams look at the same things, so that both agree on what is corrupt.
+    Raises CorruptRecord if any field except the body is invalid, so whoever has a Record can read it. The scripts that
+    append to streams make the same checks, so that both agree on corrupt records.
     """
 
     __slots__ = (
@@ -304,7 +306,7 @@ class Record:
                 low,
                 body,
             ) = _HEADER.unpack_from(raw)
-            if not asked.isdigit():  # int takes more than that: spaces, a sign, underscores
+            if not asked.isdigit():  # int accepts more than that: spaces, a sign, underscores
                 raise ValueError(asked)
             self.asked = int(asked)
             self.mark = mark[0] - 48
@@ -322,9 +324,9 @@ class Record:
         if not 0 <= self.mark <= 3:
             raise CorruptRecord(f"its mark is {mark!r}")
         if len(raw) != body_end + (DUE_DIGITS if self.mark & 1 else 0):
-            raise CorruptRecord(f"a record of {len(raw)} bytes is cut short or has more than it says")
+            raise CorruptRecord(f"a record of {len(raw)} bytes is cut short, or longer than its lengths")
         if self.mark & 1 and not raw[body_end:].isdigit():
-            raise CorruptRecord("the due first asked for is no number")
+            raise CorruptRecord("the first asked due time is not a number")
         self._check_flags(ordering, raw[ordering_end:options_end])
         try:
             self.topic = _topic(raw[HEADER:topic_end])
@@ -333,22 +335,22 @@ class Record:
                     raw[start:stop].decode()
             if properties_end > keys_end and not _properties_fit(raw, keys_end, properties_end):
                 raise CorruptRecord("its properties are damaged")
-        except ValueError as error:  # UnicodeDecodeError is one
+        except ValueError as error:  # UnicodeDecodeError is a ValueError
             raise_if_interrupt(error)
             raise CorruptRecord(str(error)) from None
 
     def check_deliverable(self) -> None:
-        """Raise CorruptRecord if it has more properties than can be delivered. A property takes 4 bytes at least."""
+        """Raise CorruptRecord if it has more properties than can be delivered. A property takes at least 4 bytes."""
         if self._properties_end - self._keys_end > 4 * MOST_PROPERTIES:
             count = sum(1 for _ in _texts(self._raw, self._keys_end, self._properties_end)) // 2
             if count > MOST_PROPERTIES:
-                raise CorruptRecord(f"it has {count} properties, and {MOST_PROPERTIES} is the most")
+                raise CorruptRecord(f"it has {count} properties, but at most {MOST_PROPERTIES} are allowed")
 
     def _check_flags(self, ordering: int, options: bytes) -> None:
-        """Whether the flags are those of a message with this ordering key (its length) and these options."""
+        """Return whether the flags are those of a message with this ordering key (its length) and these options."""
         flags = self.flags
         if flags & ~_ALL_FLAGS or flags & (BODY_BYTES | BODY_JSON) == BODY_BYTES | BODY_JSON:
-            raise CorruptRecord(f"it has flags that there are not: {flags}")
+            raise CorruptRecord(f"it has unknown flags: {flags}")
         if bool(flags & KEYED) != bool(ordering):
             raise CorruptRecord("its flags and its ordering key contradict each other")
         if options or flags & EXPIRES:
@@ -373,7 +375,7 @@ class Record:
 
     @property
     def index_keys(self) -> tuple[str, ...]:
-        """All keys by which the message stands in the index, the reserved ones too."""
+        """All keys of the message in the index, including the reserved ones."""
         return tuple(self._raw[self._options_end : self._keys_end].decode().split())
 
     def _own_keys(self) -> bytes:
@@ -382,12 +384,12 @@ class Record:
 
     @property
     def max_attempts(self) -> int | None:
-        """How often to try at most, if the message says so."""
+        """The maximum number of attempts, if the message has one."""
         return self._option(0)
 
     @property
     def expire_after(self) -> int | None:
-        """ms after the asked due from which it is not delivered any more, if the message says so."""
+        """The ms after the asked due time when it expires, if the message has them."""
         return self._option(1)
 
     @property
@@ -410,7 +412,7 @@ class Record:
 
     @property
     def traceparent(self) -> str:
-        """The trace that it was scheduled in, as W3C writes it, or ''."""
+        """The trace in which it was scheduled, as W3C writes it, or ''."""
         at, end = self._keys_end, self._properties_end
         if at == end or self._raw.find(_TRACEPARENT, at, end) < 0:
             return ""
@@ -423,19 +425,19 @@ class Record:
 
     @property
     def size(self) -> int:
-        """The bytes of the whole record."""
+        """The bytes of the complete record."""
         return len(self._raw)
 
     @property
     def content_type(self) -> str:
-        """The media type of the payload, by what kind of body was scheduled."""
+        """The media type of the payload, by the kind of the scheduled body."""
         if self.flags & BODY_BYTES:
             return "application/octet-stream"
         return "application/json" if self.flags & BODY_JSON else "text/plain; charset=utf-8"
 
     @property
     def body(self) -> Any:
-        """The body as it was scheduled: a string, bytes, or a JSON value; bytes too if it is damaged."""
+        """The body as it was scheduled: a string, bytes, or a JSON value; bytes if it is damaged."""
         try:
             if self.flags & BODY_BYTES:
                 return self.payload
@@ -446,27 +448,27 @@ class Record:
 
     @property
     def remembered(self) -> bool:
-        """Whether its id is remembered when it is delivered, with a digest; one with business keys is remembered anyhow."""
+        """Whether its id is remembered with a digest after delivery. A message with business keys is always remembered."""
         return bool(self.mark & 2)
 
     @property
     def first_asked(self) -> int:
-        """The due that was asked for first, before it was moved."""
+        """The due time that was requested first, before a reschedule."""
         return int(self._raw[self._body_end :]) if self.mark & 1 else self.asked
 
     @property
     def digest(self) -> int:
-        """19 bits of what the same call has in common when it is repeated; `include/content.lua` reckons the same."""
+        """19 bits that a repeated call has in common with the first; `include/content.lua` computes the same."""
         asked = b"" if self.flags & RELATIVE else b"%013d" % self.first_asked
         found = sha1(self.call + asked, usedforsecurity=False).digest()
         return int.from_bytes(found[:3]) >> 5
 
     @property
     def call(self) -> bytes:
-        """What two calls have in common that are the same call, but for the due.
+        """The parts that two identical calls have in common, except the due time.
 
-        That is the content without the trace that it was scheduled in, the reserved keys and the expireAfter of a policy, and
-        without the lengths of keys and properties.
+        That is the content without the trace, the reserved keys and the expireAfter of a policy, and without the
+        lengths of keys and properties.
         """
         raw, keys_end, properties_end = self._raw, self._keys_end, self._properties_end
         properties = raw[keys_end:properties_end]
@@ -490,13 +492,13 @@ class Record:
 
     @property
     def expires_at(self) -> int | None:
-        """Unix ms from which it is not delivered any more."""
+        """Unix ms when it expires."""
         if not self.flags & EXPIRES or (after := self.expire_after) is None:
             return None
         return self.asked + after
 
     def message(self, id: str) -> Message:
-        """The message, with its asked due as `expect_date`."""
+        """The message, with its asked due time as `expect_date`."""
         return Message(
             topic=self.topic,
             body=self.body,

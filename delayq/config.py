@@ -1,6 +1,6 @@
-"""Settings, from the environment: `DELAYQ_REDIS_URL` and so on.
+"""Settings from the environment: `DELAYQ_REDIS_URL` and so on.
 
-A variable that only looks like a setting is a slip, and refused.
+A variable that only resembles a setting is a mistake, and refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from delayq.times import parse_duration
 __all__ = ["OTHERS", "PREFIX", "SETTINGS", "Setting", "Settings", "load_settings", "variable"]
 
 PREFIX: Final = "DELAYQ_"
-#: Variables that begin so and are no settings of a process: of docker-compose.yml, and of where ./dev looks for jars.
+#: Prefixes of variables that are not settings of a process: those of docker-compose.yml, and of ./dev for jars.
 OTHERS: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
@@ -39,23 +39,23 @@ OTHERS: Final = frozenset(
     )
 )
 _OF_TESTS: Final = f"{PREFIX}TEST_"
-#: What Kubernetes tells every container of a namespace with a Service called delayq, or delayq-something.
+#: Variables that Kubernetes sets in every container of a namespace with a Service called delayq, or delayq-something.
 _OF_KUBERNETES: Final = re.compile(
     r"DELAYQ(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.ASCII
 )
-#: And the value of its DELAYQ_PORT, or of a DELAYQ_API_PORT that is not the setting.
+#: The value of its DELAYQ_PORT, or of a DELAYQ_API_PORT that is not the setting.
 _LINK: Final = re.compile(r"(tcp|udp|sctp)://.*")
 
 
 def variable(name: str) -> str:
-    """The variable that a setting comes from."""
+    """Return the variable of a setting."""
     return PREFIX + name.upper()
 
 
 def _from_environment() -> dict[str, str]:
-    """What the environment sets; raises ConfigError for a variable that only looks like a setting.
+    """Return the settings of the environment. Raises ConfigError for a variable that only resembles a setting.
 
-    A variable by which Kubernetes tells where a Service is sets nothing.
+    A variable that Kubernetes sets for a Service is ignored.
     """
     _refuse_strangers(os.environ)
     found = {name: os.environ[variable(name)] for name in SETTINGS if variable(name) in os.environ}
@@ -77,12 +77,12 @@ def _refuse_strangers(environment: Mapping[str, str]) -> None:
 
 
 def _stranger(name: str) -> ConfigError:
-    import difflib  # only for a slip
+    import difflib  # only for a mistake
 
     (nearest,) = difflib.get_close_matches(name.upper(), map(variable, SETTINGS), n=1, cutoff=0)
     return ConfigError(
-        f"{name} is no setting of delayq; the nearest is {nearest}, "
-        f"and variables of your own must not begin with {PREFIX}"
+        f"{name} is not a setting of delayq; the nearest is {nearest}, and your own variables must not begin with "
+        f"{PREFIX}"
     )
 
 
@@ -101,13 +101,13 @@ def _is_link(name: str, value: str) -> bool:
 
 #: Settings that name a file: its name need not be UTF-8.
 PATHS: Final = ("routes", "api_keys", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key")
-#: What Python makes of a byte of the environment that is not UTF-8.
+#: Python's replacement for a byte of the environment that is not UTF-8.
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-#: The most bytes of a worker's name.
+#: The maximum number of bytes of a worker's name.
 MOST_NAME: Final = 255
-#: As far as the scripts in Redis count whole numbers.
+#: The largest integer that the scripts in Redis count exactly.
 MOST_NUMBER: Final = 2**53
 _DIGITS: Final = re.compile(r"[0-9]+")
 _SERVER: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
@@ -116,27 +116,31 @@ _ZNODE: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
 
 def _check_server(text: str) -> None:
     if not text:
-        raise ValueError("a host is missing: is there a comma too many?")
+        raise ValueError("a host is missing; check the commas")
     found = _SERVER.fullmatch(text)
     if found is None:
-        raise ValueError("each server is host or host:port, an IPv6 address in brackets, a comma between two")
+        raise ValueError(
+            "each server must be host or host:port, with IPv6 addresses in brackets and commas between servers"
+        )
     if not 0 < int(found["port"] or 2181) < 65_536:
-        raise ValueError("a port is from 1 to 65535")
+        raise ValueError("a port must be from 1 to 65535")
     try:
         text.partition(":")[0].encode("idna")
-    except UnicodeError:  # kazoo's thread would die of it, and with it the way to the other servers
-        raise ValueError("each part of a host's name has 1 to 63 characters") from None
+    except UnicodeError:  # kazoo's thread would end with an error, and other servers would no longer be tried
+        raise ValueError("each part of a host's name must have 1 to 63 characters") from None
 
 
 def _check_znode(path: str) -> None:
     if not _ZNODE.fullmatch(path):
-        raise ValueError("a path in ZooKeeper is /name or /name/name; a name has A-Z a-z 0-9 . _ -, and is not . or ..")
+        raise ValueError(
+            "a path in ZooKeeper must be /name or /name/name; a name has A-Z a-z 0-9 . _ -, and is not . or .."
+        )
 
 
 def _check_zookeeper(given: str) -> None:
     hosts, slash, chroot = given.partition("/")
     if "://" in given:
-        raise ValueError("it has a scheme; write host:port,host:port")
+        raise ValueError("it has a scheme; use host:port,host:port")
     for one in hosts.split(",") if given else ():
         _check_server(one.strip())
     if chroot:
@@ -146,7 +150,7 @@ def _check_zookeeper(given: str) -> None:
 def _check_node(given: str) -> None:
     short = 0 < len(given.encode()) <= MOST_NAME
     if not short or not given.isprintable() or "/" in given or given in (".", ".."):
-        raise ValueError(f"a name has 1 to {MOST_NAME} bytes that can be printed, no slash, and is not . or ..")
+        raise ValueError(f"a name must have 1 to {MOST_NAME} printable bytes without a slash, and not be . or ..")
 
 
 def _check_log_level(given: str) -> None:
@@ -155,11 +159,12 @@ def _check_log_level(given: str) -> None:
 
 
 class Setting(NamedTuple):
-    """How a setting is read, and what the docs say about it."""
+    """The parser of a setting, and its documentation."""
 
     default: Any
     description: str
-    #: Returns the value of what is given, which is text if the environment gives it; raises ValueError with a sentence.
+    #: Returns the value of a setting, which is text if it comes from the environment. Raises ValueError with a
+    #: sentence.
     read: Callable[[Any], Any]
     limits: str = ""
     is_duration: bool = False
@@ -193,7 +198,7 @@ def _number(default: int | None, description: str, *, least: int, most: int = MO
     def read(given: Any) -> int | None:
         if given is None and default is None:
             return None
-        return _whole_number(given, least, most, f"it must be a whole number, {limits}")
+        return _whole_number(given, least, most, f"it must be an integer, {limits}")
 
     return _described(Setting(default, description, read, limits))
 
@@ -204,10 +209,10 @@ def _duration(default: int, description: str) -> Any:
 
 def _durations(default: tuple[int, ...], description: str) -> Any:
     def read(given: Any) -> tuple[int, ...]:
-        if isinstance(given, str):  # JSON, or as RocketMQ writes them
+        if isinstance(given, str):  # JSON, or the format of RocketMQ
             given = json.loads(given) if given.startswith("[") else given.split()
         if not given:
-            raise ValueError("give at least one level, such as '1s 5s 10s'")
+            raise ValueError("it needs at least one level, such as '1s 5s 10s'")
         return tuple(_milliseconds(one, least=0) for one in given)
 
     return _described(Setting(default, description, read))
@@ -232,14 +237,14 @@ def _one_of(choices: Sequence[str], given: Any) -> str:
 
 
 def _milliseconds(given: Any, *, least: int = 1) -> int:
-    """ms of a number or of '30s'."""
+    """Return ms of a number or of '30s'."""
     if isinstance(given, str) and not _DIGITS.fullmatch(given):
         given = parse_duration(given)
     return _whole_number(given, least, MOST_NUMBER, f"it must be {least} to {MOST_NUMBER} ms")
 
 
 def _whole_number(given: Any, least: int, most: int, refusal: str) -> int:
-    """The number of an int or of text; raises ValueError with the refusal."""
+    """Return the number of an int or of text. Raises ValueError with the refusal."""
     text = str(given) if type(given) in (int, str) else ""
     if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
         raise ValueError(refusal)
@@ -248,9 +253,9 @@ def _whole_number(given: Any, least: int, most: int, refusal: str) -> int:
 
 @dataclass(frozen=True, init=False)
 class Settings:
-    """Everything that can be set. Times are ms, or text like '30s'; sizes are bytes.
+    """All settings. Times are ms, or text such as '30s'; sizes are bytes.
 
-    What is not given is what the environment says, or the default. Raises ConfigError in one sentence.
+    Settings that are not given come from the environment, or are the defaults. Raises ConfigError in one sentence.
     """
 
     redis_url: str = _text(
@@ -376,29 +381,29 @@ class Settings:
 
     @property
     def zookeeper_path(self) -> str:
-        """The path in ZooKeeper of all that workers keep there: the chroot and the root. Whatever is missing of it is created."""
+        """The path in ZooKeeper of all data of workers: the chroot and the root. Missing parts are created."""
         _, slash, chroot = self.zookeeper.partition("/")
         return f"{slash if chroot else ''}{chroot}{self.zookeeper_root}"
 
     @property
     def address(self) -> str:
-        """Where the worker's /metrics are; empty if nowhere. If at every address, by the name of the host."""
+        """The address of the worker's /metrics; empty if it has none. If it listens on every address, the host's name."""
         host = socket.gethostname() if self.api_host in ("", "0.0.0.0", "::") else self.api_host
         host = f"[{host}]" if ":" in host else host
         return f"{host}:{self.worker_port}" if self.worker_port else ""
 
     def limits(self) -> Limits:
-        """What a message may be."""
+        """The bounds of messages."""
         return Limits(
             body=self.body_limit, batch=self.batch_limit, horizon=self.horizon, delay_levels=self.delay_levels
         )
 
     def route_table(self) -> Routes:
-        """The route table; raises ConfigError."""
+        """Return the route table. Raises ConfigError."""
         return load_routes(self.routes).allowing(self.egress_allow.replace(",", " ").split())
 
     def replace(self, **changed: Any) -> Settings:
-        """These settings with some changed, by the same rules; raises ConfigError."""
+        """Return these settings with changes, checked by the same rules. Raises ConfigError."""
         return Settings(**(vars(self) | changed))
 
 
@@ -407,7 +412,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {one.name: one.metadata["setting"] for 
 
 
 def _with_whole_url(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, the URL of Redis with the user and the password that are given beside it."""
+    """Return the given settings, with the given user and password in the URL of Redis."""
     for name, value in given.items():
         if name not in PATHS and isinstance(value, str) and SURROGATE.search(value):
             raise ConfigError(f"{variable(name)}: the value is not UTF-8")
@@ -431,7 +436,7 @@ def _read(name: str, setting: Setting, given: Any) -> Any:
 
 
 def load_settings(**given: Any) -> Settings:
-    """The settings of the environment, with `given` over them; raises ConfigError in one sentence."""
-    if "redis_url" in given:  # another Redis than that of the environment, so another user
+    """Return the settings of the environment, with `given` over them. Raises ConfigError in one sentence."""
+    if "redis_url" in given:  # another Redis than that of the environment has another user
         given = {"redis_user": "", "redis_password": "", **given}
     return Settings(**given)

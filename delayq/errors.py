@@ -1,4 +1,4 @@
-"""The errors that delayq raises. A class's docstring is the message of its kind."""
+"""The errors of delayq. The docstring of a class is the message of its kind."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ __all__ = [
 
 
 class DelayqError(Exception):
-    """Anything that delayq raises by itself.
+    """Any error that delayq raises itself.
 
     DelayqError
-    ├── InvalidMessage      a field of a message (or of a request) is wrong
-    ├── Conflict            the id is taken by another message, or was cancelled
-    ├── PastDue             its time had passed, and the caller did not want it then
-    ├── TooManyPending      its topic has as many messages as a policy lets it have
-    ├── TooManyPolicies     there are as many pauses or policies as there may be
-    ├── PoliciesChanged     the policies have not the version that the caller has seen
+    ├── InvalidMessage      a field of a message (or of a request) is invalid
+    ├── Conflict            the id belongs to another message, or was cancelled
+    ├── PastDue             its due time has passed, and the caller refuses late messages
+    ├── TooManyPending      its topic has the maximum of messages of its policy
+    ├── TooManyPolicies     the maximum of pauses or policies is reached
+    ├── PoliciesChanged     the policies have another version than the caller has read
     ├── NotAllowed          the API key is missing, unknown, or has no right to it
-    ├── NotReady            a worker is too old for it
+    ├── NotReady            a worker is too old for the call
     ├── NotDevelopment      the time of this server cannot be moved
-    ├── StillDue            time was moved, and something that is due was not delivered
-    ├── ConfigError         a setting is wrong
+    ├── StillDue            time was moved, but due messages were not delivered
+    ├── ConfigError         a setting is invalid
     │   └── MissingExtra    a package that an option needs is not installed
-    ├── LayoutMismatch      this process and the Redis disagree about the layout
+    ├── LayoutMismatch      this process and Redis disagree about the layout
     └── StoreError          Redis answered with an error
         ├── StoreUnavailable   Redis is unreachable, or its reply was lost
         │   ├── NotDone        nothing was done
-        │   └── NotDurable     not known to be where it was asked to be kept
+        │   └── NotDurable     not confirmed to be kept as required
         ├── StoreFull          Redis has no memory left
         └── StoreRefused       Redis refused the user, the password or a command: nothing was done
     """
@@ -57,7 +57,7 @@ class DelayqError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Make pickle and copy keep every attribute, whatever arguments `__init__` takes.
 
-        Without this a process pool that gets an InvalidMessage from a worker hangs for ever.
+        Otherwise a process pool that gets an InvalidMessage from a worker would hang forever.
         """
         return _restored, (type(self), self.args, self.__dict__)
 
@@ -69,7 +69,7 @@ def _restored(kind: type[DelayqError], args: tuple[Any, ...], attributes: dict[s
 
 
 class InvalidMessage(DelayqError):
-    """A field is wrong. `field` is its name in the HTTP API, `reason` says what is wrong and how to mend it."""
+    """A field is invalid. `field` is its name in the HTTP API; `reason` has the mistake and the remedy."""
 
     def __init__(self, field: str, reason: str, *, too_large: bool = False) -> None:
         super().__init__(f"{field}: {reason}")
@@ -79,18 +79,18 @@ class InvalidMessage(DelayqError):
 
 
 _WHY_TAKEN: Final = {
-    "": "belongs to a message with other content; use another id, or cancel that one first",
-    "delivered": "belonged to a message with other content, which was delivered; use another id",
-    "cancelled": "was cancelled; schedule the message under another id, or with again",
-    "removedInFlight": "was cancelled when it may have been delivered; schedule the message under another id",
-    "discarded": "was deleted as a dead letter; schedule the message under another id",
+    "": "belongs to a message with other content; use another id, or cancel that message first",
+    "delivered": "belonged to a delivered message with other content; use another id",
+    "cancelled": "was cancelled; use another id, or schedule it with again",
+    "removedInFlight": "was cancelled when it may have been delivered; use another id",
+    "discarded": "was discarded as a dead letter; use another id",
 }
 
 
 class Conflict(DelayqError):
-    """The id is taken by another message, or was cancelled or discarded. Nothing was scheduled.
+    """The id belongs to another message, or was cancelled or discarded. Nothing was scheduled.
 
-    `state` says how the message of this id ended, '' if it has not.
+    `state` is how the message of this id ended, '' if it has not.
     """
 
     def __init__(self, id: str, state: str = "") -> None:
@@ -101,23 +101,23 @@ class Conflict(DelayqError):
 
     @property
     def removed(self) -> bool:
-        """Whether somebody did not want it any more: it was cancelled or discarded."""
+        """Whether the id was cancelled or discarded."""
         return self.state not in ("", "delivered")
 
 
 class PastDue(DelayqError):
-    """Its time had passed, and the caller did not want it then. Nothing was scheduled."""
+    """The due time has passed, and the caller refuses late messages. Nothing was scheduled."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"id {id}: its due has passed")
+        super().__init__(f"id {id}: its due time has passed")
         self.id = id
 
 
 class TooManyPending(DelayqError):
-    """A policy lets this topic have only so many messages, dead letters included. Nothing was scheduled."""
+    """A policy bounds the messages of this topic, including dead letters. Nothing was scheduled."""
 
     def __init__(self, id: str, topic: str, pending: int) -> None:
-        super().__init__(f"at most {pending:,} messages of the topic {topic} may be waiting or be dead letters")
+        super().__init__(f"the topic {topic} has its maximum of {pending:,} waiting messages and dead letters")
         self.id = id
         self.topic = topic
 
@@ -125,40 +125,40 @@ class TooManyPending(DelayqError):
 _REMEDIES: Final = {
     "pause": (
         "pauses",
-        "resume one that is not needed (a resume with a rate counts until it is over), or pause by a pattern that covers several "
-        "topics",
+        "resume a pause that is not needed (a resume with a rate counts until it is over), or pause one pattern "
+        "that covers several topics",
     ),
-    "policy": ("policies", "delete one that is not needed, or write one whose pattern covers several topics"),
+    "policy": ("policies", "delete a policy that is not needed, or use one whose pattern covers several topics"),
 }
 
 
 class TooManyPolicies(DelayqError):
-    """There are as many pauses or policies as there may be. Nothing was done.
+    """The maximum number of pauses or policies is reached. Nothing was done.
 
-    `kind` is 'pause' or 'policy', `most` the bound, and `of_key` whether it is the bound on the topics of one API key.
+    `kind` is 'pause' or 'policy', `most` the maximum, and `of_key` whether it is the maximum of one API key.
     """
 
     def __init__(self, kind: str, most: int, of_key: bool) -> None:
         many, remedy = _REMEDIES[kind]
         where = "on the topics of this API key" if of_key else "in all"
-        super().__init__(f"there are {most:,} {many} {where}, and no more are allowed: {remedy}; nothing was done")
+        super().__init__(f"there are {most:,} {many} {where}, the maximum, so nothing was done; {remedy}")
         self.kind = kind
         self.most = most
         self.of_key = of_key
 
 
 class PoliciesChanged(DelayqError):
-    """The policies have not the version that the caller has seen. Nothing was done."""
+    """The policies have another version than the caller has read. Nothing was done."""
 
 
 class NotDevelopment(DelayqError):
-    """The time of this server cannot be moved, as it is not a development server. Nothing was done."""
+    """The time of this server cannot be moved, because it is not a development server. Nothing was done."""
 
 
 class StillDue(DelayqError):
-    """The time of a development server was moved, and messages that are due were neither delivered nor refused in time.
+    """The time of a development server was moved, but due messages were neither delivered nor refused in time.
 
-    `due` is how many queues have such messages, and `behind` names the workers that have not followed.
+    `due` is the number of queues with such messages, and `behind` names the workers that have not followed.
     """
 
     def __init__(self, due: int, behind: Sequence[str]) -> None:
@@ -175,15 +175,15 @@ class NotAllowed(DelayqError):
 
 
 class NotReady(DelayqError):
-    """A worker is too old for it. Nothing was done."""
+    """A worker is too old for the call. Nothing was done."""
 
 
 class ConfigError(DelayqError):
-    """A setting is wrong."""
+    """A setting is invalid."""
 
 
 class MissingExtra(ConfigError):
-    """A package that an option needs is not installed."""
+    """An option needs a package that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra [{extra}]: pip install 'delayq[{extra}]'")
@@ -191,17 +191,17 @@ class MissingExtra(ConfigError):
 
 
 class LayoutMismatch(DelayqError):
-    """This process and the Redis disagree about the number of queues or the layout version."""
+    """This process and Redis disagree about the number of queues or the layout version."""
 
 
 class StoreError(DelayqError):
     """Redis answered with an error that delayq does not expect."""
 
-    #: Of a schedule: the message's id, made before the call, so that it can be repeated.
+    #: The id of the message of a schedule call. It is made before the call, so that the call can be repeated.
     id: str | None = None
 
     def about(self, id: str) -> Self:
-        """The same error, for the message of this id."""
+        """Return the same error, for the message of this id."""
         error = type(self)(*self.args)
         error.id = id
         return error
@@ -219,18 +219,18 @@ class NotDone(StoreUnavailable):
 
 
 class NotDurable(StoreUnavailable):
-    """Redis took it, but did not confirm that it is kept as DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC want it.
+    """Redis has the change, but did not confirm that it is kept as DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC require.
 
-    The outcome is unknown, as a fail-over may lose it; repeating the same call is safe.
+    The outcome is unknown, because a fail-over may lose it. Repeating the same call is safe.
     """
 
 
 class StoreFull(StoreError):
-    """Redis has no memory left for new messages; delivery and cancelling go on."""
+    """Redis has no memory left for new messages. Deliveries and cancels continue."""
 
 
 class StoreRefused(StoreError):
-    """Redis refused the user, the password, or a command that the user may not run: nothing was done.
+    """Redis refused the user, the password, or a command that the user may not run. Nothing was done.
 
-    Repeating the call helps only after somebody has changed the rights or the password.
+    Repeating the call helps only after the rights or the password were changed.
     """

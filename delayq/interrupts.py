@@ -1,7 +1,7 @@
 """Exceptions that a signal handler raised: time limits by SIGALRM, of Celery or of RQ.
 
-They are the caller's. Code that catches an error of its own may catch such an exception as well, if its type fits, as a
-TimeoutError does. It must not take it for its own.
+They belong to the caller. Code that catches an error of its own may also catch such an exception, if its type fits, as
+a TimeoutError does. It must not take it for its own.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["raise_if_interrupt", "raised_by_handler"]
 
 
 def raise_if_interrupt(error: BaseException) -> None:
-    """Raise the exception of a signal handler, if `error` is one or was made of one."""
+    """Raise the exception of a signal handler, if `error` is one or was caused by one."""
     if (interrupt := raised_by_handler(error)) is not None:
         raise interrupt
 
 
 def raised_by_handler(error: BaseException) -> BaseException | None:
-    """The exception of a signal handler that `error` is, or that a library caught and answered with `error`.
+    """Return the exception of a signal handler that `error` is, or that a library caught and answered with `error`.
 
-    The frame of a handler shows in the traceback of what it raised. A former exception that the caller is just handling does
-    not count: nothing between here and where `error` was raised has caught it.
+    The frame of a handler is in the traceback of its exception. An earlier exception that the caller is just handling
+    does not count: nothing between here and the origin of `error` has caught it.
     """
     if threading.current_thread() is not threading.main_thread():  # no handler runs here
         return None

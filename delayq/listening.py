@@ -1,4 +1,4 @@
-"""Sockets that listen: one meaning of `DELAYQ_API_HOST` for the API and for the port of a worker."""
+"""Listening sockets: one meaning of `DELAYQ_API_HOST` for the API and for the port of a worker."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["ANY", "listen", "shown"]
 #: Every address of the machine, of IPv6 and of IPv4.
 ANY: Final = ("", "::")
 BACKLOG: Final = 2_048
-#: Errors of a system without IPv6, and for an address of another machine.
+#: Errors of a system without IPv6, and of an address of another machine.
 _ABSENT: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
 def shown(host: str, port: int) -> str:
-    """The address for people, such as `[::]:8080`."""
+    """Return the address for people, such as `[::]:8080`."""
     host = host or "::"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen(host: str, port: int, setting: str) -> list[socket.socket]:
-    """A socket for each address of the host, all on one port; `setting` is the variable that says the port.
+    """Return a socket for each address of the host, all on one port. `setting` is the variable of the port.
 
-    '' and '::' mean every address of IPv6 and of IPv4 that the machine has, and '0.0.0.0' those of IPv4. A name means all of
-    its addresses that the machine has. Port 0 is a free one. Raises ConfigError in one sentence.
+    '' and '::' mean every IPv6 and IPv4 address of the machine, and '0.0.0.0' every IPv4 address. A name means all of
+    its addresses on this machine. Port 0 is a free one. Raises ConfigError in one sentence.
     """
     found: list[socket.socket] = []
     absent: OSError | None = None
@@ -38,7 +38,7 @@ def listen(host: str, port: int, setting: str) -> list[socket.socket]:
                 one = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    # A socket of its own for each family: a caller by IPv4 has an address of IPv4.
+                    # One socket for each family, so that an IPv4 caller has an IPv4 address.
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 one.bind((address[0], port, *address[2:]))
                 one.listen(BACKLOG)
@@ -63,7 +63,7 @@ def _addresses(host: str) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
     try:
         infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"DELAYQ_API_HOST: {host!r} is no address and no known name: {_words(error)}") from None
+        raise ConfigError(f"DELAYQ_API_HOST: {host!r} is not an address or a known name: {_words(error)}") from None
     return [(family, address) for family, _, _, _, address in infos]
 
 

@@ -35,29 +35,29 @@ from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms
 
 __all__ = ["DELAY_LEVELS", "RESULTS", "RUN_PROPERTY", "STATES", "TRACEPARENT", "Limits", "Message", "State"]
 
-#: RocketMQ 4's `messageDelayLevel`, in ms: level 1 is the first; a level above the last is the last.
+#: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
     1_000, 5_000, 10_000, 30_000,
     60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,
     1_200_000, 1_800_000, 3_600_000, 7_200_000,
 )  # fmt: skip
 
-#: The property that carries the trace in which a message was scheduled, as W3C writes it. It is no part of the content.
+#: The property with the trace in which a message was scheduled, as W3C writes it. It is not part of the content.
 TRACEPARENT: Final = "traceparent"
 
-#: The property that says which run of a backfill scheduled a message, so that the run can be undone.
+#: The property with the backfill run that scheduled a message, so that the run can be undone.
 RUN_PROPERTY: Final = "backfill"
 
-#: How wide a window at most is over which a due is spread, in ms: a day.
+#: The maximum window over which a due time is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000
 
-#: Business keys that begin so are written by delayq itself, to count by.
+#: The prefix of business keys that delayq itself writes, to count by.
 RESERVED: Final = "delayq:"
 
-#: Dues are stored as 13 digits: up to the year 2286.
+#: Due times are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1
 
-# URLs fold a segment that is one dot or two, so no path would lead there.
+# URLs fold a segment of one or two dots, so no path could address such an id.
 _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,128}")
 _TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -65,14 +65,14 @@ _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 _good_topics: set[str] = set()
 
-#: How the fields are read that may be given in several ways.
+#: How the fields with several types are read.
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "expectDate": instant_ms, "delayTime": duration_ms, "expireAfter": duration_ms, "window": duration_ms
 }  # fmt: skip
 
 
 class State:
-    """The states that a message can be in, as the API writes them."""
+    """The states of a message, as the API writes them."""
 
     SCHEDULED: Final = "scheduled"
     DUE: Final = "due"
@@ -92,12 +92,12 @@ STATES: Final = (
     State.SCHEDULED, State.DUE, State.IN_FLIGHT, State.RETRYING, State.PARKED, State.HELD, State.DEAD,
     State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED,
 )  # fmt: skip
-#: Results of calls that change messages: what the call did, or the state or the reason that prevented it.
+#: Results of calls that change messages: the change, or the state or the reason that prevented it.
 RESULTS: Final = (*STATES, "notFound", "notDead", "noRoute", "corrupt")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message may be. Sizes in bytes of UTF-8, times in ms."""
+    """The bounds of messages. Sizes in bytes of UTF-8, times in ms."""
 
     body: int = 1024 * 1024
     batch: int = 1_000
@@ -115,19 +115,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message and when to hand it to its topic.
+    """A message and its due time.
 
-    Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now)
-    and `delay_level` (from 1; RocketMQ's levels) says when. With a `window` (ms) it is due up to so much later: by its id
-    alone, so that many messages are spread evenly, and each has the same due again. A duration may be given as a `timedelta` or
-    as text such as '30m', and a date as an aware `datetime` or as RFC 3339; the fields are ms then.
+    Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now) and
+    `delay_level` (from 1; RocketMQ's levels) sets the due time. A `window` (ms) spreads due times by the ids alone: many
+    messages are spread evenly, and a repeated call gets the same due time. A duration may be given as a `timedelta` or as
+    text such as '30m', and a date as an aware `datetime` or as RFC 3339; the fields are ms then.
 
-    With `again` a message that has an id of your own is scheduled even if one of this id was cancelled before it could be
-    delivered, for as long as that is remembered. Any other end of the id refuses it as ever. A repeated call schedules no second
-    one, but it also lifts a cancel that came after the first.
+    With `again`, a message with an id of your own is scheduled even if a message of this id was certainly cancelled, as
+    long as that is remembered. Any other end of the id still refuses it. A repeated call schedules no second message, but
+    it also lifts a cancel that came after the first call.
 
-    `body` is a string, bytes, or any JSON value. `reserved` are keys by which delayq itself counts: they are no part of the
-    call, and nobody is handed them. Change one by `msgspec.structs.replace`.
+    `body` is a string, bytes, or any JSON value. `reserved` are keys by which delayq itself counts. They are not part of
+    the call, and are never delivered. Change a message by `msgspec.structs.replace`.
     """
 
     topic: str
@@ -146,7 +146,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     again: bool = False
     reserved: tuple[str, ...] = ()
 
-    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+    if TYPE_CHECKING:  # the given types may be more than those of the fields
 
         def __init__(
             self,
@@ -169,7 +169,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        # What cannot be read stays as it is: `validate` says so, and the other messages of a call are scheduled.
+        # A value that cannot be read stays unchanged: `validate` reports it, and the other messages of a call are
+        # scheduled.
         if (when := self.expect_date) is not None and type(when) is not int:
             self._read("expect_date", instant_ms)
         if (delay := self.delay_time) is not None and type(delay) is not int:
@@ -184,17 +185,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             msgspec.structs.force_setattr(self, field, read(getattr(self, field)))
 
     def validate(self, limits: Limits, now: int) -> None:
-        """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
+        """Raise InvalidMessage for the first invalid field. `now` (Unix ms) bounds `expect_date`."""
         if type(self.topic) is not str or self.topic not in _good_topics:
             check_topic(self.topic)
-            if len(_good_topics) < 10_000:  # topics come from outside: bounded
+            if len(_good_topics) < 10_000:  # topics come from outside, so the cache is bounded
                 _good_topics.add(self.topic)
         if self.id is not None:
             check_id(self.id)
         if self.again is not False:
-            again: Any = self.again  # whoever has no types may give anything
+            again: Any = self.again  # callers without type checks may give any value
             if again is not True or self.id is None:
-                raise InvalidMessage("again", "is True only for a message with an id of your own")
+                raise InvalidMessage("again", "needs an id of your own")
         when, last = self.expect_date, now + limits.horizon
         if (
             when is None
@@ -257,24 +258,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         else:
             asked = level_delay(limits.delay_levels, self.delay_level)
         if asked + window > last:
-            raise InvalidMessage("window", f"ends {asked + window - last} ms later than any message may be due")
+            raise InvalidMessage("window", f"ends {asked + window - last} ms later than the latest due time")
 
     def _check_keys(self, limits: Limits) -> None:
         if not isinstance(self.keys, (tuple, list)):
-            raise InvalidMessage("keys", "is a list of texts")
+            raise InvalidMessage("keys", "must be a list of texts")
         if len(self.keys) > limits.keys:
-            raise InvalidMessage("keys", f"at most {limits.keys} keys; {len(self.keys)} were given")
+            raise InvalidMessage("keys", f"has {len(self.keys)} keys; at most {limits.keys} are allowed")
         for key in self.keys:
             if check_key(key, limits).startswith(RESERVED):
-                raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are not for you to give")
+                raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are reserved")
         if len(self.keys) > 1 and len(set(self.keys)) != len(self.keys):
-            raise InvalidMessage("keys", "a key is given twice")
+            raise InvalidMessage("keys", "a key is given twice; give each key once")
 
     def _check_properties(self, limits: Limits) -> None:
         if not isinstance(self.properties, Mapping):
-            raise InvalidMessage("properties", "are names with their values")
+            raise InvalidMessage("properties", "must be names with their values")
         if len(self.properties) > limits.properties:
-            raise InvalidMessage("properties", f"at most {limits.properties} properties")
+            raise InvalidMessage("properties", f"has more than {limits.properties} properties")
         size = 0
         for name, value in self.properties.items():
             if (
@@ -286,84 +287,84 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 and len(value) <= limits.property_value
             ):
                 size += len(text)
-                continue  # nearly all of them, at a fraction of the time
+                continue  # almost all of them, at a fraction of the cost
             _check_text("properties", name, limits.property_name)
             if value != "":
                 _check_text("properties", value, limits.property_value)
             size += len(name.encode()) + len(value.encode())
         if size > limits.all_properties:
-            raise InvalidMessage("properties", f"together at most {limits.all_properties} bytes")
+            raise InvalidMessage("properties", f"has more than {limits.all_properties} bytes in all")
 
 
 def level_delay(levels: Sequence[int], level: int | None) -> int:
-    """The delay of a level, in ms; a level above the last is the last."""
+    """Return the delay of a level, in ms. A level above the last one means the last."""
     assert level is not None
     return levels[min(level, len(levels)) - 1]
 
 
 def check_id(value: object) -> str:
-    """The id itself, or InvalidMessage."""
+    """Return the id. Raises InvalidMessage."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise InvalidMessage("id", "1 to 128 characters of A-Z a-z 0-9 . _ : -, not '.' or '..'")
+        raise InvalidMessage("id", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, not '.' or '..'")
     return value
 
 
 def check_topic(value: object, field: str = "topic") -> str:
-    """The topic (or route name) itself, or InvalidMessage."""
+    """Return the topic (or route name). Raises InvalidMessage."""
     if not isinstance(value, str) or not _TOPIC.fullmatch(value):
-        raise InvalidMessage(field, "1 to 255 characters of A-Z a-z 0-9 . _ : -, not beginning with 'delayq:'")
+        raise InvalidMessage(field, "must be 1 to 255 characters of A-Z a-z 0-9 . _ : -, not beginning with 'delayq:'")
     return value
 
 
 def check_key(key: object, limits: Limits, field: str = "keys") -> str:
-    """The business key itself, or InvalidMessage."""
+    """Return the business key. Raises InvalidMessage."""
     if type(key) is str and key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= limits.key:
-        return key  # nearly all of them, at a fraction of the time
+        return key  # almost all of them, at a fraction of the cost
     if not isinstance(key, str) or not key or _SPACE_OR_CONTROL.search(key):
-        raise InvalidMessage(field, "a key is not empty and has no white space or control characters")
+        raise InvalidMessage(field, "a key must not be empty, or contain white space or control characters")
     _check_text(field, key, limits.key)
     return key
 
 
 def from_key(name: str) -> str:
-    """The reserved key of what a name with a quota has scheduled."""
+    """Return the reserved key of a name with a quota."""
     return f"{RESERVED}from:{name}"
 
 
 def topic_key(topic: str) -> str:
-    """The reserved key of the messages of a topic, where a policy says that it is indexed."""
+    """Return the reserved key of the messages of a topic that a policy indexes."""
     return f"{RESERVED}topic:{topic}"
 
 
 def tag_key(topic: str, tags: str) -> str:
-    """The same of those with these tags: what stands behind the last colon has none of its own, nor white space."""
+    """Return the same for messages with these tags: the part after the last colon has no colon and no white space."""
     return f"{RESERVED}tag:{topic}:{quote(tags, safe='')}"
 
 
 def _check_text(field: str, value: object, limit: int) -> None:
     if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
-        return  # nearly all of them, at a fraction of the time
+        return  # almost all of them, at a fraction of the cost
     if not isinstance(value, str):
         raise InvalidMessage(field, "is text")
     if not value:
         raise InvalidMessage(field, "is empty")
     if _CONTROL.search(value):
-        raise InvalidMessage(field, "has control characters or line breaks")
+        raise InvalidMessage(field, "has control characters or line breaks; remove them")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise InvalidMessage(field, "is not valid Unicode (a lone surrogate)") from None
     if size > limit:
-        raise InvalidMessage(field, f"at most {limit} bytes of UTF-8; this has {size}")
+        raise InvalidMessage(field, f"has {size} bytes of UTF-8; at most {limit} are allowed")
 
 
 def given_duration(field: str, value: Duration | None) -> int | None:
-    """ms of a duration as a caller gave it; raises InvalidMessage."""
+    """Return ms of a caller's duration. Raises InvalidMessage."""
     return _given(field, value, duration_ms)
 
 
 def given_instant(field: str, value: Instant | None) -> int | None:
-    """Unix ms of a time as a caller gave it; raises InvalidMessage."""
+    """Return Unix ms of a caller's time. Raises InvalidMessage."""
     return _given(field, value, instant_ms)
 
 
@@ -373,7 +374,7 @@ def _given(field: str, value: Any, read: Callable[[Any], Any]) -> int | None:
     except (ValueError, OverflowError) as error:
         raise InvalidMessage(field, str(error)) from None
     if found is not None and type(found) is not int:
-        raise InvalidMessage(field, "is a whole number")
+        raise InvalidMessage(field, "must be an integer")
     return found
 
 
@@ -381,6 +382,6 @@ def _check_int(field: str, value: object, least: int, most: int) -> None:
     if field in _READ and type(value) is not int:
         _given(field, value, _READ[field])
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidMessage(field, "is a whole number")
+        raise InvalidMessage(field, "must be an integer")
     if not least <= value <= most:
-        raise InvalidMessage(field, f"lies between {least} and {most}; {value} does not")
+        raise InvalidMessage(field, f"must be between {least} and {most}, not {value}")

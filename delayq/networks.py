@@ -1,4 +1,4 @@
-"""Networks and addresses as settings name them."""
+"""Networks and addresses in settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Address", "Network", "address_of", "parse_networks"]
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: IPv4 within IPv6 (::ffff:10.0.0.1) is taken for IPv4: both are the same machine.
+#: IPv4 within IPv6 (::ffff:10.0.0.1) counts as IPv4, because both are the same machine.
 _MAPPED = IPv6Network("::ffff:0:0/96")
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """The networks of '10.0.0.0/8, 2001:db8::/32 192.168.1.7'; raises ValueError with a sentence."""
+    """Return the networks of '10.0.0.0/8, 2001:db8::/32 192.168.1.7'. Raises ValueError with a sentence."""
     return tuple(_network(one) for one in text.replace(",", " ").split())
 
 
@@ -23,10 +23,10 @@ def _network(text: str) -> Network:
         found = ip_network(text)
     except ValueError:
         try:
-            meant = f"write {ip_network(text, strict=False)}"
+            meant = f"use {ip_network(text, strict=False)}"
         except ValueError:
-            meant = "write a network such as 10.0.0.0/8 or 2001:db8::/32, or an address"
-        raise ValueError(f"{text!r} is no network: {meant}") from None
+            meant = "use a network such as 10.0.0.0/8 or 2001:db8::/32, or an address"
+        raise ValueError(f"{text!r} is not a network; {meant}") from None
     if isinstance(found, IPv6Network) and found.subnet_of(_MAPPED):
         mapped = found.network_address.ipv4_mapped
         assert mapped is not None
@@ -35,7 +35,7 @@ def _network(text: str) -> Network:
 
 
 def address_of(text: str) -> Address | None:
-    """The address, without a zone; None if the text is no address."""
+    """Return the address without a zone, or None if the text is not an address."""
     try:
         found = ip_address(text.partition("%")[0])
     except ValueError:

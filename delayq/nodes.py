@@ -1,4 +1,4 @@
-"""What nodes say of themselves, by the lines that they write every 5 s, and who owns which queue by that."""
+"""The reports that nodes write every 5 s, and the owners of queues by these reports."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ __all__ = [
     "route_of",
 ]
 
-#: How a worker's complaint begins when another one writes its line, too.
+#: The beginning of a worker's complaint when another worker writes the same report.
 SAME_NAME: Final = "another worker has the name"
-#: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
+#: A report that is older than this (ms) is stale: its node is gone, or cannot reach Redis.
 LINE_AGE: Final = 15_000
 
-#: So many characters of a target's words stand in a line.
+#: The number of characters of a target's answer in a report.
 LONGEST_REASON: Final = 300
 
-#: Seconds by which messages are late, as workers count them: the upper ends of the buckets, of which there is one more.
+#: The upper bounds of the workers' buckets of lateness, in seconds. There is one more bucket above them.
 LATENESS: Final = (
     0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0, 60.0, 300.0, 600.0,
 )  # fmt: skip
-#: How long (ms) a slot of what went out lately is, and how many of them are told.
+#: The length (ms) of a slot of recent deliveries, and the number of reported slots.
 RECENT_STEP: Final = 10_000
 RECENT_SLOTS: Final = 60
 #: The time (ms) that `Lately` covers, to the minute.
@@ -56,14 +56,14 @@ Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """A queue of a node: the epoch under which it owns it, and since when."""
+    """A queue of a node: the epoch under which it owns the queue, and since when."""
 
     epoch: str
     since: Ms | None = None
 
 
 class OpenCircuit(msgspec.Struct, frozen=True):
-    """A circuit that is open: since when, when the next probes may go, and what the target said last."""
+    """An open circuit: its start, the time of the next probes, and the target's last answer."""
 
     since: Ms
     probe: Ms
@@ -71,19 +71,19 @@ class OpenCircuit(msgspec.Struct, frozen=True):
 
 
 class FailedSend(msgspec.Struct, frozen=True):
-    """The last send to a target that failed: when, and why."""
+    """The last failed send to a target: its time and its reason."""
 
     at: Ms
     reason: str = ""
 
 
 class RouteLine(msgspec.Struct, frozen=True):
-    """A route of a node, in the order of its table: the pattern of its topics, its target's kind and hosts, how often its
-    messages are tried if neither they nor a policy says so, and what failed last since the node began.
+    """A route of a node, in the order of its table.
 
-    `send_timeout` is the longest that a send may take (ms). `local` is whether the pull script appends its messages to streams
-    of delayq's own Redis. `stream` is the name of its streams if these lie in delayq's own Redis, where `{topic}` stands for
-    the topic; `per_queue` is whether each queue has its own.
+    It has the pattern of its topics, its target's kind and hosts, the default of maximum attempts, and the last failure
+    since the node's start. `send_timeout` is the longest time of a send (ms). `local` is whether the pull script
+    appends its messages to streams of delayq's own Redis. `stream` is the name of these streams, where `{topic}` stands
+    for the topic. `per_queue` is whether each queue has its own.
     """
 
     name: str
@@ -99,7 +99,7 @@ class RouteLine(msgspec.Struct, frozen=True):
 
 
 class Recent(msgspec.Struct, frozen=True):
-    """How many messages went out in each of the last slots, by their lateness, the last slot being number `last`.
+    """The deliveries of the last slots, by lateness; `last` is the number of the last slot.
 
     A slot's number is its time by the clock of Redis divided by `RECENT_STEP`. Its counts are those of the buckets of
     `LATENESS`, without the zeros at the end.
@@ -110,10 +110,10 @@ class Recent(msgspec.Struct, frozen=True):
 
 
 class Lately(msgspec.Struct, frozen=True):
-    """What a node counted in the last 15 minutes.
+    """The counts of a node in the last 15 minutes.
 
-    `failures` are unexpected errors of pull jobs and refusals of Redis, `went_back` is how often Redis had lost the last
-    changes of a queue, and `claims` how many queues the node took over.
+    `failures` are unexpected errors of pull jobs and refusals of Redis. `went_back` counts how often Redis had lost the
+    latest changes of a queue. `claims` is the number of queues that the node took over.
     """
 
     failures: int = 0
@@ -122,16 +122,16 @@ class Lately(msgspec.Struct, frozen=True):
 
 
 class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, by its line. Times are Unix ms by its own clock, but `seen` by that of Redis; what an older worker does not
-    say is '' or None.
+    """A node, by its report. Times are Unix ms by its own clock, but `seen` is by that of Redis; '' or None: an older
+    worker omits it.
 
-    `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
-    `complaints` are what keeps it from doing its work well. `policies` is the version of them that all its pull jobs act on,
-    and `held` how many messages of topics that are paused by then may arrive yet. `recent` is None until it has run for a
-    while. `skew` is the clock of Redis minus the clock of the node, in ms. `tells_routes` is False for an older worker, whose
-    line has no table: it may have any route.
-    `connected` says whether it is registered with its coordinator. `longest_send` is how long (ms) a message that it has begun to
-    send may still arrive, of all its routes and of sends that hang; None for an older worker.
+    `handed_over` is when it last gave a queue to another node. The times of `routes` are by the clock of Redis, too.
+    `complaints` are the problems that keep it from its work. `policies` is the version that all its pull jobs apply.
+    `held` is the number of messages of paused topics that may still arrive. `recent` is None until it has run for a
+    while. `skew` is the clock of Redis minus the clock of the node, in ms. `tells_routes` is False for an older worker
+    without a table: it may have any route. `connected` is whether it is registered with its coordinator. `longest_send`
+    is how long (ms) a message in a send may still arrive, of all its routes and of sends that hang; None for an older
+    worker.
     """
 
     node: str
@@ -155,12 +155,12 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     longest_send: int | None = None
 
     def route_of(self, topic: str) -> RouteLine | None:
-        """The route of its table that takes a topic."""
+        """Return the route of its table that matches a topic."""
         return route_of(topic, self.routes)
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """The JSON of a line; a queue's text alone is its epoch, as older workers write it."""
+    """Return the JSON of a report. A queue with text only is its epoch, as older workers write it."""
 
     seen: Ms
     address: str = ""
@@ -184,12 +184,12 @@ _written = msgspec.json.Decoder(_Written)
 
 
 def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
-    """The nodes by name, as seen at `now` (Unix ms); a line that makes no sense is left out."""
+    """Return the nodes by name, as of `now` (Unix ms). An invalid report is left out."""
     nodes = {}
     for name, raw in sorted(lines.items()):
         try:
             line = _written.decode(raw)
-        except (msgspec.DecodeError, ValueError, RecursionError):  # of another version, or not ours
+        except (msgspec.DecodeError, ValueError, RecursionError):  # a report of another version, or no report of delayq
             continue
         queues = {q: Owned(one) if isinstance(one, str) else one for q, one in sorted(line.queues.items())}
         nodes[name] = NodeLine(
@@ -217,9 +217,9 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
 
 
 def owners_of(nodes: Iterable[NodeLine], stored: Mapping[int, str | None]) -> dict[int, str]:
-    """The node that owns each queue: of those not stale, the one with the highest epoch.
+    """Return the node that owns each queue: of the live ones, the one with the highest epoch.
 
-    `stored` are the epochs that Redis has of the queues, by number. Who claims a lower one was fenced off.
+    `stored` are the epochs of the queues in Redis, by number. A node with a lower one was fenced.
     """
     owners: dict[int, tuple[str, str]] = {}
     for line in nodes:
@@ -232,17 +232,17 @@ def owners_of(nodes: Iterable[NodeLine], stored: Mapping[int, str | None]) -> di
 
 
 def route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
-    """The route of a table that takes a topic."""
+    """Return the route of a table that matches a topic."""
     return next((route for route in table if compiled(route.match).match(topic)), None)
 
 
 def era_of(epoch: str | None) -> int:
-    """The era of an epoch; 0 where there is none."""
+    """Return the era of an epoch; 0 if there is none."""
     era = (epoch or "").partition(".")[0]
     return int(era) if era.isdecimal() else 0
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers of queues as people read them: 0, 1, 2 and 5 as '0-2,5'."""
+    """Return numbers of queues for people: 0, 1, 2 and 5 as '0-2,5'."""
     runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]))
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"

@@ -1,4 +1,4 @@
-"""Patterns of topics, with `*` for any text and `?` for any character: what they match, cover, and have in common."""
+"""Patterns of topics, with `*` for any text and `?` for any character: matches, coverage and overlap."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from delayq.errors import InvalidMessage
 __all__ = ["check_pattern", "compiled", "covers", "overlap"]
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
-#: So many steps `covers` takes to find out: it fails only for patterns that are made for it.
+#: The maximum number of steps of `covers`. Only patterns that are made for it exceed them.
 _MOST_STEPS: Final = 20_000
-#: Patterns that are remembered: more than there can be of pauses, limits and policies.
+#: Remembered patterns: more than the maximum of pauses, limits and policies.
 REMEMBERED: Final = 4_096
 
 
 def check_pattern(value: object, field: str = "match") -> str:
-    """The pattern itself, or InvalidMessage."""
+    """Return the pattern. Raises InvalidMessage."""
     if not isinstance(value, str) or not _PATTERN.fullmatch(value):
-        raise InvalidMessage(field, "1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?")
+        raise InvalidMessage(field, "must be 1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?")
     return value
 
 
 @lru_cache(maxsize=REMEMBERED)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, to match topics. All policies are read again and again, so it is remembered."""
+    """Return the compiled pattern. All policies are read repeatedly, so it is cached."""
     return re.compile(translate(pattern))
 
 
 class _Places:
-    """A pattern as an automaton: a set of places in it, as bits, and where a character leads from there."""
+    """A pattern as an automaton: a set of places in it, as bits, and the transitions by a character."""
 
     def __init__(self, pattern: str) -> None:
         text = re.sub(r"\*+", "*", pattern)
@@ -42,7 +42,7 @@ class _Places:
         for i, one in enumerate(text):
             if one not in "*?":
                 self._literals[one] = self._literals.get(one, 0) | 1 << i
-        #: A character for each way in which it can tell characters apart; '' is one that it does not have.
+        #: A character for each class of characters that the pattern distinguishes; '' is one that it does not contain.
         self.characters = ("", *self._literals)
         self.first = self._past_stars(1)
         self.end = 1 << len(text)
@@ -51,13 +51,13 @@ class _Places:
         return places | (places & self._stars) << 1
 
     def step(self, places: int, character: str) -> int:
-        """Where they lead by a character."""
+        """Return the places after a character."""
         taken = places & (self._marks | self._literals.get(character, 0))
         return self._past_stars(taken << 1 | places & self._stars)
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether `pattern` matches whatever `other` matches. What cannot be found out in time is not covered."""
+    """Return whether `pattern` matches everything that `other` matches. False if that takes too many steps."""
     if pattern in ("*", other):
         return True
     whole = _Places(pattern)
@@ -83,7 +83,7 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def overlap(pattern: str, other: str) -> bool:
-    """Whether there is a topic that both match."""
+    """Return whether some topic matches both."""
     seen = {(0, 0)}
     left = list(seen)
     while left:
@@ -91,7 +91,7 @@ def overlap(pattern: str, other: str) -> bool:
         one, each = pattern[i : i + 1], other[j : j + 1]
         if not one and not each:
             return True
-        if "*" in (one, each):  # it stands for nothing more, or for what comes next in the other one, too
+        if "*" in (one, each):  # it stands for nothing more, or for the next part of the other one
             found = {(i + 1, j)} if one else set()
             found |= {(i, j + 1)} if each else set()
         else:

@@ -1,7 +1,7 @@
-"""Policies and pauses of topics: what can be changed while everything runs, for all topics that a pattern covers.
+"""Policies and pauses of topics: settings that can be changed while delayq runs, for all topics of a pattern.
 
-They stand in Redis under one version for all of them, which every queue has too: a pull that names another one takes
-nothing. Times are Unix ms, durations ms.
+All of them have one version in Redis, which every queue has too: a pull with another version pulls nothing. Times are
+Unix ms, durations ms.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = [
     "number_of",
 ]
 
-#: So many topics of which it is remembered what they are covered by.
+#: The number of topics whose policies are remembered.
 REMEMBERED: Final = 10_000
-#: Messages a second below which a limit is as good as a pause.
+#: A limit below this rate (messages per second) is as good as a pause.
 LEAST_RATE: Final = 0.01
 MOST: Final = 10**12
 LONGEST_REASON: Final = 200
 MOST_STEPS: Final = 64
 MOST_PATHS: Final = 100
-#: Bytes of a policy, as it stands in Redis: all workers and clients read all of them.
+#: The bytes of a policy in Redis: all workers and clients read all policies.
 LONGEST_TEXT: Final = 4_096
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # URLs fold a segment that is one dot or two
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # URLs fold a segment of one or two dots
 _PATH: Final = re.compile(r"\$(?:\.[A-Za-z0-9_-]+|\[(?:\d{1,6}|\*)\])+")
 
 Ms = Annotated[int, msgspec.Meta(description="ms")]
 T = TypeVar("T")
-#: What the fields of a type are, in words.
+#: The types of fields, in words.
 _SAID: Final[dict[Any, str]] = {
     str: "text",
     str | None: "text",
@@ -68,8 +68,11 @@ _Found = tuple["Pause | None", "Policy | None", "Limit | None", "Bucket | None",
 
 
 class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What stands in a field of the hash. `match` covers topics, with `*` and `?`; `since` is when it was set; `stored` is
-    its text, by which a change of it can be made only if it is still there."""
+    """An entry of the hash.
+
+    `match` covers topics, with `*` and `?`. `since` is the time of its last change. `stored` is its text, so that a
+    change is made only if it is still the same.
+    """
 
     match: str = ""
     since: int = 0
@@ -77,12 +80,12 @@ class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     @property
     def field(self) -> str:
-        """Where it stands."""
+        """Return its field in the hash."""
         return f"{type(self).__name__.lower()}:{self.match}"
 
     @property
     def text(self) -> str:
-        """What stands there: the same text for the same."""
+        """Return its text in the hash: the same text for the same entry."""
         return msgspec.json.encode(self._bare()).decode()
 
     def _bare(self) -> Self:
@@ -95,57 +98,59 @@ class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             try:
                 msgspec.convert(value, field.type)
             except msgspec.ValidationError:
-                raise InvalidMessage(field.encode_name, f"is {_SAID[field.type]}, not {value!r:.100}") from None
+                raise InvalidMessage(field.encode_name, f"must be {_SAID[field.type]}, not {value!r:.100}") from None
 
 
 class Pause(_Set, frozen=True, kw_only=True):
-    """Nothing of the topics is handed out, until it is taken away or `until` has passed by the clock of Redis."""
+    """A pause: nothing of its topics is pulled, until it is removed or `until` has passed by the clock of Redis."""
 
     reason: str = ""
     until: Ms | None = None
 
     def check(self, limits: Limits, now: int) -> None:
-        """Raise InvalidMessage for the first field that is wrong; `now` is Redis's time (Unix ms)."""
+        """Raise InvalidMessage for the first invalid field. `now` is the time of Redis (Unix ms)."""
         self._check_types()
         check_pattern(self.match)
         if len(self.reason) > LONGEST_REASON or _CONTROL.search(self.reason):
-            raise InvalidMessage("reason", f"at most {LONGEST_REASON} characters, on one line")
+            raise InvalidMessage("reason", f"must be at most {LONGEST_REASON} characters on one line")
         if self.until is not None and self.until <= now:
             try:
                 check_unix_ms(self.until)
-            except ValueError as error:  # it is in seconds, perhaps
+            except ValueError as error:  # it may be in seconds
                 raise InvalidMessage("until", str(error)) from None
-            raise InvalidMessage("until", "has passed; leave it out for a pause that ends when it is resumed")
+            raise InvalidMessage("until", "has passed; omit it for a pause without an end")
         if self.until is not None and self.until > now + limits.horizon:
-            raise InvalidMessage("until", "lies too far ahead; leave it out for a pause that ends when it is resumed")
+            raise InvalidMessage("until", "is too far in the future; omit it for a pause without an end")
 
 
 class Limit(_Set, frozen=True, kw_only=True):
-    """After a pause: so many messages a second, until nothing is held any more."""
+    """The limit after a pause: messages per second, until nothing is held."""
 
     rate: float = 0.0
 
     @property
     def bucket(self) -> Bucket:
-        """What the messages of all its topics are spent from."""
+        """The bucket of all its topics."""
         return Bucket.of_topics(f"limit/{self.match}", self.rate, math.ceil(self.rate))
 
     def _bare(self) -> Self:
         return msgspec.structs.replace(self, match="", since=0, stored="", rate=float(self.rate))
 
     def check(self) -> None:
-        """Raise InvalidMessage for the first field that is wrong."""
+        """Raise InvalidMessage for the first invalid field."""
         self._check_types()
         check_pattern(self.match)
         _check_range("rate", self.rate, 1, MOST)
 
 
 class Policy(_Set, frozen=True, kw_only=True):
-    """What holds for the topics. Of several that cover a topic the first by `order` and `name` counts, whole.
+    """A policy of topics. If several match a topic, only the first applies, by `order`, then by `name`; they are never
+    merged.
 
-    `rate` is messages a second, and `burst` how many at once; `per` 'topic' means each has its own. `max_in_flight` are
-    sent at a time. `window` spreads what is scheduled. `pending` bounds how many wait, `index` is counted exactly, `redact`
-    are parts of bodies that nobody is shown. `min_replicas` and `fsync` are what a call that schedules waits for.
+    `rate` is messages per second, and `burst` the maximum at once; with `per` 'topic', each topic has its own.
+    `max_in_flight` is the number of sends at a time. `window` spreads due times. `pending` bounds waiting messages,
+    `index` makes counts exact, and `redact` hides parts of bodies. `min_replicas` and `fsync` are the durability that a
+    call that schedules waits for.
     """
 
     name: str = ""
@@ -164,7 +169,7 @@ class Policy(_Set, frozen=True, kw_only=True):
     min_replicas: int | None = None
     fsync: str | None = None
 
-    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+    if TYPE_CHECKING:  # the given types may be more than those of the fields
 
         def __init__(
             self,
@@ -200,12 +205,12 @@ class Policy(_Set, frozen=True, kw_only=True):
 
     @property
     def field(self) -> str:
-        """Where it stands."""
+        """Return its field in the hash."""
         return f"policy:{self.name}"
 
     @property
     def for_workers(self) -> bool:
-        """Whether it says anything that workers act on; the rest is for those who schedule, or look."""
+        """Whether it has a setting that workers apply; the others are for calls that schedule or read."""
         return any((self.rate, self.max_in_flight, self.max_attempts, self.backoff))
 
     def _bare(self) -> Self:
@@ -214,53 +219,55 @@ class Policy(_Set, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, name="", since=0, stored="", rate=rate, **lists)
 
     def check(self, limits: Limits) -> None:
-        """Raise InvalidMessage for the first field that is wrong."""
+        """Raise InvalidMessage for the first invalid field."""
         self._check_types()
         check_policy_name(self.name)
         check_pattern(self.match)
         _check_range("order", self.order, 0, 1_000_000)
         if self.rate == 0:
-            raise InvalidMessage("rate", "with 0 nothing would go out: pause the topics")
+            raise InvalidMessage("rate", "must be above 0; pause the topics instead")
         _check_range("rate", self.rate, LEAST_RATE, MOST)
         _check_range("burst", self.burst, 1, MOST)
         if self.burst is not None and self.rate is None:
-            raise InvalidMessage("burst", "goes with a rate")
+            raise InvalidMessage("burst", "needs a rate")
         _check_range("maxInFlight", self.max_in_flight, 1, 1_000_000)
         _check_range("window", self.window, 1, MAX_WINDOW)
         _check_range("maxAttempts", self.max_attempts, 1, limits.max_attempts)
         if len(self.backoff) > MOST_STEPS:
-            raise InvalidMessage("backoff", f"at most {MOST_STEPS} waits; the last one is used again and again")
+            raise InvalidMessage("backoff", f"has more than {MOST_STEPS} waits; the last one repeats")
         for wait in self.backoff:
             _check_range("backoff", wait, 1, limits.horizon)
         _check_range("expireAfter", self.expire_after, 0, limits.horizon)
         _check_range("pending", self.pending, 1, MOST)
         if not set(self.index) <= {"topic", "tags"} or len(set(self.index)) < len(self.index):
-            raise InvalidMessage("index", "some of 'topic' and 'tags', each once")
+            raise InvalidMessage("index", "must be 'topic', 'tags' or both")
         if len(self.redact) > MOST_PATHS or not all(_PATH.fullmatch(one) and len(one) <= 255 for one in self.redact):
-            raise InvalidMessage("redact", f"at most {MOST_PATHS} JSON paths such as '$.card' or '$.items[*].name'")
+            raise InvalidMessage(
+                "redact", f"must be at most {MOST_PATHS} JSON paths such as '$.card' or '$.items[*].name'"
+            )
         _check_range("minReplicas", self.min_replicas, 0, 100)
         if self.fsync not in (None, "everysec", "always"):
-            raise InvalidMessage("fsync", "is 'everysec' or 'always'")
+            raise InvalidMessage("fsync", "must be 'everysec' or 'always'")
         if (size := len(self.text)) > LONGEST_TEXT:
-            raise InvalidMessage("redact", f"the policy takes {size:,} bytes, and at most {LONGEST_TEXT:,} are allowed")
+            raise InvalidMessage("redact", f"the policy has {size:,} bytes; at most {LONGEST_TEXT:,} are allowed")
         if self.text == Policy(match=self.match, order=self.order, per=self.per).text:
-            raise InvalidMessage("rate", "the policy says nothing; give it a rate, a window, or another of its fields")
+            raise InvalidMessage("rate", "the policy is empty; set a rate, a window, or another field")
 
 
 def check_policy_name(value: object) -> str:
-    """The name of a policy itself, or InvalidMessage."""
+    """Return the name of a policy. Raises InvalidMessage."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InvalidMessage("name", "1 to 64 characters of A-Z a-z 0-9 . _ -, not '.' or '..'")
+        raise InvalidMessage("name", "must be 1 to 64 characters of A-Z a-z 0-9 . _ -, not '.' or '..'")
     return value
 
 
 def _check_range(field: str, value: float | None, least: float, most: float) -> None:
     if value is not None and not least <= value <= most:
-        raise InvalidMessage(field, f"lies between {least} and {most}; {value} does not")
+        raise InvalidMessage(field, f"must be between {least} and {most}, not {value}")
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """`rate` messages a second, and `burst` at once, that all share who have the bucket of this name."""
+    """A token bucket: `rate` messages per second, and `burst` at once, shared by all with the same bucket name."""
 
     name: str
     rate: float
@@ -268,23 +275,23 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_topics(cls, name: str, rate: float, burst: int) -> Self:
-        """The bucket of a topic, or of all topics of a policy or a limit: no job that has a rate uses one of these."""
+        """Return the bucket of a topic, or of all topics of a policy or a limit."""
         return cls(f"t:{name}", rate, burst)
 
     def is_of(self, topic: str) -> bool:
-        """Whether the topic has the bucket for itself."""
+        """Whether the topic has its own bucket."""
         return self.name == f"t:{topic}"
 
 
 class Slots(msgspec.Struct, frozen=True):
-    """`most` messages sent at a time, of all that share the slots of this name."""
+    """Slots: `most` sends at a time, shared by all with the same name."""
 
     name: str
     most: int
 
 
 class Policies:
-    """All of them as they stood under one `version`; nothing here changes."""
+    """All policies, pauses and limits of one `version`. The object never changes."""
 
     def __init__(
         self,
@@ -295,24 +302,26 @@ class Policies:
         changed: int = 0,
     ) -> None:
         self.version = version
-        self.changed = changed  # when there was this version first, Unix ms
+        self.changed = changed  # the first time of this version, Unix ms
         self.pauses = dict(pauses or {})  # by pattern
         self.policies = dict(policies or {})  # by name
         self.limits = dict(limits or {})  # by pattern
-        #: As they count: of several that cover a topic the first.
+        #: In their order: if several match a topic, the first applies.
         self.by_age = sorted(self.pauses.values(), key=lambda one: (one.since, one.match))
         self.in_order = sorted(self.policies.values(), key=lambda one: (one.order, one.name))
         self._pauses = [(compiled(one.match), one) for one in self.by_age]
         self._policies = [(compiled(one.match), one) for one in self.in_order]
         self._limits = [(compiled(one.match), one) for one in self.limits.values()]
-        #: Whether anything takes slots; and whether anything is limited.
+        #: Whether any policy needs slots; and whether any topic is limited.
         self.slotted = any(one.max_in_flight for one in self.policies.values())
         self.limited = self.slotted or bool(self.limits) or any(one.rate for one in self.policies.values())
         self._known: Remembered[str, _Found] = Remembered(REMEMBERED)
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Policies:
-        """From what stands in Redis. A pause that cannot be read is one without an end; other things are left out."""
+        """Parse the hash in Redis. A pause that cannot be read counts as one without an end; other entries are left
+        out.
+        """
         found: dict[str, dict[str, Any]] = {"pause": {}, "policy": {}, "limit": {}}
         for field, text in fields.items():
             kind, _, name = field.partition(":")
@@ -339,7 +348,7 @@ class Policies:
 
     @property
     def number(self) -> int:
-        """The version as callers see it: it only counts."""
+        """Return the version for callers, as a number."""
         return number_of(self.version)
 
     @property
@@ -348,20 +357,22 @@ class Policies:
         return tuple(sorted(self.pauses))
 
     def pause(self, topic: str) -> Pause | None:
-        """The oldest pause that covers a topic."""
+        """Return the oldest pause that covers a topic."""
         return self._of(topic)[0]
 
     def policy(self, topic: str) -> Policy | None:
-        """The policy of a topic."""
+        """Return the policy of a topic."""
         return self._of(topic)[1]
 
     def limit(self, topic: str) -> Limit | None:
-        """What bounds a topic until nothing of it is held."""
+        """Return the limit of a topic until nothing of it is held."""
         return self._of(topic)[2]
 
     def waits(self, held: Mapping[str, int]) -> dict[str, float]:
-        """How long (s) what a limit holds takes at its rate, of each bucket; infinite where no rate says so. What is paused does
-        not wait for a limit."""
+        """Return how long (s) the held messages of each bucket take at its rate; infinite without a rate.
+
+        Paused messages do not wait for a limit.
+        """
         waits: dict[str, float] = {}
         for topic, count in held.items():
             bucket, policy = self.bucket(topic), self.policy(topic)
@@ -374,11 +385,11 @@ class Policies:
         return waits
 
     def bucket(self, topic: str) -> Bucket | None:
-        """What the messages of a topic are spent from, if its rate is limited: where a policy and a limit are, the slower."""
+        """Return the bucket of a topic, if its rate is limited: the slower one of a policy and a limit."""
         return self._of(topic)[3]
 
     def slots(self, topic: str) -> Slots | None:
-        """What the messages of a topic take one of while they are sent, if only so many are at a time."""
+        """Return the slots of a topic, if its sends at a time are limited."""
         return self._of(topic)[4]
 
     def _of(self, topic: str) -> _Found:
@@ -392,20 +403,20 @@ class Policies:
 
 
 def number_of(version: str) -> int:
-    """The number in a version; 0 in that of a Redis where nobody has set anything."""
+    """Return the number in a version; 0 if nothing was ever set."""
     return int(version[:10] or 0)
 
 
 def may_be_lost(known: str, version: str) -> bool:
-    """Whether the policies, which have this version, may have lost the change that made the `known` one.
+    """Return whether the policies of this version may have lost the change that made the `known` one.
 
-    So it is unless the number of their version is greater: a Redis that lost a change gives its number again.
+    They may, unless the number of their version is greater: a Redis that lost a change uses its number again.
     """
     return known != version and known[:10] >= version[:10]
 
 
 def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | None:
-    # No topic has a '/'.
+    # No topic contains a '/'.
     found = []
     if policy is not None and policy.rate:
         name = topic if policy.per == "topic" else f"policy/{policy.name}"
@@ -426,7 +437,7 @@ def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:
 
 
 _KINDS: Final[dict[str, Any]] = {"pause": Pause, "policy": Policy, "limit": Limit}
-#: It says nothing: for a topic that has none.
+#: It is empty: for a topic without a policy.
 NO_POLICY: Final = Policy()
-#: Of a Redis where nobody has set anything.
+#: For a Redis where nothing was ever set.
 NO_POLICIES: Final = Policies()

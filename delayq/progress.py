@@ -1,4 +1,4 @@
-"""Shows how far a long step is. Standard library only, because ./dev uses it before it has installed anything."""
+"""Shows the progress of a long step. Standard library only, because ./dev uses it before anything is installed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from delayq.clock import Clock, SystemClock
 
 __all__ = ["Progress"]
 
-#: On a terminal the line is redrawn so often (ms).
+#: On a terminal, the line is redrawn at this interval (ms).
 REDRAW: Final = 250
-#: Elsewhere a step that still runs after FIRST gets a line, and another one every EVERY (ms).
+#: Elsewhere, a step that still runs after FIRST gets a line, and another one every EVERY (ms).
 FIRST: Final = 2_000
 EVERY: Final = 10_000
-#: `look` is called at most so often (ms).
+#: `look` is called at this interval at most (ms).
 LOOK: Final = 500
 CLEAR: Final = "\r\x1b[2K"
 WHEEL: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-#: Time left is in minutes from here on (s).
+#: Time left is shown in minutes from this length on (s).
 MINUTES: Final = 120
 #: Enough for a line of a log.
 LONGEST: Final = 160
@@ -31,9 +31,10 @@ LONGEST: Final = 160
 class Progress:
     """A step that may take long, on standard error from `with` until its end.
 
-    On a terminal it has one line, which is redrawn and disappears at the end. Elsewhere it has a line after two seconds
-    and then one every ten seconds, each with `name` at its beginning. All methods may be called from any thread. `look` is
-    called before a line is written, at most every half second, to show what the step cannot show by itself.
+    On a terminal, it has one line, which is redrawn and disappears at the end. Elsewhere, it has a line after two
+    seconds and then one every ten seconds, each with `name` at its beginning. All methods may be called from any
+    thread. `look` is called before a line is written, at most every half second, to show progress that the step itself
+    cannot.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Progress:
             self._note = note
 
     def count(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Replace the amount that is done, the amount in all if it is known, and the note."""
+        """Replace the amount that is done, the total if it is known, and the note."""
         with self._changed:
             if self._done is None:  # the time before the first amount, such as Spark's start, is not part of the rate
                 self._counted, self._first = self._clock.monotonic(), done
@@ -75,7 +76,7 @@ class Progress:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """While the block runs, the terminal has no line of this step, so that the block can print."""
+        """Hide the line on the terminal while the block runs, so that the block can print."""
         with self._changed:
             self._clear()
             yield
@@ -109,7 +110,7 @@ class Progress:
 
     def _look_again(self) -> None:
         if self._look is not None and self._clock.monotonic() >= self._look_at:
-            with suppress(Exception):  # what it cannot show does not end the step
+            with suppress(Exception):  # a failure to show progress must not end the step
                 self._look(self)
             self._look_at = self._clock.monotonic() + LOOK
 
@@ -127,7 +128,7 @@ class Progress:
             self._write(CLEAR)
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # the step goes on without a terminal
+        with suppress(OSError):  # the step continues without a terminal
             self._stream.write(text)
             self._stream.flush()
 
@@ -138,7 +139,7 @@ class Progress:
         return f"{self._step}, {(now - self._began) // 1000} s" + (f": {details}" if details else "")
 
     def _amounts(self, done: int, ms: int) -> list[str]:
-        """The amount that is done, the rate, and the time left."""
+        """Return the amount that is done, the rate, and the time left."""
         if self._total is None:
             amounts = [f"{done:,} {self._unit}"]
         else:

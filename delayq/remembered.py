@@ -1,4 +1,4 @@
-"""A cache in bounded memory for texts that callers choose."""
+"""A cache with bounded memory for texts that callers choose."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["Remembered"]
 K = TypeVar("K", str, bytes)
 V = TypeVar("V")
 
-#: Topics and patterns of topics have at most 255 characters, and names of hosts, too.
+#: Topics, patterns of topics and names of hosts have at most 255 characters.
 LONGEST: Final = 255
 
 
 class Remembered(dict[K, V]):
     """A cache whose keys callers choose. `keep` bounds it in entries and in bytes; read it like any dict.
 
-    It forgets everything when it has `entries` entries, and never keeps a key of more than `longest` characters: a caller
-    could fill the memory by a few of them. The values must not grow with what a caller sends.
+    It drops everything when it has `entries` entries, and never keeps a key of more than `longest` characters: a few of
+    them could fill the memory. The values must not grow with the caller's input.
     """
 
     __slots__ = ("_entries", "_longest")
@@ -28,7 +28,7 @@ class Remembered(dict[K, V]):
         self._longest = longest
 
     def keep(self, key: K, value: V) -> V:
-        """Keep a value if the key is short enough; the value itself."""
+        """Keep a value if the key is short enough. Return the value."""
         if len(key) <= self._longest:
             if len(self) >= self._entries:
                 self.clear()

@@ -1,4 +1,4 @@
-"""Secrets: written out, or named by the variable or the file that has them."""
+"""Secrets: written directly, or in a variable or a file that is named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["as_utf8", "revealed", "with_user"]
 
 
 def as_utf8(value: str) -> str:
-    """The value of a variable as UTF-8. Python has decoded it by the locale, which is ASCII in many units and images.
+    """Return the value of a variable as UTF-8. Python has decoded it by the locale, which is ASCII in many units and
+    images.
 
     A value that is not UTF-8 stays as Python has decoded it.
     """
@@ -21,33 +22,35 @@ def as_utf8(value: str) -> str:
 
 
 def revealed(text: str, what: str) -> str:
-    """What stands in the variable (env:NAME) or the file (file:PATH) that the text names, or the text itself.
+    """Return the secret in the variable (env:NAME) or the file (file:PATH) that the text names, or the text itself.
 
-    Raises ValueError without it, which says `what` the secret is for.
+    Raises ValueError if it is missing; `what` is the purpose of the secret.
     """
     kind, _, name = text.partition(":")
     if kind == "env":
         if name not in os.environ:
-            raise ValueError(f"{what}: there is no variable {name} in the environment")
+            raise ValueError(f"{what}: the variable {name} is not set")
         return as_utf8(os.environ[name]).strip()
     if kind == "file":
         try:
             path = Path(os.fsdecode(name.encode("utf-8", "surrogateescape")))  # the reverse of `as_utf8`
             return path.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise ValueError(f"{what}: {name} cannot be read: {reason}") from None
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise ValueError(f"{what}: cannot read {name}: {reason}") from None
     return text
 
 
 def with_user(url: str, user: str, password: str) -> str:
-    """The URL of Redis with this user; raises ValueError if it names one, or if there is no password."""
+    """Return the URL of Redis with this user. Raises ValueError if the URL already names one, or if there is no
+    password.
+    """
     scheme, separator, rest = url.partition("://")
     place = rest.partition("?")[0]
     if not password:
-        raise ValueError("DELAYQ_REDIS_USER goes with DELAYQ_REDIS_PASSWORD, which must not be empty")
+        raise ValueError("DELAYQ_REDIS_USER needs DELAYQ_REDIS_PASSWORD, which must not be empty")
     if not separator:
-        raise ValueError("DELAYQ_REDIS_URL has no '://' in it; a Unix socket is unix:///path/of/the.sock")
+        raise ValueError("DELAYQ_REDIS_URL contains no '://'; a Unix socket is unix:///path/of/the.sock")
     if "@" in place:
-        raise ValueError("DELAYQ_REDIS_PASSWORD is for a DELAYQ_REDIS_URL without a user and a password in it")
+        raise ValueError("DELAYQ_REDIS_PASSWORD needs a DELAYQ_REDIS_URL without a user and a password")
     return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}"

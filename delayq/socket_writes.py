@@ -1,4 +1,4 @@
-"""Writes to a socket until a deadline, and nothing behind it."""
+"""Writes to a socket until a deadline, and never after it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from delayq.clock import Clock
 
 __all__ = ["RECORD", "write_until"]
 
-#: Bytes of one record of TLS: of more than that OpenSSL writes several, one after the other.
+#: Bytes of one TLS record: OpenSSL writes a larger buffer as several records, one after the other.
 RECORD: Final = 16_384
 
 
 def write_until(sock: socket.socket, data: bytes, clock: Clock, deadline: float) -> None:
-    """Write all of it; raises TimeoutError at the deadline (ms by the precise monotonic clock). The socket does not block then.
+    """Write the complete buffer. Raises TimeoutError at the deadline (ms of the precise monotonic clock).
 
-    The clock is looked at right before each write, and no write waits. So a process that stood still beyond the deadline writes
-    nothing when it goes on: others may go by that it sends nothing any more.
+    The socket does not block meanwhile. The clock is read right before each write, and no write waits. So a process
+    that stalled beyond the deadline writes nothing when it continues: others may rely on that.
     """
     sock.settimeout(0)
     most = RECORD if isinstance(sock, ssl.SSLSocket) else len(data)
@@ -32,7 +32,7 @@ def write_until(sock: socket.socket, data: bytes, clock: Clock, deadline: float)
             view = view[sock.send(view[:most]) :]
         except (BlockingIOError, ssl.SSLWantWriteError):
             _wait(sock, select.POLLOUT, left)
-        except ssl.SSLWantReadError:  # TLS has something of its own to hear first
+        except ssl.SSLWantReadError:  # TLS must receive data of its own first
             _wait(sock, select.POLLIN, left)
 
 

@@ -1,6 +1,6 @@
 """Prints the output of commands: tables and blocks on a terminal, lines with tabs for scripts, or JSON.
 
-Messages have text of others, so each character that could move a cursor, end a line or turn text around is escaped.
+Messages contain text of others. Each character that could move a cursor, end a line or reverse text is escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 #: Blanks between two columns, and before the second line of a value.
 _GAP: Final = 2
-#: A text beside a name has at least so many cells a line; with less it begins below the name.
+#: A text beside a name has at least this many cells per line; with fewer, it begins below the name.
 _LEAST_TEXT: Final = 20
 #: The longest bar, and the shortest that still shows something.
 _BARS: Final = range(5, 31)
@@ -30,12 +30,12 @@ _STYLES: Final = {"bold": "1", "italic": "3", "red": "1;31", "green": "32", "yel
 
 
 class TwoForms(str):
-    """A text for programs, and the short form of it that a terminal shows."""
+    """A text for programs, and its short form for a terminal."""
 
     short: str
 
     def __new__(cls, text: str, short: str) -> TwoForms:
-        """Make a text that is `text` wherever nobody asks for its `short` form."""
+        """Make a text that is `text` everywhere except where its `short` form is requested."""
         made = super().__new__(cls, text)
         made.short = short
         return made
@@ -47,7 +47,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape every character that a terminal, or a program that reads lines, would obey."""
+    """Escape every character that a terminal, or a program that reads lines, would interpret."""
     return _UNSAFE.sub(_escape, text)
 
 
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 class Output:
     """The output of a command.
 
-    On a terminal no word is broken over two lines: ids, topics and commands stay whole, and can be copied. A row of a table
+    On a terminal, no word is split between two lines, so that ids, topics and commands can be copied. A row of a table
     that is wider than the terminal becomes a block, with a line for each cell.
     """
 
@@ -82,7 +82,7 @@ class Output:
         self._write(_UNSAFE.sub(_json_escape, line) for line in raw.decode().split("\n"))
 
     def answer(self, json: bool, value: object, pairs: Iterable[tuple[str, object]]) -> None:
-        """Print the whole answer of a command: `value` as JSON, or names and values."""
+        """Print the complete answer of a command: `value` as JSON, or names and values."""
         if json:
             self.json(value)
         else:
@@ -225,8 +225,8 @@ def _styled(text: str, style: str) -> str:
 def _fitting(heads: list[int], rows: list[list[int]]) -> tuple[list[int], set[int]]:
     """The widths of a table's columns, and which rows fit into the terminal with them.
 
-    Narrow rows come first, so that one wide row does not make blocks of all others. A table in which less than half of the rows
-    fit is all blocks.
+    Narrow rows come first, so that one wide row does not make blocks of all others. A table in which less than half of
+    the rows fit is all blocks.
     """
     room, fitting, widths = _width() - _GAP * (len(heads) - 1), set(), heads
     for number in sorted(range(len(rows)), key=lambda number: sum(rows[number])):
@@ -238,7 +238,7 @@ def _fitting(heads: list[int], rows: list[list[int]]) -> tuple[list[int], set[in
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, broken at blanks only. A word that is longer than a line stays whole."""
+    """Return the lines of a text, split at blanks only. A word that is longer than a line is not split."""
     lines, line = [], ""
     for word in re.split(r"(?<= )(?=[^ ])", text):
         if line and _cells(line) + _cells(word.rstrip(" ")) > width:

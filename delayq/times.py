@@ -1,4 +1,4 @@
-"""Durations and dates as people write them, turned into ms at the edges."""
+"""Durations and dates as people write them, converted to ms at the edges."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = [
     "parse_instant", "restore_plus",
 ]  # fmt: skip
 
-#: 2001-01-01T00:00:00Z in Unix ms. Nobody means an earlier due time: most often it is in seconds.
+#: 2001-01-01T00:00:00Z in Unix ms. An earlier due time is a mistake: most often it is in seconds.
 EARLIEST: Final = 978_307_200_000
-#: The highest number that may mean Unix seconds, of the year 2286. As Unix ms it is in April 1970.
+#: The largest number that may mean Unix seconds, of the year 2286. As Unix ms it is in April 1970.
 _MOST_SECONDS: Final = 9_999_999_999
 
-#: A duration as Python callers may give it: ms, a timedelta, or text such as '30m'.
+#: A duration of Python callers: ms, a timedelta, or text such as '30m'.
 Duration = int | timedelta | str
-#: A time as Python callers may give it: Unix ms, a datetime with its zone, or RFC 3339.
+#: A time of Python callers: Unix ms, a datetime with its zone, or RFC 3339.
 Instant = int | datetime | str
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -31,22 +31,22 @@ _ISO = re.compile(
     re.ASCII,
 )
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
-#: A date behind which the zone has lost its plus: in a query that is a blank.
+#: A date whose zone has lost its plus: in a query, a plus is a blank.
 _PLUS_LOST = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?) (\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
 def parse_duration(text: str) -> int:
-    """ms of '1500ms', '90s', '30m', '1h30m', '2d', or ISO 8601 ('PT30M', 'P1DT2H').
+    """Return ms of '1500ms', '90s', '30m', '1h30m', '2d', or ISO 8601 ('PT30M', 'P1DT2H').
 
-    A fraction finer than a ms is rounded up, so that nothing fires early. Raises ValueError with a sentence.
+    A fraction of a ms is rounded up, so that no message is early. Raises ValueError with a sentence.
     """
     if _SHORT.fullmatch(text):
         return sum(int(number) * _UNITS[unit] for number, unit in _SHORT_PART.findall(text))
     match = _ISO.fullmatch(text)
     if match is None or text in ("P", "PT") or not any(match.groups()):
-        raise ValueError("write a duration like '30m', '1h30m' or 'PT30M', or a number of ms")
+        raise ValueError("use a duration such as '30m', '1h30m' or 'PT30M', or a number of ms")
     weeks, days, hours, minutes, seconds = (int(group or 0) for group in match.groups()[:5])
     return ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + _ms_of_fraction(match.group(6))
 
@@ -59,24 +59,24 @@ def check_unix_ms(ms: int) -> None:
     """Raise ValueError with a sentence for a due time before 2001, such as one in seconds."""
     if ms >= EARLIEST:
         return
-    if ms > _MOST_SECONDS:  # somebody wrote a date, and has never seen its ms
-        raise ValueError(f"{format_instant(ms)} lies before 2001")
+    if ms > _MOST_SECONDS:  # the caller wrote a date, and never saw its ms
+        raise ValueError(f"{format_instant(ms)} is before 2001")
     seconds = f" (seconds? {ms * 1000})" if ms * 1000 >= EARLIEST else ""
-    raise ValueError(f"{ms} lies before 2001; write Unix ms, which have 13 digits{seconds}")
+    raise ValueError(f"{ms} is before 2001; use Unix ms, which have 13 digits{seconds}")
 
 
 def restore_plus(text: str) -> str:
-    """The date of a query: where its zone has a blank, a plus was meant. It should be written as %2B."""
+    """Return the date of a query: a blank in its zone means a plus, which should be written as %2B."""
     return _PLUS_LOST.sub(r"\1+\2", text)
 
 
 def parse_instant(text: str) -> int:
-    """Unix ms of an RFC 3339 date-time ('2027-01-31T08:00:00Z', '…+02:00').
+    """Return Unix ms of an RFC 3339 date-time ('2027-01-31T08:00:00Z', '…+02:00').
 
-    A fraction finer than a ms is rounded up, so that nothing fires early. Raises ValueError with a sentence.
+    A fraction of a ms is rounded up, so that no message is early. Raises ValueError with a sentence.
     """
     match = _RFC3339.fullmatch(text)
-    hint = "write a date like '2027-01-31T08:00:00Z' (RFC 3339, with its zone), or Unix ms"
+    hint = "use a date such as '2027-01-31T08:00:00Z' (RFC 3339, with its zone), or Unix ms"
     if match is None:
         raise ValueError(hint)
     whole = text if not match.group(1) else text.replace("." + match.group(1), "", 1)
@@ -89,34 +89,38 @@ def parse_instant(text: str) -> int:
 
 
 def duration_ms(value: Any) -> Any:
-    """ms of a timedelta or a text, rounded up; any other value stays as it is. Raises ValueError with a sentence."""
+    """Return ms of a timedelta or a text, rounded up. Any other value stays as it is. Raises ValueError with a
+    sentence.
+    """
     if isinstance(value, str):
         return parse_duration(value)
     return -(value // -_MS) if isinstance(value, timedelta) else value  # -value fails for timedelta.max
 
 
 def instant_ms(value: Any) -> Any:
-    """Unix ms of a datetime or a text, rounded up; any other value stays as it is. Raises ValueError with a sentence."""
+    """Return Unix ms of a datetime or a text, rounded up. Any other value stays as it is. Raises ValueError with a
+    sentence.
+    """
     if isinstance(value, str):
         return parse_instant(value)
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise ValueError(
-                f"the datetime {value.isoformat()} has no time zone; give it its tzinfo, or use datetime.now(UTC)"
+                f"the datetime {value.isoformat()} has no time zone; set its tzinfo, or use datetime.now(UTC)"
             )
         return -((_EPOCH - value) // _MS)
     if isinstance(value, date):
-        raise ValueError(f"the date {value.isoformat()} has no time; give a datetime with its tzinfo")
+        raise ValueError(f"the date {value.isoformat()} has no time; use a datetime with its tzinfo")
     return value
 
 
-# An answer to a batch has hundreds of times; made of parts that are there, they cost a tenth of what they would.
+# An answer to a batch has hundreds of times. Making them of cached parts takes a tenth of the time.
 _SECONDS: Final = tuple(f":{minute:02}:{second:02}." for minute in range(60) for second in range(60))
 _MILLIS: Final = tuple(f"{ms:03}Z" for ms in range(1000))
 
 
 def format_instant(ms: int) -> str:
-    """RFC 3339 in UTC with ms."""
+    """Return RFC 3339 in UTC with ms."""
     hours, rest = divmod(ms, 3_600_000)
     return _hour(hours) + _SECONDS[rest // 1000] + _MILLIS[rest % 1000]
 

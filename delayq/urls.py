@@ -1,4 +1,4 @@
-"""URLs that name several hosts, a comma between two."""
+"""URLs that name several hosts, separated by commas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AFTER_HOSTS: Final = "/?#"
 
 
 def split_url(url: str) -> SplitResult:
-    """As `urlsplit`, which would refuse a bracket behind the first host: `netloc` is what was written, unchecked."""
+    """Split a URL like `urlsplit`, which would refuse a bracket after the first host. `netloc` is the unchecked text."""
     scheme, separator, rest = url.partition("://")
     if not separator or ":" in scheme:
         return urlsplit(url)

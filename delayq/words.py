@@ -1,7 +1,9 @@
-"""The words of Redis that interfaces write in another way: one table for Python, the HTTP API, the command line and the console.
+"""The words of Redis that interfaces write differently: one table for Python, the HTTP API, the command line and the
+console.
 
-Scripts, hashes and streams keep the words on the left. Whatever reads a reply translates it with `shown`, and whatever sends a
-word translates it back with `stored`, so everything above `delayq.store.commands` knows only the words on the right.
+Scripts, hashes and streams keep the words on the left. Every reader of a reply translates it with `shown`, and every
+sender of a word translates it back with `stored`. So everything above `delayq.store.commands` has only the words on the
+right.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
 
 
 class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A message as it was scheduled, with the requested due time. `bodyBase64` is a body of bytes.
+    """A message as it was scheduled, with the asked due time. `bodyBase64` is a body of bytes.
 
     Fields that were not given are omitted.
     """

@@ -1,1 +1,1 @@
-"""Ways into delayq from other systems."""
+"""Bridges: they take messages over from other systems."""

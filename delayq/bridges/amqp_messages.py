@@ -1,4 +1,4 @@
-"""A message of RabbitMQ with an `x-delay` header, as a message of delayq."""
+"""Convert a message of RabbitMQ with an `x-delay` header to a message of delayq."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Reader"]
 DELAY: Final = "x-delay"
 STAMP: Final = "timestamp_in_ms"
 TAGS, KEYS, ORDERING_KEY = f"{OWN_PREFIX}tags", f"{OWN_PREFIX}keys", f"{OWN_PREFIX}ordering-key"
-#: The property that keeps an id which delayq does not take.
+#: The property with an id that delayq does not accept.
 MESSAGE_ID: Final = "amqp-message-id"
-#: ms: no message may be delayed for as long.
+#: ms; no message may be delayed longer.
 LONGEST: Final = 2**53
 MOST_TOLD: Final = 1_000
 
@@ -34,7 +34,7 @@ _NAMES = re.compile(r"\{([^{}]*)\}")
 
 
 class Reader:
-    """Reads messages. `tell` is called once for each header that is left out."""
+    """Reads messages. `tell` is called once for each omitted header."""
 
     def __init__(self, topic: str, limits: Limits, tell: Callable[[str], None], *, by_timestamp: bool = False) -> None:
         unknown = set(_NAMES.findall(topic)) - {"routing_key", "exchange"}
@@ -47,7 +47,7 @@ class Reader:
         self._told: set[str] = set()
 
     def read(self, method: Any, properties: Any, body: bytes, now: int) -> Message:
-        """The message, as it came at `now` (Unix ms); raises InvalidMessage if it can never be scheduled."""
+        """Return the message as of its arrival at `now` (Unix ms). Raises InvalidMessage if it can never be scheduled."""
         if (refusal := getattr(properties, "refusal", None)) is not None:
             raise refusal
         headers: Mapping[str, Any] = properties.headers or {}
@@ -71,18 +71,18 @@ class Reader:
         return _NAMES.sub(lambda name: given[name[1]], self._topic)
 
     def _age(self, properties: Any, headers: Mapping[str, Any], now: int) -> int:
-        """ms since it was published, rounded down; 0 if the delay does not count from then."""
+        """Return the ms since it was published, rounded down; 0 if the delay does not count from then."""
         if not self._by_timestamp:
             return 0
-        if (stamp := headers.get(STAMP)) is not None:  # set by the broker, if it is configured so
+        if (stamp := headers.get(STAMP)) is not None:  # set by the broker, if it is configured
             if type(stamp) is not int or not EARLIEST <= stamp <= LAST_SECOND * 1000:
-                raise InvalidMessage(STAMP, f"is Unix ms, from 2001 to 9999, not {stamp!r}"[:200])
+                raise InvalidMessage(STAMP, f"must be Unix ms, from 2001 to 9999, not {stamp!r}"[:200])
             return max(0, now - stamp)
         if (seconds := properties.timestamp) is None:
             return 0
         if not EARLIEST <= seconds * 1000 <= LAST_SECOND * 1000:
-            raise InvalidMessage("timestamp", f"is in seconds since 1970, from 2001 to 9999, not {seconds}")
-        return max(0, now - (int(seconds) + 1) * 1000)  # whole seconds, cut off
+            raise InvalidMessage("timestamp", f"must be in seconds since 1970, from 2001 to 9999, not {seconds}")
+        return max(0, now - (int(seconds) + 1) * 1000)  # full seconds, cut off
 
     def _properties(self, properties: Any, headers: Mapping[str, Any], id: str) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -92,7 +92,7 @@ class Reader:
                 continue
             text = _value(value)
             if text is None:
-                self._leave_out(name, "it is no text and no number")
+                self._leave_out(name, "it is neither text nor a number")
             elif _is_wrong(name, text, self._limits):
                 self._leave_out(name, "its name or its value is too long, or has control characters")
             else:
@@ -109,23 +109,23 @@ class Reader:
         if _is_wrong(name, value, self._limits):
             raise InvalidMessage(name, "it is too long, or has control characters")
         if found.setdefault(name, value) != value:
-            raise InvalidMessage("headers", f"{name!r} is the name by which another value of the message is kept")
+            raise InvalidMessage("headers", f"{name!r} already has another value of the message")
 
     def _leave_out(self, name: str, why: str) -> None:
         if name not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(name)
-            self._tell(f"the header {name!r} is left out wherever {why}")
+            self._tell(f"the header {name!r} is omitted where {why}")
 
 
 def _utf8(given: Any, field: str, what: str) -> str:
-    """The text. AMQP's short strings may be any bytes; pika returns them as bytes if they are not UTF-8."""
+    """Return the text. AMQP's short strings may be any bytes; pika returns them as bytes if they are not UTF-8."""
     if not isinstance(given, str):
         raise InvalidMessage(field, f"{what} is not UTF-8: {given!r}"[:200])
     return given
 
 
 def _id(given: Any) -> str:
-    """The id of the message. Without one each delivery of it gets another id."""
+    """Return the id of the message. Without one, each delivery of it gets another id."""
     if not given:
         return new_id()
     id = _utf8(given, "message-id", "it")
@@ -136,18 +136,18 @@ def _id(given: Any) -> str:
 
 
 def _delay(value: Any) -> int:
-    """ms. A part of a ms is rounded up: never early."""
+    """Return ms. A part of a ms is rounded up, so that no message is early."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return int(value)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number and value == value and abs(value) < inf:
         delay: int = ceil(min(max(value, -LONGEST), LONGEST))
         return delay
-    raise InvalidMessage(DELAY, f"is a number of ms, not {value!r}"[:200])
+    raise InvalidMessage(DELAY, f"must be a number of ms, not {value!r}"[:200])
 
 
 def _value(value: Any) -> str | None:
-    """As text that means the same; None if it has no such form."""
+    """Return the value as text with the same meaning; None if it has none."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -176,7 +176,7 @@ def _text(value: Any, header: str) -> str:
 
 
 def _keys(value: Any) -> tuple[str, ...]:
-    """Business keys: a list of texts, or one text with spaces between."""
+    """Return business keys: a list of texts, or one text with spaces between."""
     if isinstance(value, list):
         return tuple(_text(one, KEYS) for one in value)
     return tuple(_text(value, KEYS).split())

@@ -1,4 +1,4 @@
-"""The door for producers who write to RabbitMQ: a queue's messages are scheduled as their `x-delay` headers say.
+"""The bridge for producers that write to RabbitMQ: the messages of a queue are scheduled by their `x-delay` headers.
 
 A message is acknowledged when delayq has accepted it, and not before. A message that delayq can never accept goes to the
 dead-letter exchange of the queue. At least once: a message that has a `message_id` is scheduled once, however often the
@@ -29,7 +29,7 @@ from delayq.targets.rabbitmq.stream import BrokerStream
 __all__ = ["Bridge", "Counts"]
 
 MOST: Final = 500  # in one call
-LOOK: Final = 0.2  # s that it waits for messages before it looks whether to stop
+LOOK: Final = 0.2  # s that it waits for messages before it checks whether to stop
 FIRST_PAUSE: Final = 100
 LONGEST_PAUSE: Final = 5_000
 #: The final answers of the broker: no right, no such queue, no such virtual host. A retry changes nothing.
@@ -54,7 +54,7 @@ class _Taken(msgspec.Struct):
 
 
 class Bridge:
-    """Takes messages from one queue and schedules them. `run` in one thread, `stop` from any, or from a signal."""
+    """Takes messages from one queue and schedules them. `run` in one thread; `stop` from any thread, or from a signal."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class Bridge:
         self._prefetch = prefetch
         self._stopping = False
         self._condition = threading.Condition()
-        self._served = False  # whether the broker has ever let it read the queue
+        self._served = False  # whether the broker has ever allowed it to read the queue
         self._taken: deque[_Taken] = deque()  # in the order of their tags
         self._channel: Any = None
         self._trouble = ""
 
     def stop(self) -> None:
-        """Let `run` finish what it is at, and return."""
+        """Let `run` finish its current messages, and return."""
         self._stopping = True
 
     def run(self) -> Counts:
-        """Take messages until `stop`. Raises ConfigError if it was never let to the queue, and LayoutMismatch."""
+        """Take messages until `stop`. Raises LayoutMismatch, and ConfigError if it was never allowed to read the queue."""
         pause = FIRST_PAUSE
         while not self._stopping:
             try:
@@ -96,7 +96,7 @@ class Bridge:
                     self._consume(connection)
                     pause = FIRST_PAUSE
                     self._work(connection)
-                    self._channel.close()  # what was not answered goes back to the queue
+                    self._channel.close()  # unanswered messages go back to the queue
             except (AMQPError, OSError) as error:
                 self._lost(error)
                 self._wait(pause)
@@ -104,12 +104,14 @@ class Bridge:
         return self.counts
 
     def _lost(self, error: BaseException) -> None:
-        """The broker has all that was not answered, and delivers it again."""
+        """Forget all unanswered messages: the broker has them, and delivers them again."""
         self._taken.clear()
         words = words_of(error)
         if not self._served and _is_hopeless(error):
-            raise ConfigError(f"RabbitMQ does not let the bridge read the queue {self._queue!r}: {words}") from None
-        self._troubled(f"RabbitMQ: {words}; trying again")
+            raise ConfigError(
+                f"RabbitMQ does not allow the bridge to read the queue {self._queue!r}: {words}"
+            ) from None
+        self._troubled(f"RabbitMQ: {words}; retrying")
 
     def _consume(self, connection: Any) -> None:
         self._channel = connection.channel()
@@ -139,12 +141,12 @@ class Bridge:
                 self._untroubled()
                 pause = 0
             else:
-                self._troubled(f"{str(error).rstrip('.')}; trying again")
+                self._troubled(f"{str(error).rstrip('.')}; retrying")
                 pause = min(LONGEST_PAUSE, pause * 2) if pause else FIRST_PAUSE
                 again_at = self._clock.monotonic() + pause
 
     def _take(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
-        """A delivery: read, and kept for the next call; or refused at once."""
+        """Read a delivery and keep it for the next call, or refuse it at once."""
         try:
             message = self._reader.read(method, properties, body, self._clock.now())
         except InvalidMessage as error:
@@ -180,7 +182,7 @@ class Bridge:
         for _ in batch:
             self._taken.popleft()
         self._taken.extendleft(reversed(left))
-        if len(accepted) == len(batch):  # and nothing before them waits for an answer
+        if len(accepted) == len(batch):  # and no earlier message waits for an answer
             self._channel.basic_ack(accepted[-1], multiple=True)
         else:
             for tag in accepted:
@@ -193,7 +195,7 @@ class Bridge:
         self._tell(f"refused {id or 'a message without an id'} of the queue {self._queue}: {error}")
 
     def _troubled(self, trouble: str) -> None:
-        """Say it once."""
+        """Report it once."""
         if trouble != self._trouble:
             self._trouble = trouble
             self._tell(trouble)
@@ -211,7 +213,7 @@ class Bridge:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """Whether trying again changes nothing: with several brokers, at none of them."""
+    """Return whether a retry changes nothing: with several brokers, at none of them."""
     if isinstance(error, NoAddress):
         return all(_is_hopeless(one) for _, one in error.failures)
     words = words_of(error)
@@ -219,7 +221,7 @@ def _is_hopeless(error: BaseException) -> bool:
 
 
 def _since(one: _Taken, now: int) -> Message:
-    """The message, with what is left of its delay."""
+    """Return the message, with the remaining part of its delay."""
     waited = now - one.since
     delay = one.message.delay_time or 0
     return msgspec.structs.replace(one.message, delay_time=max(0, delay - waited)) if waited and delay else one.message

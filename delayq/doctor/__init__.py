@@ -26,7 +26,7 @@ __all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine"]
 def examine(
     store: Store, settings: Settings, clock: Clock, repair: Progress | None = None, by: By | None = None
 ) -> Iterator[Check]:
-    """Look at everything that delayq depends on, check by check; raises StoreError.
+    """Check everything that delayq depends on, check by check. Raises StoreError.
 
     It writes nothing, not even the layout of a new Redis, unless `repair` is given. Then messages get lost tickets
     back before they are counted, and the audit has `by` for each.

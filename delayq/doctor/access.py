@@ -1,4 +1,4 @@
-"""Whether Redis and ZooKeeper let in anybody who reaches them."""
+"""Whether Redis and ZooKeeper accept anybody who can reach them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from delayq.store.connect.store import Store
 
 __all__ = ["MEND", "check_password", "check_rights", "check_zookeeper"]
 
-MEND: Final = "give it these rights (ACL SETUSER); docs/operations.md lists all"
+MEND: Final = "grant it these rights (ACL SETUSER); docs/operations.md lists all rights"
 
 
 def check_rights(store: Store) -> Check:
-    """Whether this user may do all that API, clients, workers and the command line do."""
-    missing: dict[str, list[str]] = {}  # right → who needs it
+    """Check that this user has the rights of the API, clients, workers and the command line."""
+    missing: dict[str, list[str]] = {}  # right → the processes that need it
     for needs in rights.PROCESSES:
         try:
             found = store.run(rights.lacking(needs))
@@ -32,31 +32,31 @@ def check_rights(store: Store) -> Check:
                 raise
             return Check("rights", FAIL, str(error), MEND)
         if found is None:
-            return Check("rights", OK, "the server cannot say what its user may do")
+            return Check("rights", OK, "the server cannot report the rights of its user")
         for right in found:
             missing.setdefault(right, []).append(needs.processes)
     if not missing:
-        return Check("rights", OK, "this user may do all that API, clients, workers and the command line do")
+        return Check("rights", OK, "this user has the rights of API, clients, workers and the command line")
     text = "; ".join(f"{right} ({', '.join(who)})" for right, who in missing.items())
     only_workers = all(who == [rights.WORKER.processes] for who in missing.values())
     return Check("rights", WARN if only_workers else FAIL, f"this user is missing {text}", MEND)
 
 
 def check_password(store: Store) -> Check:
-    """Knocks without name and password."""
+    """Connect without name and password."""
     stranger = Store(address.without_user(store.url))
     try:
         stranger.run(plain("PING", read=bool))
     except StoreError:
-        return Check("password", OK, "it lets in nobody without a password")
+        return Check("password", OK, "it requires a password")
     finally:
         stranger.close()
     if all(_is_loopback(host) for host in address.hosts(store.url)):
         return Check(
-            "password", OK, "it takes no password; it is reached here by the loopback address or a Unix socket"
+            "password", OK, "it requires no password; it is reached here by the loopback address or a Unix socket"
         )
-    text = "nobody needs a password: whoever reaches this Redis reads and changes everything"
-    mend = "give it a user with the rights that docs/operations.md lists, and turn its default user off"
+    text = "it requires no password, so everybody who reaches this Redis can read and change everything"
+    mend = "create a user with the rights in docs/operations.md, and disable its default user"
     return Check("password", WARN, text, mend)
 
 
@@ -70,8 +70,8 @@ def check_zookeeper(settings: Settings) -> Iterator[Check]:
     elif all(map(_is_loopback, hosts)):
         yield Check("zookeeperAccess", OK, "workers need no user; it is reached here by the loopback address")
     else:
-        text = "workers need no user: whoever reaches this ZooKeeper can take queues away from them"
-        yield Check("zookeeperAccess", WARN, text, "give it users, and set DELAYQ_ZOOKEEPER_USER: docs/operations.md")
+        text = "workers need no user, so everybody who reaches this ZooKeeper can take queues from them"
+        yield Check("zookeeperAccess", WARN, text, "create users, and set DELAYQ_ZOOKEEPER_USER: docs/operations.md")
 
 
 def _is_loopback(host: str) -> bool:

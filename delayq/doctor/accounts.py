@@ -1,4 +1,4 @@
-"""How to go on when messages are missing."""
+"""Write off missing messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check
     missing = store.run_all(commands.write_off(queue_keys(queue), entry=entry) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:
-            what = "missing" if count > 0 else "there without having been scheduled"
+            what = "missing" if count > 0 else "present without having been scheduled"
             yield Check("accounts", WARN, f"queue {queue}: wrote off {abs(count)} messages that were {what}")
     if not any(missing):
-        yield Check("accounts", OK, "every message that was scheduled has ended or is there")
+        yield Check("accounts", OK, "every scheduled message has ended or exists")

@@ -1,4 +1,4 @@
-"""The clock of this machine, beside that of Redis."""
+"""The clock of this machine, compared with the clock of Redis."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def check_clock(store: Store, clock: Clock) -> Check:
         theirs = store.run(commands.redis_now())
         after = clock.now()
         samples.append((after - before, theirs - (before + after) // 2))
-    round_trip, skew = min(samples, key=lambda sample: sample[0])  # the quickest knows best
+    round_trip, skew = min(samples, key=lambda sample: sample[0])  # the fastest answer is the most precise
     text = f"Redis is {abs(skew)} ms {'behind' if skew < 0 else 'ahead of'} this machine (± {round_trip // 2 + 1} ms)"
     if abs(skew) < SKEW_WARN:
         return Check("clock", OK, text)
-    mend = "synchronise both clocks (NTP): messages go out by the later of the two"
+    mend = "synchronize both clocks (NTP): messages are sent by the later one"
     return Check("clock", FAIL if abs(skew) >= SKEW_FAIL else WARN, text, mend)

@@ -1,4 +1,4 @@
-"""Whether queues in which something is due are pulled."""
+"""Whether queues with due messages are pulled."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["check_pulled"]
 
-LOOK: Final = 1_500  # ms between two looks: a queue with something due is pulled many times meanwhile
+LOOK: Final = 1_500  # ms between two reads: a queue with due messages is pulled many times meanwhile
 
 
 def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Iterator[Check]:
-    """A check that fails if queues in which something has long been due are not pulled at all; else nothing."""
+    """Return a failed check if queues with overdue messages are not pulled at all; otherwise nothing."""
     late = {one.queue: _signs(one) for one in stats if one.head_lateness > LATE}
     if not late:
         return
@@ -28,7 +28,7 @@ def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Ite
     again = store.run_all(stats_of(queue_keys(queue)) for queue in late)
     still = [one.queue for one in again if one.head_lateness > LATE and late[one.queue] == _signs(one)]
     if still:
-        text = f"{name_queues(still)} with messages that are due, and nothing becomes of them"
+        text = f"{name_queues(still)} with due messages, and no message is pulled"
         yield Check(
             "pulled",
             FAIL,

@@ -1,4 +1,4 @@
-"""A real server that belongs to this process, and what it takes to run child processes."""
+"""A real server that belongs to this process, and the functions to run child processes."""
 
 from delayq.embedded.server import EmbeddedServer, EmbeddedServerError
 

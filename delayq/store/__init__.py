@@ -1,1 +1,1 @@
-"""Everything that is kept in Redis: keys, scripts, and the commands that run them."""
+"""The data in Redis: keys, scripts, and the commands that run them."""

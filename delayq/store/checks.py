@@ -1,4 +1,4 @@
-"""What delayq expects of a Redis, said aloud by the worker, `/readyz` and `delayq doctor`."""
+"""The requirements of delayq for Redis, which the worker, `/readyz` and `delayq doctor` check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "weakest",
 ]
 
-#: What DELAYQ_ACCEPT may name: what a server that somebody else runs does not say.
+#: The values of DELAYQ_ACCEPT: facts that a server of another operator does not report.
 PERSISTENCE: Final = "unknown-persistence"
 EVICTION: Final = "unknown-eviction"
 _GIVE: Final = "give it these rights (ACL SETUSER); docs/operations.md lists all"
@@ -43,30 +43,30 @@ OLDEST: Final = 7
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """How one server's append-only file is: whether it can be written, and whether it could be all the time.
+    """The state of one server's append-only file: whether it can be written now, and whether it always could.
 
-    A server that could not write all of a command takes the part back. If the file is one that a rewrite began, that
-    leaves a hole of zeros before what is written next, and the file cannot be loaded any more (docs/upstream): until
-    another rewrite has replaced it. `errors` counts the commands that this server (`run_id`) has refused because of its
-    disk, and `good` how many of them lie before a rewrite that has succeeded.
+    A server that could not write all of a command removes the part that it wrote. If a rewrite had begun the file, that
+    leaves a hole of zeros, and the file can no longer be loaded (docs/upstream) until another rewrite replaces it.
+    `errors` counts the commands that this server (`run_id`) has refused because of its disk. `good` is the number of
+    them before a rewrite that has succeeded.
     """
 
     run_id: str = ""
     failing: bool = False
     errors: int = 0
     good: int = 0
-    rewrites: int = 0  # that have begun
+    rewrites: int = 0  # rewrites that have begun
     rewriting: bool = False
     rewritten: bool = True  # the last one succeeded
 
     @property
     def suspect(self) -> bool:
-        """Whether a restart may find a file that it cannot load."""
+        """Whether a restart may find a file that cannot be loaded."""
         return self.errors > self.good
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a server that matter; None where it does not say. Of a cluster: the worst of its primaries."""
+    """The relevant settings of a server; None if it does not report one. For a cluster: the worst of its primaries."""
 
     name: str
     version: str
@@ -74,30 +74,30 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str | None
     max_memory: int | None
     used_memory: int
-    machine_memory: int = 0  # 0: it does not say
+    machine_memory: int = 0  # 0: unknown
     role: str
     loading: bool
     replicas: int = 0
     primaries: int = 1
     disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
     disks: tuple[Disk, ...] = ()  # of each primary
-    appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
+    appendfsync: str | None = None  # when the append-only file is synced; None: not read, or the user may not read it
     may_waitaof: bool = True
-    lacking: tuple[str, ...] = ()  # rights that the user does not have and this process needs: '+zadd', '~delayq:*'
+    lacking: tuple[str, ...] = ()  # rights that this process needs and the user does not have: '+zadd', '~delayq:*'
 
 
 def server() -> Command[ServerSettings]:
-    """Ask a server for its settings; of a cluster, every primary."""
+    """Read the settings of a server; for a cluster, of every primary."""
     return every("INFO", read=lambda replies: weakest([_read(reply) for reply in replies]), misled=_is_replica)
 
 
 def _is_replica(server: ServerSettings) -> bool:
-    """Whether it takes no writes: of a name that has moved, this is what the server at its old place says."""
+    """Whether it accepts no writes, as the server at the old place of a moved name."""
     return server.role not in ("master", "unknown")
 
 
 def weakest(servers: list[ServerSettings]) -> ServerSettings:
-    """What can be relied on: of each setting the worst that any of the servers has."""
+    """Return the weakest of several servers: for each setting, the worst value."""
     first, *others = sorted(servers, key=_age)
     if not others:
         return first
@@ -168,7 +168,7 @@ def _disk(info: Mapping[str, str]) -> Disk:
 def complaints(
     server: ServerSettings, min_replicas: int = 0, fsync: str = "", accept: Collection[str] = ()
 ) -> list[str]:
-    """What is wrong with a server, a sentence each; the empty list if nothing is.
+    """Return the problems of a server as sentences; empty if there are none.
 
     `min_replicas`, `fsync` and `accept` are DELAYQ_MIN_REPLICAS, DELAYQ_FSYNC and DELAYQ_ACCEPT.
     """
@@ -186,11 +186,11 @@ def complaints(
             "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers start one"
         )
     if _is_replica(server):
-        found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
+        found.append("this is a replica, which accepts no writes: point DELAYQ_REDIS_URL at its primary")
     if server.replicas < min_replicas:
         found.append(
-            f"only {server.replicas} replicas are connected{_where(server)}, and DELAYQ_MIN_REPLICAS is "
-            f"{min_replicas}: no change can be confirmed until there are as many"
+            f"only {server.replicas} replicas are connected{_where(server)}, but DELAYQ_MIN_REPLICAS is "
+            f"{min_replicas}: no change can be confirmed until enough replicas are connected"
         )
     if fsync == "always":
         try:
@@ -232,7 +232,7 @@ def untrusted(server: ServerSettings, accept: Collection[str] = ()) -> Iterator[
 
 
 def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared: Collection[str] = ()) -> list[str]:
-    # Without INFO a server says nothing of itself. Who accepts that needs no INFO.
+    # Without INFO a server reports nothing about itself. A caller that accepts that needs no INFO.
     known = {PERSISTENCE, EVICTION} <= set(accept)
     rights = " ".join(right for right in server.lacking if not (known and right == "+info") and right not in spared)
     return [
@@ -241,15 +241,14 @@ def _missing_rights(server: ServerSettings, accept: Collection[str] = (), spared
 
 
 def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
-    """Raise ConfigError for a server that is too old or would lose messages, for a user who lacks rights, or for scripts
-    that a full server would stop; StoreUnavailable for a server that is not there yet. `accept` is DELAYQ_ACCEPT.
+    """Raise ConfigError for a server that is too old or would lose messages, for missing rights, and for scripts that a
+    full server would stop.
 
-    API, workers, clients and the command line alike ask this before they change anything.
+    Raises StoreUnavailable for a server that is not there yet. `accept` is DELAYQ_ACCEPT. API, workers, clients and the
+    command line check this before they change anything.
     """
     if stopped := stopped_when_full():
-        raise ConfigError(
-            f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
-        )
+        raise ConfigError(f"a full Redis would refuse {', '.join(stopped)}: add the line '-- @flags allow-oom' there")
     _wait_for_data(server)
     refuse_old(server)
     for missing in _missing_rights(server, accept, SPARED):
@@ -259,19 +258,19 @@ def refuse(server: ServerSettings, accept: Collection[str] = ()) -> None:
 
 
 def is_too_old(server: ServerSettings) -> bool:
-    """Whether it has no scripts as delayq writes them."""
+    """Whether it does not have scripts in delayq's format."""
     major = server.version.partition(".")[0]
     return server.name != "valkey" and major.isdigit() and int(major) < OLDEST
 
 
 def refuse_old(server: ServerSettings | StoreError) -> None:
-    """Raise ConfigError for a server that is too old; one that says nothing of itself is not."""
+    """Raise ConfigError for a server that is too old. A server that reports no version is accepted."""
     if isinstance(server, ServerSettings) and is_too_old(server):
         raise ConfigError(too_old(server.version))
 
 
 def _wait_for_data(server: ServerSettings) -> None:
-    if server.loading:  # while it reads its append-only file it says that it has none
+    if server.loading:  # while it loads its append-only file, it reports that it has none
         raise StoreUnavailable("Redis is loading its data")
 
 
@@ -279,9 +278,9 @@ def _wait_for_data(server: ServerSettings) -> None:
 
 
 def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[Command[Any]]:
-    """What is asked of a server before it is trusted, `told` reads the answers.
+    """Return the questions to a server before it is trusted; `told` reads the answers.
 
-    `fsync` and `min_replicas` are DELAYQ_FSYNC and DELAYQ_MIN_REPLICAS, `needs` are the rights of this process.
+    `fsync` and `min_replicas` are DELAYQ_FSYNC and DELAYQ_MIN_REPLICAS; `needs` are the rights of this process.
     """
     more = [name for name, wanted in (("wait", min_replicas > 0), ("waitaof", fsync == "always")) if wanted]
     asked: list[Command[Any]] = [server(), rewritten(), lacking(needs, *more)]
@@ -289,16 +288,16 @@ def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[
 
 
 def told(answers: list[Any]) -> ServerSettings:
-    """The server of the answers to `questions`; raises StoreError, or ConfigError.
+    """Return the server from the answers to `questions`. Raises StoreError or ConfigError.
 
-    ConfigError is for a server that is too old for scripts, and for a user who lacks a right to connect at all, as to another
-    database than 0: then Redis refuses every question, whatever it is about.
+    ConfigError is for a server that is too old for scripts, and for a user without a right to connect, such as to
+    another database than 0. Then Redis refuses every question.
     """
     found, good, *more = answers
     rights = more.pop(0) if more else None
     if is_missing_right(found) and (named := _COMMAND.search(str(found))) is not None and named.group(1) != "info":
         raise ConfigError(f"the user of Redis is missing +{named.group(1)}: {_GIVE}")
-    if isinstance(rights, StoreError) and str(rights).startswith(too_old("")):  # also if it may not say what it is
+    if isinstance(rights, StoreError) and str(rights).startswith(too_old("")):  # also if it may not report its version
         raise ConfigError(str(rights))
     for answer in answers:
         if isinstance(answer, StoreUnavailable):
@@ -308,13 +307,13 @@ def told(answers: list[Any]) -> ServerSettings:
         if not is_missing_right(found):
             raise found
         missing = tuple(dict.fromkeys((*missing, "+info")))
-        found = _read(b"")  # it says nothing of itself
+        found = _read(b"")  # it reports nothing about itself
     _wait_for_data(found)
-    if isinstance(good, StoreError):  # its user may not ask
+    if isinstance(good, StoreError):  # its user may not read it
         good = {}
     policy = more[0] if more and isinstance(more[0], str) else None
     disks = tuple(msgspec.structs.replace(disk, good=good.get(disk.run_id, 0)) for disk in found.disks)
-    needed = tuple(right for right in missing if right != "+waitaof")  # only where DELAYQ_FSYNC goes by it
+    needed = tuple(right for right in missing if right != "+waitaof")  # only if DELAYQ_FSYNC depends on it
     server: ServerSettings = msgspec.structs.replace(
         found, appendfsync=policy, disks=disks, lacking=needed, may_waitaof=needed == missing
     )
@@ -322,12 +321,12 @@ def told(answers: list[Any]) -> ServerSettings:
 
 
 def is_missing_right(answer: Any) -> bool:
-    """Whether Redis refused a command because the user may not run it, and not the user as such."""
+    """Whether Redis refused a command because the user may not run it, and did not refuse the user."""
     return isinstance(answer, StoreRefused) and "permission" in str(answer)
 
 
 def _appendfsync() -> Command[str]:
-    """When the append-only file is written to the disk; of a cluster the weakest answer."""
+    """Return when the append-only file is synced to the disk; for a cluster, the weakest answer."""
 
     def read(replies: list[Any]) -> str:
         values = [reply[1].decode() if reply else "unknown" for reply in replies]
@@ -345,7 +344,7 @@ def refuse_fsync(server: ServerSettings) -> None:
             f"DELAYQ_FSYNC=always needs WAITAOF, and the user of Redis is missing +waitaof{_where(server)}"
         )
     if not believable(server.name, server.version) and server.appendfsync != "always":
-        known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
+        known = server.appendfsync or "unknown, because its user may not read it (+config|get)"
         raise ConfigError(
             f"DELAYQ_FSYNC=always needs appendfsync always, or Redis 8 or newer, whose WAITAOF can be believed; "
             f"this is {server.name} {server.version} with appendfsync {known}{_where(server)}"

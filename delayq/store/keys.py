@@ -1,8 +1,8 @@
-"""The names of all Redis keys, ids, and in which queue of which layout an id lives.
+"""The names of all Redis keys, ids, and the queue and layout of an id.
 
-Everything of queue `q` shares the hash tag `{q}`, so a script is atomic and Redis Cluster works. A queue's number is
-never used again: each layout goes on counting behind the last one, so layouts share no key. The oldest layout comes
-first, the newest takes what is new; the others are left as they empty.
+All keys of queue `q` share the hash tag `{q}`, so a script is atomic and Redis Cluster works. A queue's number is never
+used again: each layout continues the numbers of the last one, so layouts share no key. The oldest layout comes first,
+and the newest accepts new messages; the others are left as they empty.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ __all__ = [
 
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
-#: A development server only: how far each worker has followed the time. Each move is published on the channel of this name.
+#: A development server only: how far each worker has followed the time. Each move is published on the channel of this
+#: name.
 ADVANCED: Final = "delayq:advanced"
 REWRITTEN: Final = "delayq:rewritten"
-#: While there is more than one layout, the list is read again after so many ms.
+#: While there is more than one layout, the list is read again after this many ms.
 LOOK_EVERY: Final = 10_000
-#: In the slot of META, so that one question tells both.
+#: In the slot of META, so that one question reads both.
 POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
 
@@ -57,9 +58,10 @@ AUDIT: Final = "delayq:audit:{delayq:meta}"
 class ParkedSet:
     """The names of a queue's parked sets. Only this class knows how they are spelled.
 
-    A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds: of a route whose target
-    takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an ordering key of a
-    topic, with more messages than fit into the owner's memory; and the one of all topics that have no route.
+    A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds: of a route whose
+    target takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an
+    ordering key of a topic, with more messages than fit into the owner's memory; and the one of all topics that have no
+    route.
     """
 
     #: Messages whose topic has no route. No route can have this name.
@@ -97,7 +99,9 @@ class ParkedSet:
 
     @staticmethod
     def is_of_former_lane(name: str) -> bool:
-        """Whether it is the set of an ordering key of a route: versions that ordered messages across topics made such lanes."""
+        """Whether it is the set of an ordering key of a route: versions that ordered messages across topics made such
+        lanes.
+        """
         return name.startswith("k:") and not name.startswith("k:/")
 
     @classmethod
@@ -146,41 +150,41 @@ class QueueKeys:
         return int(self.tag)
 
     def parked(self, name: str) -> str:
-        """The tickets of one parked set; `ParkedSet` makes the names."""
+        """Return the key of the tickets of one parked set; `ParkedSet` makes the names."""
         return f"delayq:{{{self.tag}}}:parked:{name}"
 
     def held(self, topic: str) -> str:
-        """The tickets that a pause or a limit of the topic holds."""
+        """Return the key of the tickets that a pause or a limit of the topic holds."""
         return self.parked(ParkedSet.of_topic(topic))
 
     def stream(self, topic: str) -> str:
-        """The topic's stream in this queue's slot, for Redis Cluster."""
+        """Return the topic's stream in this queue's slot, for Redis Cluster."""
         return f"delayq:{{{self.tag}}}:stream:{topic}"
 
 
 @lru_cache(maxsize=4096)
 def queue_keys(queue: int) -> QueueKeys:
-    """The keys of queue number `queue`."""
+    """Return the keys of queue number `queue`."""
     return QueueKeys(str(queue))
 
 
 def rate_key(name: str) -> str:
-    """The bucket of a rate: of a job, or of topics (`delayq.policies.Bucket`)."""
+    """Return the bucket of a rate: of a job, or of topics (`delayq.policies.Bucket`)."""
     return f"delayq:rate:{name}"
 
 
 def slots_key(name: str) -> str:
-    """The slots of a limit of how many messages are sent at a time."""
+    """Return the key of the slots of a concurrency limit."""
     return f"delayq:slots:{name}"
 
 
 def report_key(name: str) -> str:
-    """How far a job is that reports under this name."""
+    """Return the key of the progress of a job with this name."""
     return f"delayq:report:{name}"
 
 
-# Base 64 in the order of its characters, so that ids sort by time; no '.', which marks an ordering key's suffix,
-# and none that a command line would take for an option.
+# Base 64 in the order of its characters, so that ids sort by time. It has no '.', which marks an ordering key's suffix,
+# and no character that a command line would take for an option.
 _DIGITS: Final = "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 _ORDERED: Final = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
@@ -196,7 +200,7 @@ _FIRST_8 = Struct(">Q").unpack_from
 
 
 def new_id() -> str:
-    """A new id: 22 characters of a uuid7, which sort by the time they were made."""
+    """Return a new id: 22 characters of a uuid7, which sort by the time they were made."""
     return _b64(_uuid7())[:22].translate(_ORDERED).decode()
 
 
@@ -207,7 +211,9 @@ def _uuid7() -> bytes:
 
 
 def ids_ending(suffix: str) -> Iterator[str]:
-    """New ids that end in `suffix`, in order, without end: 4,096 of a uuid7, two digits of whose random part count on."""
+    """Yield new ids that end in `suffix`, in order, without end: 4,096 of a uuid7, whose last two random digits count
+    on.
+    """
     while True:
         first = new_id()
         head, tail = first[:19], first[21:] + suffix
@@ -216,9 +222,10 @@ def ids_ending(suffix: str) -> Iterator[str]:
 
 
 def spread(id: str, window: int) -> int:
-    """By how many ms a due is later within its window: the first 8 bytes of the id's BLAKE2b, modulo the window.
+    """Return the ms that a due time is later within its window: the first 8 bytes of the id's BLAKE2b, modulo the
+    window.
 
-    A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
+    A suffix that chooses the queue does not count: an ordering key, or another layout, changes no due time.
     """
     if id[-5:-4] == "." and not id[-4:].strip(_HEX):
         id = id[:-5]
@@ -227,7 +234,7 @@ def spread(id: str, window: int) -> int:
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """So many queues, numbered from `first` on, and where an id lives in them: a function of the id alone."""
+    """A number of queues, numbered from `first` on, and the queue of an id: a function of the id alone."""
 
     queues: int
     first: int = 0
@@ -238,30 +245,32 @@ class Layout(msgspec.Struct, frozen=True):
         return range(self.first, self.first + self.queues)
 
     def queue_of(self, id: str) -> int:
-        """CRC-16 (XMODEM) of the id modulo the number of queues; an id that ends in '.hhhh' says its CRC itself."""
+        """Return the CRC-16 (XMODEM) of the id modulo the number of queues. An id that ends in '.hhhh' contains its
+        CRC.
+        """
         if self.has_suffix(id):
             return self.first + int(id[-4:], 16) % self.queues
         return self.first + _crc16(id.encode(), 0) % self.queues
 
     @staticmethod
     def has_suffix(id: str) -> bool:
-        """Whether the id says its CRC itself, as one with an ordering key does."""
+        """Return whether the id contains its CRC, as one with an ordering key does."""
         return id[-5:-4] == "." and not id[-4:].strip(_HEX)
 
     @staticmethod
     def keyed_id(id: str, ordering_key: str) -> str:
-        """The id with the ordering key's CRC-16 behind it, so that one key has one queue."""
+        """Append the ordering key's CRC-16 to the id, so that one key has one queue."""
         suffix = f".{_crc16(ordering_key.encode(), 0):04x}"
         return id if id.endswith(suffix) else id + suffix
 
     @staticmethod
     def random_suffix() -> str:
-        """A suffix that messages of one batch may share, so that one script takes them all."""
+        """Return a suffix that messages of one batch may share, so that one script takes all of them."""
         return f".{os.urandom(2).hex()}"
 
 
 def read_layouts(text: str) -> tuple[Layout, ...]:
-    """The layouts that `delayq:meta` lists: '16', or '16 64@16' (64 queues, numbered from 16 on)."""
+    """Parse the layouts that `delayq:meta` lists: '16', or '16 64@16' (64 queues, numbered from 16 on)."""
     layouts = []
     for word in text.split():
         queues, _, first = word.partition("@")
@@ -270,19 +279,19 @@ def read_layouts(text: str) -> tuple[Layout, ...]:
 
 
 def write_layouts(layouts: Sequence[Layout]) -> str:
-    """What `read_layouts` reads."""
+    """Write the format of `read_layouts`."""
     return " ".join(f"{one.queues}@{one.first}" if one.first else str(one.queues) for one in layouts)
 
 
 def following(layouts: Sequence[Layout], queues: int) -> Layout:
-    """The layout to list behind these; the same again gives the same, so a lost list is found again."""
+    """Return the layout to list after these. The same call returns the same, so a lost list is found again."""
     return Layout(queues, layouts[-1].numbers.stop)
 
 
 class Layouts:
-    """What this process knows of them. It may be as old as it likes: a closed queue says so, and the list is read anew.
+    """This process's knowledge of the layouts. It may be old: a closed queue reports that, and the list is read again.
 
-    `shut` are queues that have said MOVED, which they do for ever. Threads may share it.
+    `shut` are queues that have answered MOVED, which they do permanently. Threads may share it.
     """
 
     __slots__ = ("_asked_at", "known", "shut")
@@ -293,12 +302,12 @@ class Layouts:
         self._asked_at: int | None = None  # monotonic ms
 
     def take(self, listed: Sequence[Layout]) -> None:
-        """Know what `delayq:meta` lists now; older news than what is known is no news."""
+        """Record the list of `delayq:meta`; older lists are ignored."""
         if listed and listed[-1].first >= self.known[-1].first:
             self.known = tuple(listed)
 
     def outdated(self, clock: Clock) -> bool:
-        """Whether the list is to be read again, by who asks, to learn which are gone; never while there is but one."""
+        """Return whether to read the list again, to learn which layouts are gone; never while there is one."""
         if len(self.known) == 1:
             return False
         now = clock.monotonic()
@@ -313,14 +322,14 @@ class Layouts:
         return [queue for layout in self.known for queue in layout.numbers]
 
     def place(self, id: str, behind: int = -1) -> int | None:
-        """The queue to ask for an id, behind the one that said MOVED; None if no further layout is known."""
+        """Return the queue to ask for an id after the one that answered MOVED; None if no further layout is known."""
         for layout in self.known:
             if layout.first > behind:
                 return layout.queue_of(id)
         return None
 
     def place_new(self, id: str) -> int:
-        """The queue to begin with for an id that was made just now, so no queue that is shut can have it."""
+        """Return the queue to begin with for a new id, so no closed queue can have it."""
         for layout in self.known:
             queue = layout.queue_of(id)
             if queue not in self.shut:

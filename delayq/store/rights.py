@@ -1,7 +1,7 @@
 """The rights that delayq needs in Redis: the one list of commands, keys and channels.
 
-The check at the start, `/readyz`, `delayq doctor` and the documentation all read this list. What the scripts run is read from
-their text (see `scripts`), what runs outside of scripts is listed here, and tests hold the list to the code.
+The check at the start, `/readyz`, `delayq doctor` and the documentation all read this list. The commands of scripts are
+read from their text (see `scripts`), the others are listed here, and tests compare the list with the code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "lacking_of",
 ]
 
-#: The patterns that stand for all keys, and all channels, of delayq. The streams of topics have keys of their own.
+#: The patterns of all keys, and of all channels, of delayq. The streams of topics have keys of their own.
 KEYS: Final = "delayq:*"
 CHANNELS: Final = "delayq:*"
 
@@ -56,7 +56,7 @@ def _needs(processes: str, names: str, plain: str, base: Needs | None = None) ->
     return Needs(processes=processes, scripts=scripts, plain=commands)
 
 
-#: What every process runs to find out what a server is, and to call scripts.
+#: The commands of every process, to check a server and to call scripts.
 _ALL: Final = _needs("", "layout lacking stats time", "eval evalsha info time hget hmget hgetall")
 CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
@@ -80,10 +80,11 @@ CLI: Final = _needs(
 )
 PROCESSES: Final = (CLIENT, WORKER, CLI)
 
-#: Without this a worker looks once a second and works: the right is named, but does not stop a process at its start.
+#: Without this right a worker checks once per second and works: the right is named, but does not stop a process at its
+#: start.
 SPARED: Final = frozenset({"+subscribe"})
 
-#: What is needed only where something else is so, and when; what runs without it says what it lacks.
+#: Rights that are needed only under a condition. A process without one names it.
 CONDITIONAL: Final = {
     "ping": "workers: to find out whether a silent subscription still works",
     "select": "a database other than 0",
@@ -100,24 +101,25 @@ CONDITIONAL: Final = {
 
 
 def _keys() -> list[str]:
-    """A key of each kind that all processes touch."""
+    """A key of each kind that all processes use."""
     queue = queue_keys(0)
     whole = [META, NODES, POLICIES, REWRITTEN, AUDIT, rate_key("job"), slots_key("topic"), report_key("job")]
     return [*whole, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
 
 
 def lacking(needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
-    """Ask which rights the user lacks that a process needs, and `more` commands; None if the server cannot say.
+    """Ask which rights of a process, and `more` commands, the user does not have; None if the server cannot answer.
 
-    Of a cluster every primary is asked. It takes no right but that to run scripts, so it also works where ACL is refused.
+    For a cluster, every primary is asked. It needs only the right to run scripts, so it also works where ACL is
+    refused.
     """
     return every("EVAL", *_question((*needs.commands, *more)), read=_read)
 
 
 def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
-    """Ask which rights the user lacks that a script needs. The script was `refused`, and the `reason` names no right.
+    """Ask which rights of a script the user does not have. The script was `refused`, and the `reason` names no right.
 
-    The answer is the error of the script: it has done nothing.
+    The answer is the error of the script, which has done nothing.
     """
 
     def read(reply: Any) -> StoreError:
@@ -130,7 +132,7 @@ def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
 
 
 def _question(commands: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of EVAL."""
+    """Return the arguments of EVAL."""
     keys, channel = _keys(), queue_keys(0).wake
     return (scripts.load("lacking").text, "0", str(len(keys)), "1", *keys, channel, *commands)
 
@@ -146,8 +148,9 @@ def _read(replies: Sequence[Any]) -> tuple[str, ...] | None:
 
 
 def acl_line(user: str = "delayq", password: str = "secret", streams: str = "orders.*") -> str:
-    """The command that makes a user who may do all that delayq does, and nothing else; without `config|get`, which tells
-    settings of others, too."""
+    """Return the command that creates a user with exactly the rights of delayq; without `config|get`, which reads other
+    settings too.
+    """
     words = {word for needs in PROCESSES for word in needs.commands} | CONDITIONAL.keys() - {"config|get"}
     words = {"xinfo" if word.startswith("xinfo|") else word for word in words}
     rights = " ".join(f"+{word}" for word in sorted(words))

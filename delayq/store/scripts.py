@@ -1,15 +1,15 @@
 """The Lua scripts: read from their files, their includes put in, named by their SHA-1.
 
-A script says in its head what it is: `-- @flags` for the server; `-- @promise` if its answer is a promise to a caller, so
-that it has a deadline, and waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs
-it to get rid of messages. One that includes `fence` is sent by a queue's owner, who says who it is.
+The head of a script has `-- @flags` for the server. It has `-- @promise` if its answer is a promise to a caller: then it
+has a deadline, and may wait for replicas or the disk. It has `-- @empties` if a full Redis needs it to remove messages.
+A script that includes `fence` is sent by a queue's owner, which names itself.
 
-A script that writes begins with a guard: Redis refuses a command that its user may not run only when the script comes to it,
-and by then half of a change may be made. So the guard asks for all commands that can run behind the first write, and the
-script does everything or nothing. Two lines of a script make that cheaper. `-- @first` names commands that need no check: each
-surely runs before the first write, or is it, or never runs behind it. `-- @guard` names commands that are needed rarely: they
-are checked at this line, which stands before the first write, too. Redis itself looks at the rights for all keys of a script
-before that begins.
+A script that writes begins with a guard. Redis refuses a forbidden command only when the script reaches it, and half of a
+change may be made by then. So the guard checks all commands that can run after the first write, and the script does
+everything or nothing. Two lines of a script make that cheaper. `-- @first` names commands that need no check, because
+each runs before the first write, is the first write, or never runs after it. `-- @guard` names commands that are needed
+rarely: they are checked at this line, which is also before the first write. Redis itself checks the rights for all keys
+of a script before it begins.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)
 _FIRST = re.compile(r"^-- @first (.+)$", re.MULTILINE)
 _GUARD = re.compile(r"^ *-- @guard (.+)$", re.MULTILINE)
 _CALL = re.compile(r"(?<!p)call\('([A-Z]+)'")
-#: By pcall, or as the beginning of what is given to pcall: the script goes on if Redis refuses it.
+#: By pcall, or as the beginning of an argument of pcall: the script continues if Redis refuses it.
 _TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"
-#: Who calls it: callers, a queue's owner, whoever only looks, and what is done with queues and layouts as a whole.
+#: The callers of a script: clients, a queue's owner, readers, and operations on queues and layouts.
 _ROOMS: Final = ("client", "meta", "owner", "reading")
 _PLACES: Final = {
     one.name.removesuffix(".lua"): one for room in _ROOMS for one in (_FOLDER / room).iterdir() if one.is_file()
@@ -44,7 +44,7 @@ NAMES: Final = tuple(sorted(_PLACES))
 
 
 class Script(NamedTuple):
-    """The text that the server gets, its SHA-1, and what its head says of it."""
+    """The text of a script for the server, its SHA-1, and the facts in its head."""
 
     text: str
     sha: str
@@ -54,12 +54,12 @@ class Script(NamedTuple):
 
 
 def written(name: str) -> str:
-    """The script as its file has it."""
+    """Return the script as its file has it."""
     return _PLACES[name].read_text(encoding="utf-8")
 
 
 def source(name: str, *, development: bool = False) -> str:
-    """The script with its includes and its guards in place, for a development server or for others."""
+    """Return the script with its includes and guards, for a development server or for others."""
     whole = _GUARD.sub(
         lambda match: _guard(match.group(1).split()), _included(name, "advanced_" if development else "")
     )
@@ -77,14 +77,16 @@ def _included(name: str, clock: str = "") -> str:
 
 
 def called(name: str) -> frozenset[str]:
-    """The commands that a script may run, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
+    """Return the commands of a script, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
     text = _included(name)
     tried = (one.replace("', '", "|").lower() for one in _TRY.findall(text))
     return frozenset((*(one.lower() for one in _CALL.findall(text)), *tried))
 
 
 def guarded(name: str) -> tuple[str, ...]:
-    """The commands that a script asks for before it begins; none for one that only reads, or that runs but one command."""
+    """Return the commands that a script checks before it begins; none for one that only reads, or runs a single
+    command.
+    """
     text = _included(name)
     flags, first = _FLAGS.search(text), _FIRST.search(text)
     commands = set(_CALL.findall(text))
@@ -95,7 +97,7 @@ def guarded(name: str) -> tuple[str, ...]:
 
 
 def _guard(commands: Sequence[str]) -> str:
-    """Lua that ends the script if its user may not run one of these. It makes neither tables nor functions."""
+    """Return Lua that ends the script if its user may not run one of these. It makes neither tables nor functions."""
     asks = " or ".join(f"not may('{one}',KEYS[1])and'{one}'" for one in commands)
     return (
         f"do local may=redis.acl_check_cmd local lacks=may and({asks})\n"
@@ -106,12 +108,12 @@ def _guard(commands: Sequence[str]) -> str:
 
 @cache
 def load(name: str, development: bool = False) -> Script:
-    """The script `name`, for a development server or for others.
+    """Return the script `name`, for a development server or for others.
 
-    Its first line holds the flags for the server: with a full memory the server runs scripts that free memory or only
-    read, and refuses those that schedule. Indents and comment lines are left out: the server parses every byte.
+    Its first line has the flags for the server: with a full memory, the server runs scripts that free memory or only
+    read, and refuses those that schedule. Indents and comment lines are removed, because the server parses every byte.
     """
-    whole = source(name, development=True) if development else source(name)  # what tests put in its place takes no more
+    whole = source(name, development=True) if development else source(name)  # replacements in tests take only the name
     wanted = _FLAGS.search(whole)
     head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
     text = f"{head}\n{_COMMENT.sub('', whole)}"
@@ -122,8 +124,8 @@ def load(name: str, development: bool = False) -> Script:
 
 
 def stopped_when_full() -> list[str]:
-    """Scripts that a full Redis would refuse, though they are what empties it; none, unless a file was changed.
+    """Return scripts that a full Redis would refuse, although they empty it; none, unless a file was changed.
 
-    Without them nothing would ever leave a full Redis: what was sent would be sent again for ever.
+    Without them, nothing would ever leave a full Redis: delivered messages would be sent again and again.
     """
     return [name for name in NAMES if load(name).empties and "allow-oom" not in load(name).text.partition("\n")[0]]

@@ -1,8 +1,8 @@
 """Where messages go: the `Target` protocol, and `open_target`, which finds the target that a URL names.
 
 A target is a class or function `(url, route, redis_url) -> Target`, named by its URL's scheme in the entry points of
-the group `delayq.targets`. Each kind has a check, `(route) -> Check` (delayq.routes), for messages
-that it can never accept. It has an entry point of the group `delayq.checks`, and works without the packages of the target.
+the group `delayq.targets`. Each kind has a check, `(route) -> Check` (delayq.routes), for messages that it can never
+accept. It has an entry point of the group `delayq.checks`, and works without the packages of the target.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Result(msgspec.Struct, frozen=True):
 
     @staticmethod
     def unavailable(reason: str, after: int = 0) -> Result:
-        """The target took nothing: the message is tried again."""
+        """The target did not accept it: the message is retried."""
         return Result("unavailable", reason, min(after, LONGEST_AFTER))
 
     @staticmethod
     def full(reason: str, after: int = 0) -> Result:
-        """The target wants nothing now, whatever it is: its messages wait, and burn no attempt."""
+        """The target accepts no messages now: its messages wait, without a failed attempt."""
         return Result("full", reason, min(after, LONGEST_AFTER))
 
     @staticmethod
     def unknown(reason: str, after: int = 0) -> Result:
-        """It may have arrived: the message is tried again, and may arrive twice."""
+        """It may have arrived: the message is retried, and may arrive twice."""
         return Result("unknown", reason, min(after, LONGEST_AFTER))
 
 
@@ -59,7 +59,7 @@ OK: Final = Result("ok")
 
 
 class Delivery(Protocol):
-    """A message on its way: what a target may carry over."""
+    """A message in a send: the facts that a target may pass on."""
 
     @property
     def id(self) -> str: ...
@@ -83,11 +83,11 @@ class Delivery(Protocol):
 
     @property
     def due(self) -> int:
-        """The requested due time, Unix ms."""
+        """The asked due time, Unix ms."""
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt, from 1."""
 
 
 class Target(Protocol):
@@ -95,7 +95,7 @@ class Target(Protocol):
 
     @property
     def max_batch(self) -> int:
-        """The most messages it takes at once."""
+        """The maximum number of messages of a batch."""
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Send a batch within `timeout` seconds; a result per message, in order. An exception means 'unknown'.
@@ -105,7 +105,7 @@ class Target(Protocol):
         """
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush, and close."""
 
 
 TargetFactory = Callable[[str, Route, str], Target]
@@ -114,20 +114,20 @@ _registered: dict[str, TargetFactory] = {}
 
 
 def register_target(scheme: str, factory: TargetFactory, check: CheckFactory | None = None) -> None:
-    """Make a target, and what it can never take, known to this process without entry points."""
+    """Register a target and its check in this process without entry points."""
     _registered[scheme] = factory
     if check is not None:
         register_check(scheme, check)
 
 
 def open_target(route: Route, redis_url: str) -> Target:
-    """Open the target that the route names; raises ConfigError (MissingExtra if a package is not installed)."""
+    """Open the target that the route names. Raises ConfigError (MissingExtra if a package is not installed)."""
     scheme = split_url(route.target).scheme
     factory = _registered.get(scheme)
     if factory is None:
         found = entry_points(group="delayq.targets")
         if scheme not in found.names:
             known = ", ".join(sorted({*found.names, *_registered}))
-            raise ConfigError(f"route {route.name}: no target takes {scheme}: URLs; known are {known}")
+            raise ConfigError(f"route {route.name}: unknown kind of target {scheme}:; known are {known}")
         factory = found[scheme].load()
     return factory(route.target, route, redis_url)

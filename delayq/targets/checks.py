@@ -1,8 +1,8 @@
 """The messages that a kind of target can never accept, judged by the message and the route alone.
 
 A caller gets the error at once. Clients and the API know the routes. They need neither the packages of a target nor its
-secrets for this check. The targets refuse the same messages. A message that was scheduled before, or with other routes, becomes
-a dead letter.
+secrets for this check. The targets refuse the same messages. A message that was scheduled before, or with other routes,
+becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["KafkaCheck", "RabbitMQCheck", "RocketMQCheck", "WebhookCheck"]
 
 
 class KafkaCheck:
-    """Raises InvalidMessage for a topic whose name Kafka does not allow."""
+    """Refuse a topic whose name Kafka does not allow. Raises InvalidMessage."""
 
     reads_body = False
 
@@ -34,7 +34,7 @@ class KafkaCheck:
 
 
 class RabbitMQCheck:
-    """Raises InvalidMessage for names that are too long, and for properties that AMQP has another use for."""
+    """Refuse names that are too long, and properties that AMQP uses itself. Raises InvalidMessage."""
 
     reads_body = False
 
@@ -55,7 +55,7 @@ class RabbitMQCheck:
 
 
 class RocketMQCheck:
-    """Raises InvalidMessage for a message without a body, a topic, a tag or properties that RocketMQ does not take."""
+    """Refuse an empty body, and a topic, a tag or properties that RocketMQ does not accept. Raises InvalidMessage."""
 
     reads_body = True
 
@@ -76,7 +76,7 @@ class RocketMQCheck:
 
 
 class WebhookCheck:
-    """Raises InvalidMessage for a topic that would lead out of the path in the route's URL."""
+    """Refuse a topic that would leave the path in the route's URL. Raises InvalidMessage."""
 
     reads_body = False
 

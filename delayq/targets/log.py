@@ -1,4 +1,4 @@
-"""Writes each message as one line of JSON to standard output: to look at, or for a pipe."""
+"""Writes each message as one line of JSON to standard output, for reading or for a pipe."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class LogTarget:
 
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         if url != "log:":
-            raise ConfigError(
-                f"route {route.name}: the target that writes to standard output is 'log:', and nothing behind it"
-            )
+            raise ConfigError(f"route {route.name}: the target for standard output must be 'log:', and nothing more")
         self._route = route
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
@@ -50,15 +48,15 @@ class LogTarget:
         return [OK] * len(batch)
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Close nothing."""
 
 
 def _write(text: bytes) -> None:
-    """Write UTF-8, in whatever encoding the locale would write text."""
+    """Write UTF-8, even if the locale has another encoding."""
     raw = getattr(sys.stdout, "buffer", None)  # a stream in memory, such as a notebook's, has none
     if raw is None:
         sys.stdout.write(text.decode())
     else:
-        sys.stdout.flush()  # what others wrote before
+        sys.stdout.flush()  # before it, the output of others
         raw.write(text)
     sys.stdout.flush()

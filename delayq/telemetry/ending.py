@@ -1,4 +1,4 @@
-"""The end of a service, which nobody who stopped reading its output can hold up."""
+"""The end of a service, which a reader that has stopped reading its output cannot delay."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_last(write: Callable[[], None], status: int) -> None:
 
 
 def flush() -> None:
-    """Write what waits in the log, and in the buffers of output and errors."""
+    """Write the lines that wait in the log, and in the buffers of output and errors."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed
@@ -57,7 +57,7 @@ def flush() -> None:
 
 
 def _ends_in_time(function: Callable[[], None]) -> bool:
-    """Whether the function returned in time; else it is left behind."""
+    """Return whether the function returned in time; otherwise it is left running."""
     thread = threading.Thread(target=function, name="last-lines", daemon=True)
     thread.start()
     thread.join(LAST_LINES)

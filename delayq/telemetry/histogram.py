@@ -1,4 +1,4 @@
-"""Counts in buckets, kept as plain numbers: what is counted on a hot path costs a look-up and no lock."""
+"""Counts in buckets, as plain numbers: counting on a hot path costs a look-up and no lock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """Count a value, so many times."""
+        """Count a value this many times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def quantile(self, share: float) -> float | None:
         """The bound of this share of the values, as exact as the buckets; None without values.
 
-        It is infinite if the answer lies above all bounds: the end of the last bucket would look like a measurement.
+        It is infinite if it is above all bounds, because the end of the last bucket would look like a measurement.
         """
         wanted = share * sum(self.counts)
         if not wanted:
@@ -39,7 +39,7 @@ class Histogram:
         return math.inf
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper end and how many values are not above it, as Prometheus wants them."""
+        """Return the upper bounds with the counts of values up to them, as Prometheus expects."""
         rows: list[tuple[str, float]] = []
         below = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):

@@ -1,4 +1,4 @@
-"""The services' logs: JSON, and at a terminal what people read. Needs structlog, which the extra `server` brings."""
+"""The services' logs: JSON, and text for people at a terminal. Needs structlog, which the extra `server` installs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["configure"]
 
 
 def configure(level: str) -> None:
-    """Send events from `level` on, and other libraries' warnings, to standard error: a line each, never waiting for it."""
+    """Send events from `level` on, and other libraries' warnings, to standard error: one line each, without waiting."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Tracebacks without the values of variables: there are passwords and messages among them.
+    # Tracebacks without the values of variables, which include passwords and messages.
     last: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
         last = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
@@ -30,7 +30,7 @@ def configure(level: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    events = logging.getLogger("delayq.events")  # below the root's handler, and with a level of its own
+    events = logging.getLogger("delayq.events")  # below the root's handler, and with its own level
     events.setLevel(level.upper())
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -15,7 +15,7 @@ AT_EXIT = 1.0
 
 
 class NonblockingHandler(QueueHandler):
-    """Hands each record, formatted, to a thread that writes it as a line: `emit` neither waits nor raises.
+    """Passes each record, formatted, to a thread that writes it as a line: `emit` neither waits nor raises.
 
     Lines that cannot be written, or exceed `most` waiting lines, are dropped and counted.
     """
@@ -31,7 +31,7 @@ class NonblockingHandler(QueueHandler):
 
     @property
     def dropped(self) -> int:
-        """How many lines nobody will see."""
+        """The number of lost lines."""
         return self._full + self._failed
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -42,12 +42,12 @@ class NonblockingHandler(QueueHandler):
             self._full += 1
 
     def drain(self, seconds: float) -> None:
-        """Wait until all is written, at most so long."""
+        """Wait until all lines are written, for at most this time."""
         with self._waiting.all_tasks_done:
             self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, seconds)
 
     def flush(self) -> None:
-        """Called by `logging.shutdown`: the last lines have a moment."""
+        """Called by `logging.shutdown`: the last lines get a moment."""
         self.drain(AT_EXIT)
 
     def _write_all(self) -> None:

@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry: spans in which messages are scheduled, and their context in the messages.
+"""Traces by OpenTelemetry: spans of calls that schedule, and their context in the messages.
 
-A message carries the context of its span as the property `traceparent`. Where traces are off nothing here is imported.
+A message has the context of its span as the property `traceparent`. If traces are off, nothing here is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Provider", "Scheduling", "SchedulingSpan", "linked", "provider_for",
 
 T = TypeVar("T")
 SYSTEM: Final = "delayq"
-#: How long the last spans may take.
+#: The time for sending the last spans.
 CLOSE_SECONDS: Final = 3.0
 _W3C: Final = TraceContextTextMapPropagator()
 
@@ -46,14 +46,14 @@ def provider_for(service: str) -> Provider:
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: service}))
-    # The sampler, too, is what the variables say.
+    # The variables also set the sampler.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Provider(provider)
 
 
 class Provider(trace.TracerProvider):
-    """A provider of OpenTelemetry's SDK, and the way to its end."""
+    """A provider of OpenTelemetry's SDK, and its shutdown."""
 
     def __init__(self, sdk: Any) -> None:
         self._sdk = sdk
@@ -64,14 +64,14 @@ class Provider(trace.TracerProvider):
         return tracer
 
     def close(self) -> None:
-        """Send what there is; a collector that does not answer holds up the end for CLOSE_SECONDS."""
+        """Send the remaining spans. A collector that does not answer delays the end by at most CLOSE_SECONDS."""
         thread = threading.Thread(target=self._sdk.shutdown, name="last-spans", daemon=True)
         thread.start()
         thread.join(CLOSE_SECONDS)
 
 
 def tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
-    """The tracer of delayq's own spans."""
+    """Return the tracer of delayq's own spans."""
     return provider.get_tracer("delayq")
 
 
@@ -91,7 +91,7 @@ class Scheduling:
 
     @contextmanager
     def span(self) -> Iterator[SchedulingSpan]:
-        """The span of a call; within the trace of the caller, if there is one."""
+        """Return the span of a call, within the trace of the caller, if there is one."""
         attributes = {
             "messaging.system": SYSTEM, "messaging.operation.name": "schedule", "messaging.operation.type": "create",
         }  # fmt: skip
@@ -102,7 +102,7 @@ class Scheduling:
 
 
 class SchedulingSpan:
-    """The span of one call: `mark` its messages, then say what became of them."""
+    """The span of one call: `mark` its messages, then record their outcomes."""
 
     def __init__(self, span: trace.Span, limits: Limits) -> None:
         self._span = span
@@ -116,11 +116,11 @@ class SchedulingSpan:
             self._traceparent = carrier[TRACEPARENT]
 
     def mark(self, message: Message) -> Message:
-        """The message with the context of this span; as it is where it has one of its own, or no room for one.
+        """Return the message with the context of this span; unchanged if it has its own, or no room for one.
 
-        That of a trace that is not recorded leads nowhere, and would cost memory: it is left out.
+        The context of a trace that is not recorded is omitted, because it is useless and would cost memory.
         """
-        properties = getattr(message, "properties", None)  # what is no message is refused where it is encoded
+        properties = getattr(message, "properties", None)  # an invalid message is refused where it is encoded
         if not self._traceparent or not isinstance(properties, Mapping):
             return message
         if len(self._topics) < 2 and type(message.topic) is str:
@@ -140,7 +140,7 @@ class SchedulingSpan:
         return len(properties) < self._limits.properties and size <= room
 
     def ended(self, outcomes: list[T]) -> list[T]:
-        """Say what became of the messages; the outcomes again."""
+        """Record the outcomes of the messages, and return them."""
         if not self._span.is_recording():
             return outcomes
         if len(self._topics) == 1:

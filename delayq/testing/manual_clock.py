@@ -18,25 +18,27 @@ class ManualClock:
         self._lock = threading.Lock()
         self._now = now
         self._monotonic = 0
-        self._waiters: dict[threading.Condition, int] = {}  # how many wait on each
+        self._waiters: dict[threading.Condition, int] = {}  # the number of waiting threads of each
         self._someone_waits = threading.Condition(self._lock)
 
     def now(self) -> int:
-        """Unix time in ms."""
+        """Return Unix time in ms."""
         with self._lock:
             return self._now
 
     def monotonic(self) -> int:
-        """ms since this clock was made; it never steps."""
+        """Return ms since this clock was made; it never steps."""
         with self._lock:
             return self._monotonic
 
     def precise(self) -> float:
-        """As `monotonic`."""
+        """Return the same as `monotonic`."""
         return float(self.monotonic())
 
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
-        """Wait on a held `condition` until it is notified or the clock was moved on; False when that was too far."""
+        """Wait on a held `condition` until it is notified or the clock is moved. Return False if it moved beyond the
+        timeout.
+        """
         with self._lock:
             deadline = self._monotonic + timeout_ms
             if timeout_ms <= 0:
@@ -53,9 +55,9 @@ class ManualClock:
         return self.monotonic() < deadline
 
     def advance(self, ms: int) -> None:
-        """Move on, and wake all that wait: they see for themselves whether their time has come."""
+        """Move forward, and wake all waiting threads: each checks whether its time has come."""
         if ms < 0:
-            raise ValueError("time does not go back; step the wall clock by set_now")
+            raise ValueError("time does not go back; use set_now to step the wall clock")
         with self._lock:
             self._now += ms
             self._monotonic += ms
@@ -67,7 +69,7 @@ class ManualClock:
             self._now = now
 
     def wait_for_waiters(self, count: int = 1, timeout: float = 30.0) -> None:
-        """Wait (in real time) until so many threads wait on this clock; raises TimeoutError."""
+        """Wait (in real time) until this many threads wait on this clock. Raises TimeoutError."""
         with self._someone_waits:
             if not self._someone_waits.wait_for(lambda: sum(self._waiters.values()) >= count, timeout):
                 raise TimeoutError(f"{sum(self._waiters.values())} of {count} threads wait on the clock")
@@ -76,5 +78,5 @@ class ManualClock:
         with self._lock:
             conditions = list(self._waiters)
         for condition in conditions:
-            with condition:  # a waiter holds it from before it was counted until it sleeps: no wake is lost
+            with condition:  # a waiter holds it from its registration until it sleeps, so no wake is lost
                 condition.notify_all()

@@ -14,7 +14,7 @@ __all__ = ["Delivered", "MemoryTarget"]
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it arrived; `at` is when, Unix ms."""
+    """A message as it arrived; `at` is the time, Unix ms."""
 
     id: str
     topic: str
@@ -62,7 +62,7 @@ class _Rule(msgspec.Struct):
 class MemoryTarget:
     """A target that keeps its messages, and answers as configured. Safe for threads.
 
-    `latency` (ms) is waited in every send, by `clock`.
+    `latency` (ms) is the duration of every send, by `clock`.
     """
 
     def __init__(self, *, max_batch: int = 500, latency: int = 0, clock: Clock | None = None) -> None:
@@ -90,13 +90,13 @@ class MemoryTarget:
         reason: str = "",
         arrives: bool = False,
     ) -> None:
-        """From now on, answer messages (of this id, of this topic) so, at most `times` times.
+        """Answer messages (of this id, of this topic) with this outcome from now on, at most `times` times.
 
         `outcome` is 'ok', 'rejected', 'unavailable', 'full', 'unknown', or 'hang': a send with such a message blocks until
         `release`, then goes on by the other rules. An 'unknown' one `arrives` or not. The latest rule counts.
         """
         if outcome not in ("ok", "rejected", "unavailable", "full", "unknown", "hang"):
-            raise ValueError(f"there is no outcome {outcome!r}")
+            raise ValueError(f"unknown outcome {outcome!r}")
         result = None if outcome == "hang" else OK if outcome == "ok" else Result(outcome, reason or f"told: {outcome}")
         with self._condition:
             self._rules.append(_Rule(result, id, topic, times, arrives or outcome == "ok"))
@@ -108,7 +108,7 @@ class MemoryTarget:
         self.release()
 
     def release(self) -> None:
-        """Let the sends go on that hang now."""
+        """Release the sends that hang now."""
         with self._condition:
             self._releases += 1
             self._condition.notify_all()
@@ -123,7 +123,7 @@ class MemoryTarget:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of what arrived, in order."""
+        """The ids of the messages that arrived, in order."""
         return [one.id for one in self.deliveries]
 
     @property
@@ -140,19 +140,19 @@ class MemoryTarget:
 
     @property
     def hanging(self) -> int:
-        """How many sends hang now."""
+        """The number of sends that hang now."""
         with self._condition:
             return self._hanging
 
     def wait_for(self, count: int, timeout: float = 30.0) -> list[Delivered]:
-        """Wait until so many messages arrived, and return all that have; raises TimeoutError."""
+        """Wait until this many messages arrived, and return all of them. Raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._deliveries) >= count, timeout):
                 raise TimeoutError(f"{len(self._deliveries)} of {count} messages arrived within {timeout} s")
             return list(self._deliveries)
 
     def wait_for_ids(self, ids: Iterable[str], timeout: float = 30.0) -> None:
-        """Wait until all these messages arrived; raises TimeoutError."""
+        """Wait until all these messages arrived. Raises TimeoutError."""
         missing = set(ids)
 
         def arrived() -> bool:
@@ -164,14 +164,14 @@ class MemoryTarget:
                 raise TimeoutError(f"{len(missing)} messages did not arrive within {timeout} s: {sorted(missing)[:5]}")
 
     def wait_for_attempts(self, count: int, timeout: float = 30.0) -> list[Delivered]:
-        """Wait until so many messages were sent here, arrived or not; raises TimeoutError."""
+        """Wait until this many messages were sent here, arrived or not. Raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._attempted) >= count, timeout):
                 raise TimeoutError(f"{len(self._attempted)} of {count} messages were sent within {timeout} s")
             return list(self._attempted)
 
     def wait_for_hanging(self, count: int = 1, timeout: float = 30.0) -> None:
-        """Wait until so many sends hang; raises TimeoutError."""
+        """Wait until this many sends hang. Raises TimeoutError."""
         with self._condition:
             if not self._condition.wait_for(lambda: self._hanging >= count, timeout):
                 raise TimeoutError(f"{self._hanging} of {count} sends hang after {timeout} s")
@@ -194,7 +194,7 @@ class MemoryTarget:
         return results
 
     def close(self) -> None:
-        """Let go what hangs."""
+        """Release hanging sends."""
         self.closed = True
         self.behave()
 

@@ -23,7 +23,7 @@ def _open(url: str, route: Route, redis_url: str) -> Target:
 
 
 def register_memory_target(target: MemoryTarget, name: str = "default") -> str:
-    """Make `target` known to this process; the URL for the `target` of a route. The same name again replaces it."""
+    """Register `target` in this process. Return the URL for the `target` of a route. A repeated name replaces it."""
     _targets[name] = target
     register_target("memory", _open)
     return f"memory://{name}"

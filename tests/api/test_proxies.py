@@ -80,7 +80,7 @@ def test_nobody_else_can_report_an_address() -> None:
     "wrong", ["10.0.0.0/33", "10.0.0.1/8", "proxy.internal", "10.0.0.0/8;11.0.0.0/8", "*", "10.0.0", "::/129"]
 )
 def test_what_is_no_network_is_refused_in_one_sentence(wrong: str) -> None:
-    with pytest.raises(ConfigError, match=r"^DELAYQ_TRUSTED_PROXIES: .* is no network: write ") as caught:
+    with pytest.raises(ConfigError, match=r"^DELAYQ_TRUSTED_PROXIES: .* is not a network; use ") as caught:
         load_settings(trusted_proxies=f"10.0.0.0/8, {wrong}")
     assert "\n" not in str(caught.value)
 

@@ -236,7 +236,7 @@ async def test_a_key_gets_so_many_pauses_and_policies_however_many_come_at_once(
             f"there are {MOST_OF_A_KEY} {'pauses' if what == 'pause' else 'policies'} on the topics"
             in problem["detail"]
         )
-        assert ("resume one" if what == "pause" else "delete one") in problem["detail"]
+        assert ("resume a pause" if what == "pause" else "delete a policy") in problem["detail"]
     (again,) = [n for n, one in enumerate(made) if one.status_code == 200]
     assert (await make("shop", f"orders.new.{again}", again)).json()["changed"] is False
     assert (

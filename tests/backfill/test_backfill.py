@@ -22,12 +22,12 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 #: Bad use, and a part of the sentence about it.
 BAD_USE: Final = {
     ("nowhere",): "Path does not exist",
-    ("x", "--format", "orc"): "--format is one of parquet",
+    ("x", "--format", "orc"): "--format must be one of parquet",
     ("x", "--map", "body"): "--map: use COLUMN=FIELD",
     ("x", "--map", "a=colour"): "no message has a field colour",
     ("x", "--past", "maybe"): "option past",
     ("x", "--delay-time", "soon"): "--delay-time: use a duration",
-    ("x", "--delay-time", "1h", "--delay-level", "3"): "say when in one way",
+    ("x", "--delay-time", "1h", "--delay-level", "3"): "the due time is given in several ways",
     ("x", "--rate", "-1"): "--rate",
     ("x", "--run", "a b"): "option run",
     ("x", "--master", "local"): "--master",

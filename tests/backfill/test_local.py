@@ -141,7 +141,7 @@ def test_rejected_rows_have_their_reasons_and_go_into_a_folder(cli: Cli, given: 
     assert file.suffix == ".csv"
     head, first, second = file.read_text().splitlines()
     assert head == "order,due,note,level,props,plain,reject_file,reject_line,reject_reason,reject_detail"
-    assert first.startswith('7003,soon,,x,nonsense,"she said \\"no\\"",orders.csv,4,due,"due: write a date like ')
+    assert first.startswith('7003,soon,,x,nonsense,"she said \\"no\\"",orders.csv,4,due,"due: use a date such as ')
     assert second == '7004,,ü ☃,-1,{},"\\\\",orders.csv,9,due,due: is null: every row needs its time'
 
 
@@ -321,7 +321,7 @@ def test_only_dates_need_the_zone_of_the_machine(
 ) -> None:
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     path = tmp_path / "dates.parquet"
-    for due, said in ((FAR, ""), (date(2033, 5, 18), "is no time zone that this machine knows")):
+    for due, said in ((FAR, ""), (date(2033, 5, 18), "is not a time zone of this machine")):
         pyarrow.parquet.write_table(pa.table({"id": ["a"], "expect_date": [due]}), path)
         ran = cli("backfill", str(path), "--local", "--topic", "t", *words)
         assert (ran.code, said in ran.err) == (2 if said else 0, True), ran.err
@@ -343,11 +343,11 @@ def test_it_needs_no_spark(csv: Path) -> None:
     ("words", "why"),
     [
         (("--format", "jdbc"), "--local reads files of this machine"),
-        (("--format", "csv", "--option", "inferSchema=true"), "--local knows no option inferSchema"),
+        (("--format", "csv", "--option", "inferSchema=true"), "--local does not support the reader option inferSchema"),
         (("--format", "csv", "--master", "local[2]"), "remove --master and --conf"),
-        (("--format", "parquet"), "cannot be read as parquet"),
-        (("--format", "json"), "cannot be read as JSON"),
-        (("--format", "csv", "--id-column", "nr"), "there is no column nr"),
+        (("--format", "parquet"), " as parquet: "),
+        (("--format", "json"), " as JSON: "),
+        (("--format", "csv", "--id-column", "nr"), "unknown column nr"),
     ],
 )
 def test_what_it_cannot_do_is_one_sentence(cli: Cli, given: Given, csv: Path, words: tuple[str, ...], why: str) -> None:
@@ -364,7 +364,7 @@ def test_what_it_cannot_do_is_one_sentence(cli: Cli, given: Given, csv: Path, wo
             '1,"say ""hi"" you"',
             "line 2 has a quote within a quoted value that nothing escapes; if it writes a quote twice",
         ),
-        ('1,"two', "line 2 ends within a quoted value; a value is one line"),
+        ('1,"two', "line 2 ends within a quoted value; a value must be one line"),
     ],
 )
 def test_what_readers_of_csv_take_for_different_things_is_refused(tmp_path: Path, line: str, why: str) -> None:
@@ -391,5 +391,5 @@ def test_a_folder_is_read_file_by_file_and_a_partitioned_one_refused(tmp_path: P
     table = table_of_csv(folder)
     assert len(local(table)) == 16
     (folder / "day=1").mkdir()
-    with pytest.raises(ConfigError, match="reads no partitioned tables, Spark does"):
+    with pytest.raises(ConfigError, match="reads no partitioned tables, but Spark does"):
         local(table)

@@ -66,8 +66,8 @@ def test_columns_that_ids_are_made_of_stay(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (Table(source="", format="table", columns={"id": "nr"}), "there is no column nr; there are a.b, id, ID"),
-        (Table(source="", format="table", id_columns=("x",)), "--id-columns: there is no column x"),
+        (Table(source="", format="table", columns={"id": "nr"}), "unknown column nr; the columns are a.b, id, ID"),
+        (Table(source="", format="table", id_columns=("x",)), "--id-columns: unknown column x"),
         (
             Table(source="", format="table", columns={"body": "id"}),
             "columns differ only in upper and lower case: id, ID",
@@ -89,11 +89,11 @@ def test_a_column_with_a_dot_in_its_name_can_be_taken(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"format": "orc"}, "--format is one of parquet, csv"),
+        ({"format": "orc"}, "--format must be one of parquet, csv"),
         ({"columns": {"colour": "x"}}, "no message has a field colour"),
-        ({"columns": {"id": "a"}, "id_columns": ("b",)}, "not --id-column and --id-columns"),
-        ({"columns": {"expect_date": "a"}, "delay_time": 5}, "say when in one way"),
-        ({"delay_level": 1, "delay_time": 5}, "say when in one way"),
+        ({"columns": {"id": "a"}, "id_columns": ("b",)}, "--id-column and --id-columns exclude each other"),
+        ({"columns": {"expect_date": "a"}, "delay_time": 5}, "the due time is given in several ways"),
+        ({"delay_level": 1, "delay_time": 5}, "the due time is given in several ways"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_read(options: dict[str, Any], why: str) -> None:

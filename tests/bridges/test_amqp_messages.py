@@ -64,7 +64,7 @@ def test_the_delay_is_a_number_of_ms_however_it_is_written(told: Told) -> None:
 
 @pytest.mark.parametrize("value", ["soon", "1e3", "", "٣", True, None, [1], {"a": 1}, b"\xff", float("inf")])
 def test_a_delay_that_is_no_number_is_refused(told: Told, value: Any) -> None:
-    with pytest.raises(InvalidMessage, match="x-delay: is a number of ms"):
+    with pytest.raises(InvalidMessage, match="x-delay: must be a number of ms"):
         read(told, headers={"x-delay": value})
 
 
@@ -107,10 +107,10 @@ def test_what_cannot_be_carried_is_left_out_and_told_once(told: Told) -> None:
         message = reader.read(method, pika.BasicProperties(headers=headers), b"", NOW)
         assert message.properties == {"fine": "f"}
     assert told == [
-        "the header 'x-death' is left out wherever it is no text and no number",
-        "the header 'lines' is left out wherever its name or its value is too long, or has control characters",
-        "the header 'long' is left out wherever its name or its value is too long, or has control characters",
-        "the header 'bytes' is left out wherever it is no text and no number",
+        "the header 'x-death' is omitted where it is neither text nor a number",
+        "the header 'lines' is omitted where its name or its value is too long, or has control characters",
+        "the header 'long' is omitted where its name or its value is too long, or has control characters",
+        "the header 'bytes' is omitted where it is neither text nor a number",
     ]
 
 

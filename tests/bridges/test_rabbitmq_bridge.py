@@ -101,9 +101,9 @@ def test_what_can_never_be_scheduled_goes_to_the_dead_letter_exchange_and_its_ne
     assert stopped(bridge) == {"scheduled": 1, "repeated": 0, "refused": 6}
     assert broker.count(queue) == 0, "all are answered"
     said = bridge.said()
-    assert f"delayq: refused no-number of the queue {queue}: x-delay: is a number of ms, not 'soon'" in said
+    assert f"delayq: refused no-number of the queue {queue}: x-delay: must be a number of ms, not 'soon'" in said
     assert all(f"refused {id} of the queue" in said for id in refused)
-    assert "topic: 1 to 255 characters" in said
+    assert "topic: must be 1 to 255 characters" in said
 
 
 TIME = {b"x-delay": field("l", "q", HOUR)}
@@ -150,8 +150,8 @@ def test_messages_that_nobody_can_read_are_refused_one_by_one_and_all_others_are
         "message-id: it is not UTF-8: b'commande-\\xe9'",
         "correlation-id: it is not UTF-8",
         "topic: the routing key is not UTF-8: b'commande.\\xe9'",
-        "x-delay: is a number of ms, not b'\\xe9'",
-        "the header 'tree' is left out wherever",
+        "x-delay: must be a number of ms, not b'\\xe9'",
+        "the header 'tree' is omitted where",
     ):
         assert reason in said
 
@@ -318,7 +318,7 @@ def test_ctrl_c_ends_it_in_order(
     ("queue", "more", "sentence"),
     [
         ("q", ["--url", "http://x"], "the URL is amqp[s]://"),
-        ("q", ["--url", "env:NOT_THERE"], "--url: there is no variable NOT_THERE"),
+        ("q", ["--url", "env:NOT_THERE"], "--url: the variable NOT_THERE is not set"),
         ("q", ["--topic", "{queue}"], "not of {queue}"),
         ("not-there", [], "no queue 'not-there'"),
         ("q", ["--url", "{url}:canary-word"], "ACCESS_REFUSED"),

@@ -152,7 +152,7 @@ def test_a_queue_of_which_nothing_is_pulled_fails(cli: Cli, healthy: Given) -> N
     overdue(healthy)
     ran = cli("doctor")
     assert (ran.code, checks(ran)["pulled"][0]) == (1, "fail")
-    assert f"queue {healthy.queue_of('a')} with messages that are due" in checks(ran)["pulled"][1]
+    assert f"queue {healthy.queue_of('a')} with due messages" in checks(ran)["pulled"][1]
     keys = queue_keys(healthy.queue_of("a"))
 
     class Pulled(SystemClock):

@@ -49,7 +49,7 @@ def test_a_body_over_the_limit_is_refused_without_reading_it_all(
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(2**40)
     assert cli("schedule", "t", "--body-file", tmp_path / "huge", *WHEN).refused() == (
-        "BODY: at most 10 bytes; this has 11."
+        "BODY: has 11 bytes; at most 10 are allowed."
     )
 
 

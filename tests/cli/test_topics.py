@@ -45,10 +45,12 @@ def test_the_bound_of_pauses_and_policies_is_named_with_what_to_do(cli: Cli, giv
     given.client.store.run(commands.set_policies(there, maker="0000000001"))
     ran = cli("pause", "one-more")
     assert ran.code == 2
-    assert "there are 500 pauses in all, and no more are allowed: resume one that is not needed" in ran.err
+    assert "there are 500 pauses in all, the maximum, so nothing was done; resume a pause that is not needed" in ran.err
     ran = cli("policies", "put", "one-more", "--match", "demo", "--rate", "5")
     assert ran.code == 2
-    assert "there are 500 policies in all, and no more are allowed: delete one that is not needed" in ran.err
+    assert (
+        "there are 500 policies in all, the maximum, so nothing was done; delete a policy that is not needed" in ran.err
+    )
     assert cli("pause", "t1", "--reason", "it is one of them").code == 0
     assert cli("resume", "t1").code == 0
     assert cli("pause", "one-more").code == 0

@@ -38,8 +38,11 @@ def test_secrets_come_from_files_and_the_environment_and_are_not_shown(
 WRONG = [
     ({"zookeeper_user": "delayq"}, "go together"),
     ({"zookeeper_password": "canary"}, "go together"),
-    ({"zookeeper_user": "a", "zookeeper_password": "env:NOWHERE"}, "DELAYQ_ZOOKEEPER_PASSWORD: there is no variable"),
-    ({"zookeeper_user": "a", "zookeeper_password": "file:/nowhere"}, "/nowhere cannot be read: No such file"),
+    (
+        {"zookeeper_user": "a", "zookeeper_password": "env:NOWHERE"},
+        "DELAYQ_ZOOKEEPER_PASSWORD: the variable NOWHERE is not set",
+    ),
+    ({"zookeeper_user": "a", "zookeeper_password": "file:/nowhere"}, "cannot read /nowhere: No such file"),
     ({"zookeeper_ca": "ca.pem"}, "set DELAYQ_ZOOKEEPER_TLS=yes"),
     ({"zookeeper_tls": "yes", "zookeeper_key": "key.pem"}, "goes with DELAYQ_ZOOKEEPER_CERTIFICATE"),
     ({"zookeeper_tls": "yes", "zookeeper_ca": "/nowhere"}, "DELAYQ_ZOOKEEPER_CA: /nowhere: No such file"),

@@ -70,4 +70,4 @@ def test_without_the_package_the_worker_says_which_targets_there_are(valkey: Ser
     )
     assert ran.returncode == 2
     name = json.loads(ROUTES)[0]["name"]
-    assert f"route {name}: no target takes lines: URLs; known are" in ran.stderr
+    assert f"route {name}: unknown kind of target lines:; known are" in ran.stderr

@@ -292,5 +292,5 @@ def test_h16_a_setting_that_there_is_not_stops_every_program(
             signal.signal(number, handler)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "DELAYQ_API_KEYSS is no setting of delayq; the nearest is DELAYQ_API_KEYS, and" in printed.err
+    assert "DELAYQ_API_KEYSS is not a setting of delayq; the nearest is DELAYQ_API_KEYS, and" in printed.err
     assert printed.err.count("\n") == 1

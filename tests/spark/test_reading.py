@@ -99,9 +99,9 @@ def test_an_ordinary_page_is_as_many_trips_as_it_says(client: Client, valkey: Se
 
 
 def test_what_cannot_be_read_is_refused_at_once(valkey: ServerUnderTest) -> None:
-    with pytest.raises(ConfigError, match="dead letters are due no more"):
+    with pytest.raises(ConfigError, match="dead letters have no due time"):
         reader(valkey, dead="true", dueFrom="5")
-    with pytest.raises(ConfigError, match="there is no column nonsense; there are"):
+    with pytest.raises(ConfigError, match="unknown column nonsense; the columns are"):
         MessageReader(StructType([StructField("nonsense", StringType())]), ReadOptions(), load_settings())
     away = load_settings(redis_url="redis://127.0.0.1:1/0")
     with pytest.raises(GivenUp, match=r"Redis is unreachable"):

@@ -324,7 +324,7 @@ def test_a_url_can_be_kept_out_of_sight(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("past", "never", "reject, skip, now"), ("rate", "-1", "or 0 for no bound"), ("rate", "fast", "option rate"),
+        ("past", "never", "reject, skip, now"), ("rate", "-1", "or 0 for no limit"), ("rate", "fast", "option rate"),
         ("timeZone", "Mars/Base", "no time zone"), ("topic", "a b", "option topic"), ("run", "a b", "option run"),
         ("retryFor", "long", "option retryFor"), ("nonsense", "1", "there are redisUrl, topic, tags"),
     ],
@@ -344,7 +344,7 @@ def test_a_wrong_option_is_told_by_its_name(name: str, value: str, complaint: st
 def test_a_wrong_option_of_a_read_is_told_by_its_name(name: str, value: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         ReadOptions.parse({name: value})
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="use one of them"):
         ReadOptions.parse({"dead": "true", "state": "pending"})
 
 

@@ -322,6 +322,8 @@ def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[
         admin = Member(server).admin
         admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-config")
         url = server.url.replace("redis://", "redis://poor:secret@")
-        with pytest.raises(ConfigError, match=r"appendfsync unknown, as its user may not ask \(\+config\|get\)"):
+        with pytest.raises(
+            ConfigError, match=r"appendfsync unknown, because its user may not read it \(\+config\|get\)"
+        ):
             client(url, fsync="always").schedule(Message(topic="t", delay_time=HOUR))
         admin.close()

@@ -177,7 +177,7 @@ def test_a_server_that_cannot_say_what_its_user_may_do_is_taken_at_its_word(
     by_client(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT))
     store = Store(valkey.url, timeout=PATIENCE)
     assert store.run(rights.lacking(rights.WORKER)) is None
-    assert check_rights(store).text == "the server cannot say what its user may do"
+    assert check_rights(store).text == "the server cannot report the rights of its user"
     store.close()
 
 

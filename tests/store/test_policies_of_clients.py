@@ -94,7 +94,7 @@ def test_no_more_may_wait_than_a_policy_says(client: Client, clock: ManualClock)
     given = [order(expect_date=AT, id=f"m{number}") for number in range(5)]
     outcomes = client.schedule_many([*given, Message(topic="other", expect_date=AT)])
     assert [type(one) for one in outcomes] == [Scheduled] * 3 + [TooManyPending] * 2 + [Scheduled]
-    assert str(outcomes[3]) == "at most 3 messages of the topic orders may be waiting or be dead letters"
+    assert str(outcomes[3]) == "the topic orders has its maximum of 3 waiting messages and dead letters"
     assert client.cancel("m0").result == "cancelled"
     with pytest.raises(TooManyPending):  # it is counted once a second at most
         client.schedule(given[3])

@@ -118,17 +118,17 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("schedule t x", "the due time needs exactly one of --delay, --at and --level"),
             ("schedule t x --delay soon", "--delay: use a duration such as '30m'"),
             ("schedule t x --at tomorrow", "--at: use a time such as"),
-            ("schedule t x --at 9999999999999", "--at: lies between"),
+            ("schedule t x --at 9999999999999", "--at: must be between"),
             ("schedule t x --level two", "invalid value for '--level'"),
             ("schedule t x --at 2000000000000 --window 2d", "--window: "),
             ("schedule t x --delay 30", "--delay: 30 has no unit; write 30s or 30ms"),
-            ("schedule t x --at 30", "--at: 30 lies before 2001"),
-            (f"schedule 'a topic' x {WHEN}", "TOPIC: 1 to 255 characters"),
-            (f"schedule t x {WHEN} --id a/b", "--id: 1 to 128 characters"),
-            (f"schedule t x {WHEN} --key=", "--key: a key is not empty"),
+            ("schedule t x --at 30", "--at: 30 is before 2001"),
+            (f"schedule 'a topic' x {WHEN}", "TOPIC: must be 1 to 255 characters"),
+            (f"schedule t x {WHEN} --id a/b", "--id: must be 1 to 128 characters"),
+            (f"schedule t x {WHEN} --key=", "--key: a key must not be empty"),
             (f"schedule t x {WHEN} --property a", "--property: use name=value, not 'a'"),
             (f"schedule t x {WHEN} --property a=1 --property a=2", "--property: "),
-            (f"schedule t x {WHEN} --max-attempts 0", "--max-attempts: lies between 1"),
+            (f"schedule t x {WHEN} --max-attempts 0", "--max-attempts: must be between 1"),
             (f"schedule t x {WHEN} --expire-after never", "--expire-after: use"),
             (f"schedule t x --body-file - {WHEN}", "the body is given twice; use BODY or --body-file"),
             (f"schedule t --body-file /no/such {WHEN}", "--body-file: cannot read /no/such: No such"),
@@ -155,7 +155,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
         words="get m", same=True,
         refused=[
-            ("get", "missing argument 'ID'"), ("get a/b", "id: 1 to 128 characters"),
+            ("get", "missing argument 'ID'"), ("get a/b", "id: must be 1 to 128 characters"),
             ("get a b", "got unexpected extra argument"),
         ],
     ),
@@ -165,7 +165,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         words="cancel m",
         refused=[
             ("cancel", "no message is selected"), ("cancel a --key k", "no message is selected"),
-            ("cancel --key=", "--key: a key is not empty"),
+            ("cancel --key=", "--key: a key must not be empty"),
             (f"cancel a --reason {'x' * 201}", "--reason: must be a line of at most 200"),
         ],
     ),
@@ -185,7 +185,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         invalid=[({"force": "yes"}, "force"), ({"delayTime": 5}, "delayTime")],
         words="deliver-now m",
         refused=[
-            ("deliver-now --key=", "--key: a key is not empty"), ("deliver-now a --key b", "no message is selected"),
+            ("deliver-now --key=", "--key: a key must not be empty"), ("deliver-now a --key b", "no message is selected"),
         ],
     ),
     Operation(
@@ -208,10 +208,10 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("search --due-from soon", "--due-from: use a time"),
             ("search --due-from 2s --due-to 1s", "--due-to: must be later than --due-from"),
             ("search --property run", "--property: use name=value"), ("search --topic=", "--topic: is empty"),
-            ("search --key= --limit 3", "--key: a key is not empty"), ("search --tags=", "--tags: is empty"),
+            ("search --key= --limit 3", "--key: a key must not be empty"), ("search --tags=", "--tags: is empty"),
             ("search --key k --page-token x", "--page-token: is not a token"), ("search --id-prefix=", "--id-prefix: is empty"),
             ("search --page-token x", "--page-token: is not a token"),
-            ("search --key 'a b'", "--key: a key is not empty and has no white space"),
+            ("search --key 'a b'", "--key: a key must not be empty, or contain white space"),
         ],
     ),
     Operation(
@@ -272,8 +272,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
         words="pause orders.a",
         refused=[
-            ("pause 'a b'", "MATCH: 1 to 255"), ("pause a --until soon", "--until: "),
-            ("pause a --until 2999-01-01T00:00:00Z", "--until: lies too far ahead"),
+            ("pause 'a b'", "MATCH: must be 1 to 255"), ("pause a --until soon", "--until: "),
+            ("pause a --until 2999-01-01T00:00:00Z", "--until: is too far in the future"),
             ("pause a --until 2020-01-01T00:00:00Z", "--until: has passed"),
             ("pause a --wait 61s", "--wait: must be ms from 0 to 60000"),
             ("pause a --wait=-1", "--wait: use a duration"), ("pause a --wait soon", "--wait: use a duration"),
@@ -282,13 +282,13 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation(
         "POST /v1/topics:resume", "", {"match": "orders.a"}, answer={"changed": False}, right="admin",
         invalid=[({"match": "a" * 256}, "match"), *((f'{{"match":"a","rate":{rate}}}'.encode(), "rate") for rate in _RATES)],
-        words="resume mail", refused=[("resume a --rate 0.5", "--rate: lies between")],
+        words="resume mail", refused=[("resume a --rate 0.5", "--rate: must be between")],
     ),
     Operation(
         "GET /v1/topics", invalid=[("?match=%5B", "match"), ("?paused=maybe", "paused")], without=(200, 200),
         words="topics", same=True,
         refused=[
-            ("topics 'a b*'", "MATCH: 1 to 255"), ("topics --paused maybe", "--paused: use yes or no"),
+            ("topics 'a b*'", "MATCH: must be 1 to 255"), ("topics --paused maybe", "--paused: use yes or no"),
             ("topics a --paused yes", "--paused and --page-token"), ("topics --page-token a/b", "--page-token: "),
         ],
     ),
@@ -303,7 +303,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
     Operation(
         "GET /v1/policies/{name}", "/v1/policies/p", answer={"match": "orders.*", "window": 1_000}, without=(404, 404),
         invalid=[("/v1/policies/a%20b", "name")], words="policies show p", same=True,
-        refused=[("policies show a/b", "NAME: 1 to 64")],
+        refused=[("policies show a/b", "NAME: must be 1 to 64")],
     ),
     Operation(
         "PUT /v1/policies/{name}", "/v1/policies/new", {"match": "orders.*", "rate": 3}, answer={"version": 2},
@@ -318,16 +318,16 @@ OPERATIONS: Final[Sequence[Operation]] = (
         ],
         words="policies put new --match orders.* --rate 3",
         refused=[
-            ("policies put p --match a --rate 1 --burst 0", "--burst: lies between"),
-            ("policies put p --match a --rate nan", "--rate: lies between"),
-            ("policies put p --match a --rate 0", "--rate: with 0"), ("policies put p --match a --per node", "--per: "),
+            ("policies put p --match a --rate 1 --burst 0", "--burst: must be between"),
+            ("policies put p --match a --rate nan", "--rate: must be between"),
+            ("policies put p --match a --rate 0", "--rate: must be above 0"), ("policies put p --match a --per node", "--per: "),
             ("policies put p --match a --max-in-flight 3", "--max-in-flight: route streams"),
         ],
     ),
     Operation(
         "DELETE /v1/policies/{name}", "/v1/policies/p", answer={"changed": True}, right="admin",
         invalid=[("/v1/policies/a%20b", "name")],
-        words="policies delete p", refused=[("policies delete a/b", "NAME: 1 to 64")],
+        words="policies delete p", refused=[("policies delete a/b", "NAME: must be 1 to 64")],
     ),
     Operation(
         "GET /v1/audit", "/v1/audit?topic=orders.a",
@@ -340,8 +340,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
         words="audit",
         refused=[
             ("audit --action foo", "--action: 'foo' is not one of cancel, "), ("audit --action=", "--action: '' is not one of"),
-            ("audit --actor=", "--actor: is empty"), ("audit --id a/b", "--id: 1 to 128 characters"),
-            ("audit --key=", "--key: a key is not empty"), ("audit --topic o[rd]", "--topic: 1 to 255 characters"),
+            ("audit --actor=", "--actor: is empty"), ("audit --id a/b", "--id: must be 1 to 128 characters"),
+            ("audit --key=", "--key: a key must not be empty"), ("audit --topic o[rd]", "--topic: must be 1 to 255 characters"),
             ("audit --from 1h --to 2h", "--to: must be later than from"),
             ("audit --page-token x", "--page-token: is not a token"),
         ],
@@ -369,14 +369,14 @@ OPERATIONS: Final[Sequence[Operation]] = (
 COMMANDS_ONLY: Final[Sequence[Operation]] = (
     Operation(
         path="/v1/messages?key=k", words="find k", same=True, refused=[
-            ("find", "missing argument 'KEY'"), ("find 'a b'", "KEY: a key is not empty and has no white space"),
+            ("find", "missing argument 'KEY'"), ("find 'a b'", "KEY: a key must not be empty, or contain white space"),
         ],
     ),
     Operation(path="/v1/messages/m?explain=true", words="explain m", same=True),
     Operation(
         words="tail orders.a --from-start --count 1",
         refused=[
-            ("tail 'a topic'", "TOPIC: 1 to 255 characters"), ("tail t --count 0", "invalid value for '--count'"),
+            ("tail 'a topic'", "TOPIC: must be 1 to 255 characters"), ("tail t --count 0", "invalid value for '--count'"),
             ("tail t --redis-url redis://h?a=b", "the Redis URL is wrong"),
         ],
     ),

@@ -33,11 +33,11 @@ HOOK = {"target": "https://hooks.example/canary/{topic}"}
 
 #: The route, the message, the field that is wrong, and why.
 REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
-    "a topic that Kafka has no name for": (KAFKA, {"topic": "a:b"}, "topic", "'a:b' is no name for a Kafka topic"),
+    "a topic that Kafka has no name for": (KAFKA, {"topic": "a:b"}, "topic", "'a:b' is not a Kafka topic"),
     "a topic that is too long for Kafka": (KAFKA, {"topic": "a" * 250}, "topic", "1 to 249 characters"),
-    "a topic that is a dot": (KAFKA, {"topic": "."}, "topic", "is not '.' or '..'"),
-    "a topic that is two dots": (KAFKA, {"topic": ".."}, "topic", "the route's URL may name another one"),
-    "a topic within another name": ({"target": "kafka://k/x.{topic}"}, {"topic": "a:b"}, "topic", "'x.a:b' is no name"),
+    "a topic that is a dot": (KAFKA, {"topic": "."}, "topic", "not '.' or '..'"),
+    "a topic that is two dots": (KAFKA, {"topic": ".."}, "topic", "name another topic in the route's URL"),
+    "a topic within another name": ({"target": "kafka://k/x.{topic}"}, {"topic": "a:b"}, "topic", "'x.a:b' is not a Kafka topic"),
     "no text for RocketMQ": (ROCKET, {"body": ""}, "body", "is empty, and RocketMQ has no messages without a body"),
     "no bytes for RocketMQ": (ROCKET, {"body": b""}, "body", "is empty"),
     "two tags": (ROCKET, {"tags": "a||b"}, "tags", "RocketMQ takes one tag, without a '|'"),
@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str, str]] = {
     "a topic that is too long for RocketMQ": (ROCKET, {"topic": "a" * 128}, "topic", "at most 127 characters"),
     "a header that is RabbitMQ's": (RABBIT, {"properties": {"CC": "x"}}, "properties", "'CC' cannot be a header"),
     "a header that is delayq's": (RABBIT, {"properties": {"delayq-due": "x"}}, "properties", "another propertyPrefix"),
-    "a priority that is no number": (RABBIT, {"properties": {"amqp-priority": "x"}}, "properties", "is a number"),
+    "a priority that is no number": (RABBIT, {"properties": {"amqp-priority": "x"}}, "properties", "must be a number"),
     "an exchange that is too long": (
         RABBIT | {"options": {"exchange": "shop.{topic}"}}, {"topic": "a" * 251}, "topic", "longer than 255 bytes"
     ),

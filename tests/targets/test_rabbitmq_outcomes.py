@@ -149,6 +149,6 @@ def test_headers_that_do_not_fit_into_a_frame_are_rejected(rabbitmq: RabbitMQ, b
         bad = delivery("bad", topic=queue, properties={"a": "x" * 8_192})
         results = target.send([good, bad, delivery("too", topic=queue)], SEND_SECONDS)
         assert outcomes(results) == ["ok", "rejected", "ok"]
-        assert "a frame of this broker no more than 8192" in results[1].reason
+        assert "a frame of this broker has at most 8192" in results[1].reason
     finally:
         rabbitmq.control("eval", "application:set_env(rabbit, frame_max, 131072).")

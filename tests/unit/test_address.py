@@ -86,19 +86,19 @@ def test_two_urls_that_name_the_same_data() -> None:
 
 
 WRONG = [
-    ("", "begins with redis://"),
-    ("http://h", "begins with redis://"),
-    ("localhost:6379", "begins with redis://"),
-    ("redis:", "begins with redis://"),
-    ("unix:/run/redis.sock", "begins with redis://"),
+    ("", "begin with redis://"),
+    ("http://h", "begin with redis://"),
+    ("localhost:6379", "begin with redis://"),
+    ("redis:", "begin with redis://"),
+    ("unix:/run/redis.sock", "begin with redis://"),
     # where it is
-    ("redis://h:port", "a port is a number"),
-    ("redis://h:0", "a port is a number"),
-    ("redis://h:65536", "a port is a number"),
-    ("redis://:7000", "no host:port"),
+    ("redis://h:port", "a port must be a number"),
+    ("redis://h:0", "a port must be a number"),
+    ("redis://h:65536", "a port must be a number"),
+    ("redis://:7000", "not host:port"),
     ("redis://one,two/0", "redis.sentinel:// or redis.cluster://"),
     *(
-        (f"redis{kind}://{host}{rest}", "an IPv6 address stands in brackets")
+        (f"redis{kind}://{host}{rest}", "write an IPv6 address in brackets")
         for kind, rest in (("", "/0"), ("+cluster", ",b"), ("+sentinel", "/a"))
         for host in ("h:1:2", "2001:db8::1", "fe80::1:6379", "[::1]x:1", "[::1]:1:2", "[::1]6379")
     ),
@@ -108,10 +108,10 @@ WRONG = [
     ("redis://h/0\n", "control character"),
     ("unix:///a\tb", "control character"),
     ("redis+cluster://", "names no host"),
-    ("redis+cluster://a:1,", "no host:port"),
-    ("redis+cluster://a:1,,b:2", "no host:port"),
-    ("redis+cluster://h:1x", "a port is a number"),
-    ("redis+cluster://:7000", "no host:port"),
+    ("redis+cluster://a:1,", "not host:port"),
+    ("redis+cluster://a:1,,b:2", "not host:port"),
+    ("redis+cluster://h:1x", "a port must be a number"),
+    ("redis+cluster://:7000", "not host:port"),
     ("unix://var/run/redis.sock", "three slashes"),
     ("unix://", "names no socket"),
     ("unix:///", "names no socket"),
@@ -123,29 +123,29 @@ WRONG = [
     ("redis://h/+1", "number of a database"),
     ("redis://h/\u0661", "number of a database"),
     ("redis://h/0x1", "number of a database"),
-    ("redis://h/1?db=2", "db stands before the question mark"),
-    ("redis://h?db=x", "db is the number of a database"),
+    ("redis://h/1?db=2", "db is also before the question mark"),
+    ("redis://h?db=x", "db must be the number of a database"),
     ("redis://h?db=1&db=2", "db twice"),
     ("redis://h?db=", "db is empty"),
     ("redis+cluster://h:1/2", "has no databases"),
-    ("redis+cluster://h:1?db=0", "the option db, which means nothing here"),
+    ("redis+cluster://h:1?db=0", "the option db, which has no effect here"),
     ("redis+sentinel://h:1", "the name of the service"),
-    ("redis+sentinel://h:1/name/x", "the database is a number"),
-    ("redis+sentinel://h:1/name/\u0661", "the database is a number"),
+    ("redis+sentinel://h:1/name/x", "the database must be a number"),
+    ("redis+sentinel://h:1/name/\u0661", "the database must be a number"),
     ("redis+sentinel://h:1/a/0/b", "the name of the service"),
-    ("redis+sentinel://h:1/a?db=1", "the option db, which means nothing here"),
+    ("redis+sentinel://h:1/a?db=1", "the option db, which has no effect here"),
     # who
-    ("redis://u:p@h?password=x", "password stands before the question mark"),
-    ("redis://u:p@h?username=x", "username stands before the question mark"),
-    ("redis+sentinel://h:1/a?password=x", "the option password, which means nothing here"),
-    ("redis://h?sentinel_password=x", "the option sentinel_password, which means nothing here"),
-    ("redis+sentinel://h:1/a?sentinel_username=me", "goes with sentinel_password"),
+    ("redis://u:p@h?password=x", "password is also before the question mark"),
+    ("redis://u:p@h?username=x", "username is also before the question mark"),
+    ("redis+sentinel://h:1/a?password=x", "the option password, which has no effect here"),
+    ("redis://h?sentinel_password=x", "the option sentinel_password, which has no effect here"),
+    ("redis+sentinel://h:1/a?sentinel_username=me", "needs sentinel_password"),
     ("redis+sentinel://h:1/a?sentinel_password=", "sentinel_password is empty"),
-    ("redis://:p#w@h/0", "written %23"),
-    ("redis://h/0#1", "written %23"),
+    ("redis://:p#w@h/0", "write %23"),
+    ("redis://h/0#1", "write %23"),
     # how
     *(
-        (f"redis://h?{name}=1", f"the option {name}, which means nothing here: known are")
+        (f"redis://h?{name}=1", f"the option {name}, which has no effect here; known options are")
         for name in (
             "health_check_interval", "max_connections", "retry_on_timeout", "retry_on_error", "protocol", "decode_responses",
             "encoding", "encoding_errors", "socket_read_size", "lib_name", "ssl", "credential_provider", "command_packer",
@@ -154,17 +154,17 @@ WRONG = [
     ),
     ("redis://h?socket_timeout=1", "use DELAYQ_REDIS_TIMEOUT"),
     ("redis://h?timeout=1", "use DELAYQ_REDIS_TIMEOUT"),
-    ("redis+cluster://h?max_connections=1", "max_connections, which means nothing here"),
-    ("redis+sentinel://h/a?health_check_interval=1", "health_check_interval, which means nothing here"),
+    ("redis+cluster://h?max_connections=1", "max_connections, which has no effect here"),
+    ("redis+sentinel://h/a?health_check_interval=1", "health_check_interval, which has no effect here"),
     ("redis://h?client_name=", "client_name is empty"),
     ("redis://h?client_name", "client_name is empty"),
-    ("redis://h?client_name=a+b", "client_name takes visible ASCII"),
-    ("redis://h?socket_keepalive=maybe", "socket_keepalive is true or false"),
-    ("redis://h?socket_connect_timeout=soon", "socket_connect_timeout is a number of seconds"),
-    ("redis://h?socket_connect_timeout=0", "socket_connect_timeout is a number of seconds"),
-    ("redis://h?ssl_ca_certs=a", "ssl_ca_certs is for TLS"),
-    ("rediss://h?ssl_cert_reqs=perhaps", "ssl_cert_reqs is none, optional or required"),
-    ("unix:///a?socket_keepalive=1", "means nothing for a Unix socket"),
+    ("redis://h?client_name=a+b", "client_name must be visible ASCII"),
+    ("redis://h?socket_keepalive=maybe", "socket_keepalive must be true or false"),
+    ("redis://h?socket_connect_timeout=soon", "socket_connect_timeout must be a number of seconds"),
+    ("redis://h?socket_connect_timeout=0", "socket_connect_timeout must be a number of seconds"),
+    ("redis://h?ssl_ca_certs=a", "ssl_ca_certs needs TLS"),
+    ("rediss://h?ssl_cert_reqs=perhaps", "ssl_cert_reqs must be none, optional or required"),
+    ("unix:///a?socket_keepalive=1", "has no effect for a Unix socket"),
 ]  # fmt: skip
 
 
@@ -209,5 +209,5 @@ def test_what_is_accepted_is_handed_to_each_connection() -> None:
 @pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_ca_path"])
 def test_a_file_that_cannot_be_read_is_told_at_the_start(name: str, tmp_path: Path) -> None:
     for url in ("rediss://h?", "rediss+cluster://h?", "rediss+sentinel://h/a?"):
-        with pytest.raises(ConfigError, match=f"the Redis URL is wrong: {name}: .*cannot be read"):
+        with pytest.raises(ConfigError, match=f"the Redis URL is wrong: {name}: .*cannot read"):
             Store(f"{url}{name}={tmp_path}/missing")

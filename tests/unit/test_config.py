@@ -106,7 +106,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
     for name, nearest in NEAREST.items():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(name, "x")
-            with pytest.raises(ConfigError, match=f"^{name} is no setting of delayq; the nearest is {nearest}, and"):
+            with pytest.raises(ConfigError, match=f"^{name} is not a setting of delayq; the nearest is {nearest}, and"):
                 load_settings()
 
 

@@ -29,9 +29,9 @@ DURATIONS: dict[Any, int] = {
     timedelta(microseconds=1): 1, timedelta(milliseconds=1, microseconds=1): 2,
 }  # fmt: skip
 NO_DURATIONS: dict[Any, str] = {
-    "30": "write a duration", "soon": "write a duration", 1.5: "whole number", True: "whole number", b"30m": "whole number",
-    timedelta(milliseconds=-1): "", timedelta.max: "lies between", timedelta.min: "lies between",
-    AT * 10**6: "", datetime(2027, 1, 31, tzinfo=UTC): "whole number",
+    "30": "use a duration", "soon": "use a duration", 1.5: "integer", True: "integer", b"30m": "integer",
+    timedelta(milliseconds=-1): "", timedelta.max: "must be between", timedelta.min: "must be between",
+    AT * 10**6: "", datetime(2027, 1, 31, tzinfo=UTC): "integer",
 }  # fmt: skip
 TIMES: dict[Any, int] = {
     datetime(2027, 1, 31, 8, tzinfo=UTC): AT,
@@ -43,7 +43,7 @@ TIMES: dict[Any, int] = {
 }  # fmt: skip
 NO_TIMES: dict[Any, str] = {
     NAIVE: "the datetime 2027-01-31T08:00:00 has no time zone", date(2027, 1, 31): "the date 2027-01-31 has no time",
-    "2027-01-31": "write a date", "tomorrow": "write a date", float(AT): "whole number", timedelta(1): "whole number",
+    "2027-01-31": "use a date", "tomorrow": "use a date", float(AT): "integer", timedelta(1): "integer",
 }  # fmt: skip
 
 
@@ -146,5 +146,5 @@ async def test_each_call_that_takes_a_time_or_a_duration_takes_all_of_them(valke
         ):
             with pytest.raises(InvalidMessage, match="has no time zone"):
                 await call
-        with pytest.raises(InvalidMessage, match=r"^step: write a duration"):
+        with pytest.raises(InvalidMessage, match=r"^step: use a duration"):
             await client.forecast(ahead, ahead + timedelta(1), "hourly")

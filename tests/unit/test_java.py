@@ -47,7 +47,7 @@ def test_a_new_java_is_good_and_another_or_none_is_refused_in_one_sentence(
     assert f"JAVA_HOME is {tmp_path / 'nothing'}, which has no bin/java" in complaint()
     monkeypatch.delenv("JAVA_HOME")
     says(java, 'openjdk version "1.8.0_392"')
-    assert f"{java} is Java 8, and pyspark " in complaint()
+    assert f"{java} is Java 8, but pyspark " in complaint()
     home = tmp_path / "home" / "bin"
     home.mkdir(parents=True)
     says(home / "java", 'openjdk version "21.0.1"')
@@ -55,7 +55,7 @@ def test_a_new_java_is_good_and_another_or_none_is_refused_in_one_sentence(
         patch.setenv("JAVA_HOME", os.fspath(home.parent))
         check_java()
     says(java, "No runtime present", 1)
-    assert "does not say its version (No runtime present)" in complaint()
+    assert "does not report its version (No runtime present)" in complaint()
     java.write_bytes(b"\x7fELF nothing")
     assert "does not start" in complaint()
 

@@ -397,7 +397,7 @@ def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Cli
     there = client.policies().policies["lists"]
     assert (there.backoff, there.index, there.redact) == ((10, 20), ("topic",), ("$.card",))
     none: dict[str, Any] = {field: [] for field in fields}
-    with pytest.raises(InvalidMessage, match="says nothing"):
+    with pytest.raises(InvalidMessage, match="the policy is empty"):
         client.put_policy(Policy(name="lists", match="a", **none))
     assert client.delete_policy("lists").version == 3
     with pytest.raises(InvalidMessage, match=r"^name: "):
@@ -414,13 +414,13 @@ def test_a_policy_is_found_by_its_name_and_holds_in_place_of_another(client: Cli
 
 WRONG_POLICIES: list[tuple[str, Any, str]] = [
     ("rate", 0, "pause the topics"), ("rate", 0.001, "between 0.01"), ("rate", float("nan"), "between"),
-    ("burst", 0, "between 1"), ("burst", 5, "goes with a rate"), ("max_in_flight", 0, "between 1"),
+    ("burst", 0, "between 1"), ("burst", 5, "needs a rate"), ("max_in_flight", 0, "between 1"),
     ("max_in_flight", 8, "maxBacklog"), ("window", DAY + 1, "between"), ("max_attempts", 0, "between"),
-    ("backoff", (0,), "between"), ("backoff", (1,) * 65, "at most 64"), ("expire_after", -1, "between"),
+    ("backoff", (0,), "between"), ("backoff", (1,) * 65, "more than 64"), ("expire_after", -1, "between"),
     ("pending", 0, "between"), ("index", ("body",), "topic"), ("index", ("tags", "tags"), "once"),
     ("redact", ("card",), "JSON path"), ("min_replicas", 101, "between"), ("fsync", "never", "always"),
     ("match", "[a]", "characters"), ("name", "a b", "characters"), ("name", "..", "characters"), ("order", -1, "between"),
-    ("per", "topic", "says nothing"),
+    ("per", "topic", "the policy is empty"),
 ]  # fmt: skip
 
 

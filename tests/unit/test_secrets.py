@@ -61,14 +61,14 @@ def test_the_whole_url_may_stand_in_a_file_and_a_password_alone_is_for_the_redis
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"redis_user": "delayq"}, "DELAYQ_REDIS_USER goes with DELAYQ_REDIS_PASSWORD, which must not be empty"),
+        ({"redis_user": "delayq"}, "DELAYQ_REDIS_USER needs DELAYQ_REDIS_PASSWORD, which must not be empty"),
         (
             {"redis_password": "canary", "redis_url": "unix:/run/redis.sock"},
             "a Unix socket is unix:///path/of/the.sock",
         ),
-        ({"redis_url": f"redis://a:{QUOTED}@one/0", "redis_password": CANARY}, "is for a DELAYQ_REDIS_URL without"),
-        ({"redis_password": "env:NOWHERE"}, "DELAYQ_REDIS_PASSWORD: there is no variable NOWHERE in the environment"),
-        ({"redis_url": "file:/nowhere"}, "DELAYQ_REDIS_URL: /nowhere cannot be read: No such file or directory"),
+        ({"redis_url": f"redis://a:{QUOTED}@one/0", "redis_password": CANARY}, "needs a DELAYQ_REDIS_URL without"),
+        ({"redis_password": "env:NOWHERE"}, "DELAYQ_REDIS_PASSWORD: the variable NOWHERE is not set"),
+        ({"redis_url": "file:/nowhere"}, "DELAYQ_REDIS_URL: cannot read /nowhere: No such file or directory"),
         ({"redis_url": f"redis://a:{QUOTED}@one/0", "queues": 0}, "DELAYQ_QUEUES"),
     ],
 )

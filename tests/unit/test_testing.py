@@ -172,7 +172,7 @@ def test_messages_are_answered_as_told_by_id_topic_and_number_of_times() -> None
     target.answer("unavailable")
     target.answer("ok", id="a")  # the rule told last counts
     assert send() == ["ok", *["unavailable"] * 4]
-    with pytest.raises(ValueError, match="no outcome 'maybe'"):
+    with pytest.raises(ValueError, match="unknown outcome 'maybe'"):
         target.answer("maybe")
 
 

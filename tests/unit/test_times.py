@@ -56,7 +56,10 @@ def test_durations_and_instants_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("parse", "texts", "says"),
-    [(parse_duration, NO_DURATIONS, "write a duration like '30m'"), (parse_instant, NO_INSTANTS, "write a date like")],
+    [
+        (parse_duration, NO_DURATIONS, "use a duration such as '30m'"),
+        (parse_instant, NO_INSTANTS, "use a date such as"),
+    ],
 )
 def test_another_text_is_refused_in_one_sentence(parse: Callable[[str], int], texts: list[str], says: str) -> None:
     for text in texts:

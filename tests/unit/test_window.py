@@ -75,5 +75,5 @@ def test_a_window_is_a_number_of_ms_up_to_a_day() -> None:
 def test_a_window_ends_before_the_horizon(due: dict[str, Any]) -> None:
     limits = Limits(horizon=1_000, delay_levels=(900,))
     Message(topic="t", window=100, **due).validate(limits, NOW)
-    with pytest.raises(InvalidMessage, match="window: ends 1 ms later than any message may be due"):
+    with pytest.raises(InvalidMessage, match="window: ends 1 ms later than the latest due time"):
         Message(topic="t", window=101, **due).validate(limits, NOW)

@@ -218,7 +218,7 @@ export default {
   "message.facts": "Message",
   "message.way": "Delivery",
   "message.now": "now",
-  "message.asked": "Requested due time",
+  "message.asked": "Asked due time",
   "message.due": "Due time",
   "message.attempt": "Attempt {n}",
   "message.failed": { one: "{count} failed attempt", other: "{count} failed attempts" },

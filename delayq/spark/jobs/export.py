@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["save"]
 
-#: The fields of messages, and behind them what else is known: it is passed over when the table is scheduled.
+#: The fields of messages, followed by other facts, which are ignored when the table is scheduled.
 _COLUMNS: Final = (
     "id", "topic", "asked_due as expect_date", "body", "body_type", "tags", "keys", "properties", "ordering_key",
     "max_attempts", "expire_after", "due", "attempts", "queue", "state", "reason", "dead_time",
@@ -20,7 +20,7 @@ _COLUMNS: Final = (
 
 
 def save(spark: SparkSession, options: Mapping[str, str], folder: str) -> int:
-    """Write what is read with these options into a new folder, as Parquet; how many messages that is."""
+    """Write the messages of these options into a new folder, as Parquet. Return their number."""
     spark.dataSource.register(DefaultSource)
     found = spark.read.format("delayq").options(**options).load().selectExpr(*_COLUMNS)
     found.write.mode("errorifexists").parquet(folder)

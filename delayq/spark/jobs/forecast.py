@@ -42,16 +42,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecast", "Room", "forecast", "room", "twice", "zone_of"]
 
-#: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench footprint` finds them.
+#: The bytes that a server uses for a message besides its record, and for a business key, as `./dev bench footprint`
+#: measures.
 OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}
-#: The length of the ids that it measured with; an id is kept twice.
+#: The length of the ids of that measurement; an id is stored twice.
 _ID_LENGTH: Final = 27
 
 
 class Forecast(msgspec.Struct, kw_only=True):
     """The forecast outcome of rows, with the due times and the size of messages to schedule.
 
-    Sizes are bytes: of the records, and of what ids are longer than usual.
+    Sizes are bytes: of the records, and of the parts of ids that exceed the usual length.
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)
@@ -61,7 +62,7 @@ class Forecast(msgspec.Struct, kw_only=True):
     keys: int = 0
 
     def merge(self, other: Forecast) -> None:
-        """Count what another task has found."""
+        """Add the results of another task."""
         self.counts = Counts.total([self.counts, other.counts])
         self.dues.merge(other.dues)
         self.records += other.records
@@ -69,7 +70,7 @@ class Forecast(msgspec.Struct, kw_only=True):
         self.keys += other.keys
 
     def memory(self, server: str) -> int:
-        """About how many bytes of a server of this name it would take."""
+        """Return about how many bytes of a server of this name the messages need."""
         message, key = OVERHEAD.get(server, OVERHEAD["redis"])
         return self.records + self.ids + self.counts.scheduled * message + self.keys * key
 
@@ -83,7 +84,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     primaries: int
 
     def too_small_for(self, size: int) -> bool:
-        """Whether so many bytes more, spread over all primaries, would pass what it may have."""
+        """Return whether that many more bytes, spread over all primaries, would exceed the maximum."""
         return bool(self.most) and self.used + size // self.primaries > self.most
 
 
@@ -96,7 +97,7 @@ def room(store: Store) -> Room:
 
 
 def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> Forecast:
-    """Look at every row, in Spark's tasks."""
+    """Check every row, in Spark's tasks."""
     here = zone_of(frame, options)
     handed = Handed.of(settings)
 
@@ -110,7 +111,7 @@ def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> For
 
 
 def twice(frame: DataFrame, options: WriteOptions) -> int:
-    """How many ids stand in several rows that are different messages: all but the first of each would be a conflict."""
+    """Return the number of ids that repeat in rows with different messages: all except the first would be a conflict."""
     from pyspark.sql import functions
 
     here = zone_of(frame, options)
@@ -126,7 +127,7 @@ def twice(frame: DataFrame, options: WriteOptions) -> int:
 
 
 def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
-    """The zone of a table's timestamps that have none."""
+    """Return the zone of timestamps without one."""
     return zone(options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
 
 
@@ -152,7 +153,7 @@ def _content(row: Message) -> bytes:
 def look(
     batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: Callable[[], tzinfo]
 ) -> Forecast:
-    """Look at every row of a task."""
+    """Check every row of a task."""
     found = Forecast()
     if handed.api:
         _look_by_api(found, batches, options, handed, here)

@@ -1,4 +1,4 @@
-"""How many messages fall due when: counted in steps as fine as a bounded number of them allows."""
+"""The number of messages by due time, in steps as fine as a bounded number of them allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 __all__ = ["DueHistogram"]
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-#: Widths of steps in ms; each is a whole number of those before it, so that fine counts can be put together.
+#: Widths of steps in ms; each is a multiple of those before it, so that fine counts can be added up.
 WIDTHS: Final = (
     _SECOND, 10 * _SECOND, _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 10 * _DAY, 100 * _DAY, 1_000 * _DAY,
     10_000 * _DAY, 200_000 * _DAY,
@@ -32,7 +32,7 @@ class DueHistogram(msgspec.Struct):
             self._widen()
 
     def merge(self, other: DueHistogram) -> None:
-        """Count what another one has counted."""
+        """Add another histogram."""
         while self.width < other.width:
             self._widen()
         for step, count in other.counts.items():
@@ -46,7 +46,7 @@ class DueHistogram(msgspec.Struct):
             self.counts[wide] = self.counts.get(wide, 0) + count
 
     def rows(self) -> list[tuple[int, int]]:
-        """The beginning (Unix ms) of each step and its count, from the first to the last; at most 30."""
+        """Return the beginning (Unix ms) of each step and its count, from the first to the last; at most 30."""
         shown = DueHistogram(self.width, dict(self.counts))
         while shown.counts and max(shown.counts) - min(shown.counts) >= SHOWN:
             shown._widen()

@@ -38,7 +38,7 @@ __all__ = ["MessageReader", "PushingReader", "QueuePartition"]
 T = TypeVar("T")
 #: With more queues than that, a task reads several of them.
 MOST_TASKS: Final = 256
-#: Dead letters are read with their bodies, however large: so many at a time.
+#: Dead letters are read with their bodies, however large, in pages of this size.
 MOST_DEAD: Final = 100
 
 
@@ -59,9 +59,9 @@ class MessageReader(DataSourceReader):
     def __init__(self, schema: StructType, options: ReadOptions, settings: Settings) -> None:
         unknown = [name for name in schema.names if name not in COLUMNS]
         if unknown:
-            raise ConfigError(f"there is no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
+            raise ConfigError(f"unknown column {', '.join(unknown)}; the columns are {', '.join(COLUMNS)}")
         if options.state != "pending" and (options.due_from is not None or options.due_to is not None):
-            raise ConfigError("dueFrom and dueTo are for state 'pending': dead letters are due no more")
+            raise ConfigError("dueFrom and dueTo need state 'pending': dead letters have no due time")
         self._schema = schema
         self._options = options
         self._settings = settings
@@ -96,7 +96,7 @@ class MessageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The messages of some queues as Arrow batches."""
-        if partition.value is None:  # there is no queue, for nobody has used this Redis yet
+        if partition.value is None:  # there is no queue, because this Redis is unused
             return
         schema = _arrow(self._schema)
         store = self._store()
@@ -153,11 +153,11 @@ def _dead_letter(one: DeadLetter) -> Found:
 
 
 def _span(queues: list[int]) -> str:
-    return f"{queues[0]} to {queues[-1]}" if queues else "nobody has used this Redis yet"
+    return f"{queues[0]} to {queues[-1]}" if queues else "this Redis is unused"
 
 
 def _arrow(schema: StructType) -> pa.Schema:
-    """Exactly as Spark compares it with what comes (which may be null, how wide a number is), by the parameter of its version."""
+    """Return the filter exactly as Spark compares it (nulls, widths of numbers), by the parameter of its version."""
     try:
         return to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]  # before 4.1 it has none
     except TypeError:
@@ -196,7 +196,7 @@ class PushingReader(MessageReader):
     def _narrow(self, queues: set[int]) -> bool:
         there = {queue for partition in super().partitions() for queue in partition.value or ()}
         if not queues & there:
-            return False  # nothing is left: Spark will find that out
+            return False  # nothing is left, which Spark finds out
         self._options = msgspec.structs.replace(self._options, queues=tuple(sorted(queues & there)))
         return True
 

@@ -34,7 +34,7 @@ _ID, _DUE, _SPREAD, _WRONG, _TOPIC = "_id", "_due", "_spread", "_wrong", "_topic
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How many rows and messages there are of each kind.
+    """The numbers of rows and messages of each kind.
 
     `same` are pending as they should be. `missing` do not exist, and are not due yet; `past` do not exist, and their due time
     has passed, so they may have been delivered. `different` are pending with another due time. `dead` are dead letters.
@@ -61,7 +61,7 @@ class Comparison:
         self.compared = Compared(**kinds)
 
     def rows(self, *kinds: str) -> DataFrame:
-        """The table's rows of these kinds, as they were."""
+        """Return the table's rows of these kinds, unchanged."""
         return self._of(kinds).select([f"row.`{name}`" for name in self._columns])
 
     def different(self) -> DataFrame:
@@ -85,7 +85,7 @@ def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator
     from pyspark.sql import functions
 
     if "expect_date" not in frame.columns or {"delay_time", "delay_level"} & {*frame.columns}:
-        raise ConfigError("only dates can be compared: give --expect-date-column, and no delays")
+        raise ConfigError("only dates can be compared; use --expect-date-column, and no delays")
     store = client.store
     policies = Policies.read(store.run(commands.policies()))
     expected = _expected(frame, options, client.reading().limits, policies, store.run(commands.redis_now()))
@@ -95,14 +95,14 @@ def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator
     )
     kept = sides.persist(StorageLevel.DISK_ONLY)
     try:
-        kept.count()  # Redis is read once, and the time is taken behind that: what is due by then may have gone meanwhile
+        kept.count()  # Redis is read once, and the time after that: a message that is due by then may be delivered meanwhile
         now = store.run(commands.redis_now())
         yield Comparison(kept.withColumn("kind", functions.expr(_KIND.format(now=now))), frame.columns)
     finally:
         kept.unpersist()
 
 
-#: The first that is true.
+#: The first condition that holds applies.
 _KIND: Final = """
 case when row is null then (case when found.state = 'dead' then 'gone' else 'extra' end)
      when row._wrong is not null then 'wrong'
@@ -114,7 +114,7 @@ case when row is null then (case when found.state = 'dead' then 'gone' else 'ext
 
 
 def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, policies: Policies, now: int) -> DataFrame:
-    """The table, and beside each row which message it stands for."""
+    """Return the table with the message that each row stands for."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     here = zone_of(frame, options)

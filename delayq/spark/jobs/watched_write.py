@@ -1,4 +1,4 @@
-"""One write by the data source, watched from beside it."""
+"""A write by the data source, whose progress another thread watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_EVERY: Final = 500  # ms
 
 
 def rows_in(frame: DataFrame) -> int:
-    """How many rows there are; for most formats that means reading them once more."""
+    """Return the number of rows; for most formats, that reads them once more."""
     return frame.count()
 
 
@@ -36,9 +36,9 @@ def run_job(
     """Schedule the rows; another thread calls `show` now and then with the outcome so far."""
     name = secrets.token_hex(8)
     watch = _Watch(client, name, show)
-    frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
+    frame.sparkSession.dataSource.register(DefaultSource)  # also without an installed pyspark_delayq
     writer = frame.write.format("delayq").mode("append").option("report", name)
-    # Tasks know the zone of a session only if somebody has set it. The session itself always has one, which --dry-run uses.
+    # Tasks know the zone of a session only if it was set. The session itself always has one, which --dry-run uses.
     here = {"timeZone": frame.sparkSession.conf.get("spark.sql.session.timeZone") or ""}
     for option, value in (here | dict(options)).items():
         if value:
@@ -47,7 +47,7 @@ def run_job(
     try:
         writer.save()
     except Exception:
-        # Rejected rows that no folder takes make a write fail at its very end: here their counts are the answer.
+        # Rejected rows without a folder fail a write at its end. Here, their counts are the answer.
         total = _total(client, name)
         if total is None or not total.rejected or options.get("rejects"):
             raise
@@ -56,9 +56,7 @@ def run_job(
         watch.stop()
     total = _total(client, name)
     if total is None:
-        raise DelayqError(
-            "Spark has done it all, but what it reported of it cannot be read from Redis; run the same again"
-        )
+        raise DelayqError("Spark has finished, but its report cannot be read from Redis; repeat the command")
     return total
 
 

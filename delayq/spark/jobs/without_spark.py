@@ -1,4 +1,5 @@
-"""A backfill without Spark: a table of this machine is read by Arrow, and goes the way of Spark's tasks in this process.
+"""A backfill without Spark: a table of this machine is read by Arrow, and handled like in Spark's tasks, in this
+process.
 
 This module reads a file as Spark does, so that a run that is repeated with the other one schedules nothing twice. Texts of
 CSV stay texts, and a timestamp that Spark wrote as INT96 is an instant. JSON and the meaning of columns have the same code
@@ -34,12 +35,12 @@ from delayq.spark.writing.task import Job, Place, RowsRejected, windows
 
 __all__ = ["LocalTable"]
 
-#: The ends of lines, as Spark's reader of texts has them.
+#: The ends of lines in Spark's reader of texts.
 _ENDS: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class LocalTable:
-    """The rows of a file, or of the files of a folder, under the names of messages' fields; raises ConfigError."""
+    """The rows of a file, or of the files of a folder, with columns named like messages' fields. Raises ConfigError."""
 
     def __init__(self, table: Table, options: WriteOptions, settings: Settings, api: str = "") -> None:
         self._options = options
@@ -57,7 +58,7 @@ class LocalTable:
         return found
 
     def _followed(self, what: str) -> Iterator[pa.RecordBatch]:
-        """The same in pieces of which each is taken once the one before is done, with what is done shown meanwhile."""
+        """Yield the rows in pieces, one after the other, and show the progress."""
         with Progress(what, "rows") as progress:
             done, total = 0, self._rows.num_rows
             for batch in windows(self._batches()):
@@ -66,14 +67,14 @@ class LocalTable:
                 done += batch.num_rows
 
     def forecast(self) -> Forecast:
-        """Look at every row."""
-        return look(self._followed("looking at the rows"), self._options, self._handed, self._here)
+        """Check every row."""
+        return look(self._followed("checking the rows"), self._options, self._handed, self._here)
 
     def twice(self) -> int:
-        """How many ids stand in several rows that are different messages."""
+        """Return the number of ids that repeat in rows with different messages."""
         first: dict[str | None, bytes] = {}
         differ: set[str | None] = set()
-        for batch in self._followed("looking for ids that repeat"):
+        for batch in self._followed("searching for repeated ids"):
             for id, digest in digests(batch, self._options, self._here):
                 if first.setdefault(id, digest) != digest:
                     differ.add(id)
@@ -88,7 +89,7 @@ class LocalTable:
         except BaseException:
             job.abort()
             raise
-        with suppress(RowsRejected):  # nobody asked for a folder of them: their counts are the answer
+        with suppress(RowsRejected):  # without a folder, their counts are the answer
             job.commit([done])
         return done.counts
 
@@ -97,7 +98,7 @@ class LocalTable:
 
 
 def _zone_of_this_machine() -> str:
-    """Its name, as Java takes it for the zone of a session: that of TZ, which may be a file, or of /etc/localtime."""
+    """Return the name that Java uses for the zone of a session: that of TZ, which may be a file, or of /etc/localtime."""
     name = os.environ.get("TZ", "").removeprefix(":")
     if name and not name.startswith("/"):
         return name
@@ -109,33 +110,31 @@ def _zone_of_this_machine() -> str:
 
 
 def _read(table: Table, *, rows: bool) -> pa.Table:
-    """The table, and beside each row where it stands; with `rows` the row itself, too."""
+    """Return the table, with the place of each row; with `rows`, also the row itself."""
     readers: dict[str, Callable[[Sequence[Path], Table, bool], pa.Table]] = {
         "csv": _csv, "json": _json, "parquet": _parquet,
     }  # fmt: skip
     reader = readers.get(table.format)
     if reader is None or "://" in table.source:
         raise ConfigError(
-            "--local reads files of this machine, as csv, json (an object a line) or parquet; without it Spark reads "
-            "other tables, too"
+            "--local reads files of this machine: csv, json (one object per line) or parquet; use Spark for "
+            "other tables"
         )
     for name in table.options:
         if table.format != "csv" or name not in csv_lines.OPTIONS:
-            raise ConfigError(
-                f"--local knows no option {name} of a reader: for csv it knows sep and escape; Spark knows the others"
-            )
+            raise ConfigError(f"--local does not support the reader option {name}; for csv, it supports sep and escape")
     return reader(_files(Path(table.source).expanduser()), table, rows)
 
 
 def _beside(found: pa.Table, path: Path, lines: Sequence[int], row: pa.Array | None) -> pa.Table:
-    """A table of one file without columns of an earlier refusal, and with where each row stands and the row itself."""
+    """Return a table of one file without columns of an earlier refusal, with the place of each row and the row itself."""
     columns = {name: found.column(name) for name in found.schema.names if name.lower() not in OWN}
     beside = {FILE: pa.repeat(pa.scalar(path.name), len(lines)), LINE: pa.array(lines, pa.int64())}
     return pa.table(columns | beside | ({} if row is None else {ROW: row}))
 
 
 def _structs(found: pa.Table) -> pa.Array:
-    """Each row of a table as one value."""
+    """Return each row of a table as one value."""
     kept = [place for place, name in enumerate(found.schema.names) if name.lower() not in OWN]
     fields = [found.schema.field(place) for place in kept]
     return pa.StructArray.from_arrays([found.column(place).combine_chunks() for place in kept], fields=fields)
@@ -151,14 +150,14 @@ def _joined(parts: Sequence[pa.Table], source: str) -> pa.Table:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder, but for the hidden ones that Spark passes over, too."""
+    """Return the file itself, or those of a folder, except hidden ones, which Spark ignores too."""
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise ConfigError(f"there is no file {path}")
+        raise ConfigError(f"the file {path} does not exist")
     found = sorted(one for one in path.iterdir() if not one.name.startswith(("_", ".")))
     if folder := next((one for one in found if one.is_dir()), None):
-        raise ConfigError(f"{folder} is a folder in the table's: --local reads no partitioned tables, Spark does")
+        raise ConfigError(f"{folder} is a folder in the table's: --local reads no partitioned tables, but Spark does")
     if not found:
         raise ConfigError(f"{path} has no files in it")
     return found
@@ -169,7 +168,7 @@ def _csv(paths: Sequence[Path], table: Table, rows: bool) -> pa.Table:
 
 
 def _csv_file(path: Path, table: Table, with_rows: bool) -> pa.Table:
-    """All texts; nothing between two separators is null, too few values are, and too many are left out."""
+    """Return all texts. Nothing between two separators is null, missing values are null, and extra ones are ignored."""
     separator, escape = csv_lines.dialect(table.options)
     rows: list[list[str | None]] = []
     places: list[int] = []
@@ -183,9 +182,9 @@ def _csv_file(path: Path, table: Table, with_rows: bool) -> pa.Table:
                     except ValueError as error:
                         raise ConfigError(f"{path}: line {number} {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as csv: {error}") from None
+        raise ConfigError(f"cannot read {path} as csv: {error}") from None
     if not rows:
-        raise ConfigError(f"{path} is empty; its first line names the columns")
+        raise ConfigError(f"{path} is empty; its first line must have the names of the columns")
     head, *rows = rows
     names = csv_lines.names_of(head)
     columns = [[row[place] if place < len(row) else None for row in rows] for place in range(len(names))]
@@ -194,11 +193,11 @@ def _csv_file(path: Path, table: Table, with_rows: bool) -> pa.Table:
 
 
 def _json(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
-    """All files together: what a column is follows from all its values."""
+    """Read all files together, because the type of a column follows from all its values."""
     try:
         files = [(path, _ENDS.split(path.read_bytes())) for path in paths]
     except OSError as error:
-        raise ConfigError(f"{table.source} cannot be read as JSON: {error}") from None
+        raise ConfigError(f"cannot read {table.source} as JSON: {error}") from None
     shape = json_lines.shape_of(line for _, lines in files for line in lines)
     if shape.kind == "null":
         raise no_json(table.source)
@@ -211,7 +210,7 @@ def _json(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
 
 
 def _parquet(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
-    """The columns that are taken, of the types that Spark gives them."""
+    """Return the used columns, with the types that Spark gives them."""
     files = [_opened(path) for path in paths]
     names = dict.fromkeys(name for file in files for name in file.schema_arrow.names)
     columns, others = taken([*names], table)
@@ -222,14 +221,14 @@ def _parquet(paths: Sequence[Path], table: Table, with_rows: bool) -> pa.Table:
     except ConfigError:
         if not with_rows:
             raise
-    return _joined([part.drop_columns([ROW]) for part in parts], table.source)  # columns that nobody takes may differ
+    return _joined([part.drop_columns([ROW]) for part in parts], table.source)  # unused columns may differ
 
 
 def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         return pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
+        raise ConfigError(f"cannot read {path} as parquet: {error}") from None
 
 
 def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, str], with_rows: bool) -> pa.Table:
@@ -246,16 +245,16 @@ def _part(file: pyarrow.parquet.ParquetFile, path: Path, wanted: Mapping[str, st
         row = _structs(file.read()) if with_rows else None
         return _beside(found.cast(pa.schema(types)), path, range(1, found.num_rows + 1), row)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{path} cannot be read as parquet: {error}") from None
+        raise ConfigError(f"cannot read {path} as parquet: {error}") from None
 
 
 def _written_by_spark(file: pyarrow.parquet.ParquetFile) -> Mapping[str, Any]:
-    """The types of a file's columns as Spark knows them. Parquet itself has no intervals, only their numbers."""
+    """Return the types of a file's columns as Spark has them. Parquet itself has no intervals, only their numbers."""
     text = (file.metadata.metadata or {}).get(b"org.apache.spark.sql.parquet.row.metadata", b"{}")
     return {field["name"]: field["type"] for field in json.loads(text).get("fields", ())}
 
 
-#: Spark has no numbers without a sign; and a column of nothing but null is one of numbers in Parquet.
+#: Spark has no unsigned numbers; and a column of nothing but null is one of numbers in Parquet.
 _OF_NUMBERS: Final = {
     pa.null(): pa.int32(), pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
@@ -263,9 +262,9 @@ _OF_NUMBERS: Final = {
 
 
 def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], spark: Any = None) -> pa.DataType:
-    """The type that Spark gives to a column: an INT96 is an instant, and there is one kind of text, bytes and list.
+    """Return Spark's type of a column: an INT96 is an instant, and there is one kind of text, bytes and list.
 
-    `path` is where it is in the file, `shown` where it is in a message, `spark` its type if Spark has written the file.
+    `path` is its place in the file, `shown` its place in a message, `spark` its type if Spark has written the file.
     """
     types, inner = pa.types, spark if isinstance(spark, dict) else {}
     if isinstance(spark, str) and (spark == "variant" or spark.startswith("interval")):
@@ -304,7 +303,7 @@ def _type(type: pa.DataType, path: str, shown: str, instants: Collection[str], s
 
 
 def _mapped(found: pa.Table, table: Table) -> pa.Table:
-    """Only what is a field of messages, under the fields' names, and the columns that ids are made of."""
+    """Return only the fields of messages, by the fields' names, and the columns that ids are made of."""
     columns, others = taken([name for name in found.schema.names if name not in CARRIED], table)
     fields = {name: found.column(column) for name, column in (columns | others).items()}
     fields |= {name: found.column(name) for name in carried(found.schema.names)}

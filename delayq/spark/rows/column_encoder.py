@@ -1,4 +1,4 @@
-"""Rows that are plain, encoded column by column: what nearly all rows are, at a fraction of the time.
+"""Encodes plain rows column by column: they are almost all rows, and this takes a fraction of the time.
 
 Plain is a row with an id, a date, at most a topic, tags and a small body, and nothing wrong with it. A topic with
 its tags is encoded once by `codec.encode`, for an empty body. The body and its length (the last of the lengths) are put in.
@@ -31,16 +31,16 @@ from delayq.store.keys import spread
 
 __all__ = ["Plain", "plain_rows"]
 
-#: Larger bodies go the long way, where a script's size in bytes is looked at.
+#: Larger bodies take the general path, which bounds a script's size in bytes.
 SMALL: Final = 4_096
 #: From here on (2001) a due time has all its digits.
 _OLD: Final = 10**12
 _ID: Final = r"\A[A-Za-z0-9._:-]{1,128}\z"
-_NO_ID: Final = r"\A\.{1,2}\z"  # of its own, as RE2 looks neither ahead nor back
+_NO_ID: Final = r"\A\.{1,2}\z"  # a copy for RE2, which has no look-ahead and look-behind
 
 
 class Plain(NamedTuple):
-    """The plain rows of a batch, in script calls; how many; the places of those that are not plain."""
+    """The plain rows of a batch in script calls, their number, and the places of the other rows."""
 
     batches: Iterator[Ready]
     rows: int
@@ -62,7 +62,7 @@ def plain_rows(
     if body is not None and not (is_text(body.type) or is_bytes(body.type)):
         return None
     try:
-        batch.validate(full=True)  # texts may be no UTF-8
+        batch.validate(full=True)  # texts may not be UTF-8
     except pa.ArrowInvalid:
         return None
     payload = _payload(body, batch.num_rows)
@@ -97,7 +97,7 @@ def plain_rows(
 
 
 def _payload(body: pa.Array | None, rows: int) -> pa.Array:
-    """The bodies as bytes; null where there are none but bytes are expected."""
+    """Return the bodies as bytes; null where there are none but bytes are expected."""
     if body is None:
         return pa.repeat(pa.scalar(b""), rows)
     payload = body.cast(pa.binary())
@@ -127,7 +127,7 @@ def _or(column: pa.Array | None, constant: str | None, rows: int) -> pa.Array:
 
 
 def _dues(column: pa.Array, zone: Callable[[], tzinfo]) -> pa.Array:
-    """Unix ms as `dues` has them, or anything below `_OLD`."""
+    """Return Unix ms as `dues` has them, or a value below `_OLD`."""
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64(), safe=False)
     if column.type.tz is None or column.type.unit != "us":
@@ -138,7 +138,7 @@ def _dues(column: pa.Array, zone: Callable[[], tzinfo]) -> pa.Array:
 def _heads(
     columns: dict[str, pa.Array], options: WriteOptions, context: Context, now: int, empty: str | bytes, rows: int
 ) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Which head each row has (null: none that will do), and what stands in it before and behind the body's length."""
+    """Return the head of each row (null: none fits), and its parts before and after the body's length."""
     topics = _topics(columns, options, rows).dictionary_encode()
     tags = _or(columns.get("tags"), options.tags, rows).dictionary_encode()
     width = max(1, len(tags.dictionary))
@@ -171,7 +171,7 @@ def _heads(
 
 
 def _lengths(payload: pa.Array) -> pa.Array:
-    """The lengths of bodies, as the codec has them."""
+    """Return the lengths of bodies, as the codec writes them."""
     numbers = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(">u4")
     kind = pa.binary(LENGTH_BYTES)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.tobytes())]).cast(pa.binary())
@@ -180,7 +180,7 @@ def _lengths(payload: pa.Array) -> pa.Array:
 def _by_queue(
     context: Context, ids: pa.Array, bodies: pa.Array, at: pa.Array, places: pa.Array, window: int | None
 ) -> Iterator[Ready]:
-    """One script call after the other, of all queues in turn."""
+    """Yield the script calls, of all queues in turn."""
     place = context.layouts.known[0].queue_of
     queues = np.fromiter(map(place, ids.to_pylist()), np.int32, len(ids))
     order = np.argsort(queues, kind="stable")

@@ -1,4 +1,4 @@
-"""The columns of a table, as the fields of messages: what each may be, and how its values are read from Arrow.
+"""The columns of a table, as the fields of messages: their allowed types, and how their values are read from Arrow.
 
 A column is checked once, before anything is written; a wrong value is an error of its row, and only that row is
 rejected.
@@ -42,9 +42,9 @@ def _duration(type: pa.DataType) -> bool:
 
 
 class Field(NamedTuple):
-    """A field of messages: whether a type will do, what to say of one that does not, and how its values are read.
+    """A field of messages: its allowed types, the error of other types, and how its values are read.
 
-    A column of nothing but null (`void`) will do for every field.
+    A column of nothing but null (`void`) is allowed for every field.
     """
 
     accepts: Callable[[pa.DataType], bool]
@@ -55,7 +55,7 @@ class Field(NamedTuple):
 _TEXT: Final = Field(is_text, "a string", lambda column, _name, _zone, _errors: values.texts(column))
 _DURATION: Final = Field(
     _duration,
-    "ms as a whole number, an interval of days to seconds, or text such as '30m'",
+    "ms as an integer, an interval of days to seconds, or text such as '30m'",
     lambda column, name, _zone, errors: values.durations(column, name, errors),
 )
 _WHOLE: Final = Field(
@@ -66,7 +66,7 @@ _WHOLE: Final = Field(
 FIELDS: Final[Mapping[str, Field]] = {
     "id": Field(
         lambda type: is_text(type) or _whole(type),
-        "a string, or a whole number",
+        "a string, or an integer",
         lambda column, _name, _zone, errors: values.identifiers(column, errors),
     ),
     "topic": _TEXT,
@@ -93,7 +93,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "delay_time": _DURATION,
     "expect_date": Field(
         lambda type: _whole(type) or is_text(type) or pa.types.is_timestamp(type) or pa.types.is_date(type),
-        "a timestamp, a date, Unix ms as a whole number, or text with a zone such as '2027-01-31T08:00:00Z'",
+        "a timestamp, a date, Unix ms as an integer, or text with a zone such as '2027-01-31T08:00:00Z'",
         lambda column, _name, zone, errors: values.dues(column, zone, errors),
     ),
     "delay_level": _WHOLE,
@@ -101,7 +101,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "window": _DURATION,
     "expire_after": _DURATION,
 }
-#: Those without which a row is plain.
+#: A row without these columns is plain.
 RARE: Final = tuple(name for name in FIELDS if name not in ("id", "topic", "tags", "body", "expect_date"))
 
 
@@ -123,9 +123,9 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
         if name not in types:
             raise ConfigError(f"option idColumns: there is no column {name}; there are {', '.join(names)}")
         if not hashable(types[name]):
-            raise ConfigError(f"option idColumns: {name} is {types[name]}; take plain values, no nested ones")
+            raise ConfigError(f"option idColumns: {name} is {types[name]}; use plain values, not nested ones")
     if id_columns and "id" in names and "id" not in id_columns:
-        raise ConfigError("there is a column id, and the option idColumns makes ids of others: leave one of them out")
+        raise ConfigError("a column id and the option idColumns exclude each other; remove one of them")
     unknown = [name for name in names if name not in FIELDS and name not in id_columns]
     if unknown:
         raise ConfigError(
@@ -146,7 +146,7 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
 
 
 def no_message(path: str, type: str) -> ConfigError:
-    """The error for a type of Spark that no message can have; `path` is where in a column it is."""
+    """Return the error for a type of Spark that no message can have; `path` is its place in a column."""
     return ConfigError(
         f"{path} is {type}, which no message can have: cast it to a string (a variant by to_json), or drop the column"
     )
@@ -155,9 +155,9 @@ def no_message(path: str, type: str) -> ConfigError:
 def _check_type(name: str, type: pa.DataType) -> None:
     field = FIELDS[name]
     if not pa.types.is_null(type) and not field.accepts(type):
-        raise ConfigError(f"the column {name} is {type}; it has to be {field.wanted}")
+        raise ConfigError(f"the column {name} is {type}; it must be {field.wanted}")
     if wrong := without_json(type, name):
-        raise ConfigError(f"the column {name} has no JSON: {wrong}; cast it to a string, or drop it")
+        raise ConfigError(f"the column {name} cannot become JSON: {wrong}; cast it to a string, or drop it")
 
 
 def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors: Errors) -> list[Any]:

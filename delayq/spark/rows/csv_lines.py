@@ -1,4 +1,4 @@
-"""CSV, a row a line, as a table of texts: the same with Spark and without, as both use nothing else.
+"""CSV, one row per line, as a table of texts: Spark and the local mode use the same code.
 
 The first line of a file that is not blank names its columns. Text that readers of CSV interpret in different ways is
 refused: a quote within quotes that nothing escapes, and a value of several lines.
@@ -14,28 +14,28 @@ from delayq.errors import ConfigError
 
 __all__ = ["OPTIONS", "cells", "dialect", "is_blank", "names_of"]
 
-#: Options of Spark's reader that are known here.
+#: The supported options of Spark's reader.
 OPTIONS: Final = ("sep", "delimiter", "escape")
 #: A line of only these characters is no row, as in Java's trim.
 _BLANK: Final = "".join(map(chr, range(33)))
 
 
 def dialect(options: Mapping[str, str]) -> tuple[str, str]:
-    """The separator and the escape; raises ConfigError."""
+    """Return the separator and the escape. Raises ConfigError."""
     separator = options.get("sep", options.get("delimiter", ","))
     escape = options.get("escape", "\\")
     if len(separator) != 1 or len(escape) != 1 or separator in ('"', escape):
-        raise ConfigError("--option: sep and escape are one character each, and not the same")
+        raise ConfigError("--option: sep and escape must be one character each, and different")
     return separator, escape
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line is no row."""
+    """Return whether a line is not a row."""
     return not line.strip(_BLANK)
 
 
 def names_of(head: Sequence[str | None]) -> list[str]:
-    """The names of the columns, by the cells of the first line.
+    """Return the names of the columns, by the cells of the first line.
 
     As in Spark, a column without a name gets one, and columns of one name get their numbers.
     """
@@ -47,7 +47,7 @@ def names_of(head: Sequence[str | None]) -> list[str]:
 
 
 def cells(line: str, separator: str, escape: str) -> list[str | None]:
-    """The values of a line; raises ValueError for what readers of CSV take for different things."""
+    """Return the values of a line. Raises ValueError for a line that readers of CSV interpret differently."""
     if '"' not in line:
         return [value or None for value in line.split(separator)]
     found: list[str | None] = []
@@ -69,7 +69,7 @@ def cells(line: str, separator: str, escape: str) -> list[str | None]:
 
 
 def _quoted(line: str, at: int, escape: str) -> tuple[str, int]:
-    """A value up to its closing quote, and where it goes on behind that."""
+    """Return a value up to its closing quote, and the place after that."""
     value = []
     while at < len(line):
         one, next_one = line[at], line[at + 1 : at + 2]
@@ -81,4 +81,4 @@ def _quoted(line: str, at: int, escape: str) -> tuple[str, int]:
         else:
             value.append(one)
             at += 1
-    raise ValueError("ends within a quoted value; a value is one line")
+    raise ValueError("ends within a quoted value; a value must be one line")

@@ -18,7 +18,7 @@ __all__ = ["hashable", "row_id", "row_ids"]
 
 
 def hashable(type: pa.DataType) -> bool:
-    """Whether values of this type have a text that is always the same."""
+    """Return whether values of this type have a text that is always the same."""
     types = pa.types
     return any(
         is_one(type)
@@ -49,14 +49,14 @@ def row_ids(columns: Sequence[pa.Array], topics: Iterable[str | None]) -> list[s
 
 def _plain(column: pa.Array) -> pa.Array:
     if pa.types.is_date(column.type):
-        return column.cast(pa.date32()).cast(pa.string())  # also of a year that Python does not have
+        return column.cast(pa.date32()).cast(pa.string())  # also of a year that Python does not support
     if not pa.types.is_timestamp(column.type):
         return column
     return column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
 def row_id(topic: str, values: Iterable[Any]) -> str:
-    """The id of the row with these values: texts, bytes, numbers, booleans, dates, and timestamps as Unix µs."""
+    """Return the id of the row with these values: texts, bytes, numbers, booleans, dates, and timestamps as Unix µs."""
     parts = [_part(topic.encode())]
     parts += [b"-" if value is None else _part(_text(value)) for value in values]
     return blake2b(b"".join(parts), digest_size=16).hexdigest()

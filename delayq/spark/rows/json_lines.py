@@ -1,4 +1,4 @@
-"""JSON, an object a line, as a table: the same with Spark and without, as both use nothing else.
+"""JSON, one object per line, as a table: Spark and the local mode use the same code.
 
 The type of a column follows from all its values, so there are two passes. `shape_of` finds the names and types of some
 lines, `merged` combines several shapes, and `batch_of` reads lines by them. A line that is no JSON becomes a row of nulls,
@@ -27,7 +27,7 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 class Shape(msgspec.Struct, frozen=True, gc=False):
     """The common type of some values: `null`, `string`, `boolean`, `long`, `decimal`, `double`, `object` or `array`.
 
-    `raw` are values of several kinds: texts stay as they are, and all others become the text that they are in the file.
+    `raw` are values of several kinds: texts are unchanged, and all others become their text in the file.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 NULL: Final = Shape("null")
 _RAW: Final = Shape("raw")
 _LONG, _DECIMAL, _DOUBLE = Shape("long"), Shape("decimal"), Shape("double")
-#: Integers are `long`, `decimal` or `double` by how large they are.
+#: Integers are `long`, `decimal` or `double` by their size.
 _PLAIN: Final = {type(None): NULL, str: Shape("string"), bool: Shape("boolean"), float: _DOUBLE}
 _NUMBERS: Final = ("long", "decimal", "double")
 _ARROW: Final = {
@@ -48,7 +48,7 @@ _ARROW: Final = {
 
 
 def merged(one: Shape, other: Shape) -> Shape:
-    """The shape of the values of both."""
+    """Return the shape of the values of both."""
     if one.kind == "null" or one == other:
         return other
     if other.kind == "null":
@@ -73,7 +73,7 @@ def shape_of(lines: Iterable[bytes]) -> Shape:
 
 
 def schema_of(shape: Shape) -> pa.Schema:
-    """The columns of rows of this shape, in order of their names."""
+    """Return the columns of rows of this shape, in order of their names."""
     return pa.schema([pa.field(name, _arrow_type(shape.fields[name])) for name in sorted(shape.fields)])
 
 
@@ -96,7 +96,7 @@ class Rows(NamedTuple):
 
 
 def batch_of(lines: Iterable[bytes], shape: Shape) -> Rows:
-    """The rows of these lines, with the columns of the shape of all lines."""
+    """Return the rows of these lines, with the columns of the shape of all lines."""
     rows = list(_rows(lines))
     schema = schema_of(shape)
     columns = [pa.array(_column(rows, one.name, shape.fields[one.name]), one.type) for one in schema]
@@ -105,7 +105,7 @@ def batch_of(lines: Iterable[bytes], shape: Shape) -> Rows:
 
 
 class _Row(NamedTuple):
-    """An object of a line: as Python has it, as its text, and the number of the line. None of what is no JSON object."""
+    """An object of a line: in Python, as its text, and the number of the line. None if the line is not a JSON object."""
 
     found: dict[str, Any] | None
     text: bytes
@@ -113,7 +113,7 @@ class _Row(NamedTuple):
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[_Row]:
-    """The objects of lines. A list of objects is several rows."""
+    """Yield the objects of lines. A list of objects is several rows."""
     for number, line in enumerate(lines):
         text = line.removeprefix(b"\xef\xbb\xbf").strip()
         if not text:
@@ -155,7 +155,7 @@ def _shape(value: Any) -> Shape:
 
 
 def _column(rows: list[_Row], name: str, shape: Shape) -> list[Any]:
-    if _has_raw(shape):  # the text of a value that is none is only in the line
+    if _has_raw(shape):  # an invalid value's text is only in the line
         texts = (_OBJECT.decode(row.text).get(name) if row.found is not None else None for row in rows)
         return [None if text is None else _from_text(bytes(text), shape) for text in texts]
     values = [None if row.found is None else row.found.get(name) for row in rows]
@@ -171,7 +171,7 @@ def _has_raw(shape: Shape) -> bool:
 
 
 def _is_as_decoded(shape: Shape) -> bool:
-    """Whether Arrow takes the values as Python has them."""
+    """Return whether Arrow accepts the values as Python has them."""
     if shape.kind in ("decimal", "double") or (shape.kind == "object" and not shape.fields):
         return False
     return all(map(_is_as_decoded, _inner(shape)))

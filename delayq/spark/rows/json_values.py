@@ -1,4 +1,4 @@
-"""Values of Arrow columns as JSON has them: for bodies, and for properties that are no plain texts.
+"""Values of Arrow columns as JSON: for bodies, and for properties that are not plain texts.
 
 `without_json` returns the types that have no JSON, before anything is written. A value that a type allows and JSON does
 not, such as a date after the year 9999, makes only its row wrong.
@@ -20,10 +20,10 @@ from delayq.errors import InvalidMessage
 
 __all__ = ["PER_SECOND", "Errors", "each_row", "is_list", "is_text", "json_values", "without_json"]
 
-#: Rows whose value is wrong, by their place in the batch.
+#: Rows with an invalid value, by their place in the batch.
 Errors = dict[int, InvalidMessage]
 
-#: How many of each unit of Arrow's are a second.
+#: The number of each unit of Arrow in a second.
 PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - in the zone of whoever reads it
 _FIRST_DAY: Final = date(1970, 1, 1)
@@ -84,7 +84,7 @@ def _without_json(type: pa.DataType, path: str) -> Iterator[str]:
 
 
 def json_values(column: pa.Array) -> list[Any]:
-    """The values, None for null; raises ValueError for one that JSON does not have.
+    """Return the values, None for null. Raises ValueError for one that JSON does not have.
 
     Instants are texts in UTC, whatever the zone of the session, so that the same row is always the same message.
     """
@@ -131,7 +131,7 @@ def _maps(column: pa.Array) -> list[Any]:
 
 
 def _key(value: Any) -> str:
-    """A name of JSON, which is always a text."""
+    """Return a name of JSON, which is always a text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -148,7 +148,7 @@ def _floats(column: pa.Array) -> list[Any]:
     values = _as_they_are(column)
     for value in values:
         if value is not None and not math.isfinite(value):
-            raise ValueError(f"has the number {value}, which JSON does not know; use a string or null")
+            raise ValueError(f"has the number {value}, which JSON does not have; use a string or null")
     return values
 
 
@@ -175,7 +175,7 @@ def _times(column: pa.Array) -> list[Any]:
 
 
 def _parts(column: pa.Array) -> Iterator[tuple[timedelta, str] | None]:
-    """Whole seconds, and what is finer as text."""
+    """Return full seconds, and the rest as text."""
     per, bits = PER_SECOND[column.type.unit], column.type.bit_width
     for number in column.cast(pa.int32() if bits == 32 else pa.int64()).to_pylist():
         if number is None:
@@ -195,7 +195,7 @@ def _in_range(start: Any, later: timedelta) -> Any:
 
 
 def _durations(column: pa.Array) -> list[Any]:
-    """In ISO 8601, exact to a microsecond as Spark's intervals are."""
+    """Return ISO 8601, exact to a microsecond like Spark's intervals."""
     numbers = column.cast(pa.duration("us")).cast(pa.int64()).to_pylist()
     return [None if one is None else msgspec.to_builtins(timedelta(microseconds=one)) for one in numbers]
 

@@ -1,7 +1,7 @@
-"""Where rows of a table come from: columns that are carried beside the fields, so that a refused row can be corrected.
+"""The origin of rows: columns that are carried beside the fields, so that a refused row can be corrected.
 
-A refused row is written as it was read, with where it stands and why it was refused. The columns for that are ignored when the
-corrected rows are read.
+A refused row is written as it was read, with its place and the reason of its refusal. These columns are ignored when
+the corrected rows are read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ FILE: Final = "reject_file"
 LINE: Final = "reject_line"
 #: The row as it was read: the text of a JSON object, or a struct of all columns. It is never written under this name.
 ROW: Final = "reject_row"
-#: Why a row was refused: in a word, and in a sentence.
+#: The reason of a refusal, as a word and as a sentence.
 REASON: Final = "reject_reason"
 DETAIL: Final = "reject_detail"
 CARRIED: Final = (FILE, LINE, ROW)
 #: Columns that readers add: they are ignored.
 OWN: Final = (*CARRIED, REASON, DETAIL)
 
-#: Fields as the HTTP API names them, where a table's column has another name.
+#: Fields as the HTTP API names them, if a table's column has another name.
 _FIELD: Final = re.compile(r"\b(?:delayTime|expectDate|delayLevel|bodyType|orderingKey|maxAttempts|expireAfter)\b")
 
 
 class Rejects(msgspec.Struct, frozen=True, kw_only=True):
-    """How refused rows are written: the format, the separator and escape of CSV, and of each field the table's own column."""
+    """The format of refused rows: the separator and escape of CSV, and the table's column of each field."""
 
     format: Literal["parquet", "csv", "json"] = "parquet"
     separator: str = ","
@@ -58,19 +58,19 @@ class Rejects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def camel(field: str) -> str:
-    """The name of a field in the HTTP API, which errors have."""
+    """Return the name of a field in the HTTP API, which errors use."""
     head, *others = field.split("_")
     return head + "".join(one.title() for one in others)
 
 
 def fields_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without what is carried beside them."""
+    """Return the rows without the carried columns."""
     own = [name for name in batch.schema.names if name.lower() in OWN]
     return batch.drop_columns(own) if own else batch
 
 
 def place_of(batch: pa.RecordBatch, row: int) -> str:
-    """Where a row stands, as 'orders.csv, line 3: '; '' if that is not known."""
+    """Return the place of a row, as 'orders.csv, line 3: '; '' if it is unknown."""
     file, line = (_value(batch, name, row) for name in (FILE, LINE))
     return "" if line is None else f"{file}, line {line}: "
 

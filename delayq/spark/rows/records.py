@@ -20,7 +20,7 @@ __all__ = ["COLUMNS", "batch_of", "same_message"]
 def _body(record: Record) -> str:
     if record.flags & BODY_BYTES:
         return base64.b64encode(record.payload).decode()
-    return record.payload.decode(errors="replace")  # it is valid, unless a hand was in Redis
+    return record.payload.decode(errors="replace")  # it is valid, unless somebody has edited Redis
 
 
 def _body_type(record: Record) -> str:
@@ -74,11 +74,11 @@ def batch_of(messages: Sequence[Found], schema: pa.Schema) -> pa.RecordBatch:
 
 
 _NO_LIMITS = Limits(body=2**40)
-_UNMADE: Final = b"0" * 7  # the generation of a record that is in no pool
+_UNMADE: Final = b"0" * 7  # the generation of a record that is not in a pool
 
 
 def same_message(record: Record, row: Message) -> bool:
-    """Whether the message in the pool is what this row would have become, but for the run that scheduled it.
+    """Return whether the message in the pool is the one of this row, except for the run that scheduled it.
 
     This holds also if its due time was relative and the row has the resulting absolute time, as in an export.
     """

@@ -1,4 +1,4 @@
-"""Rows of a table as messages: Arrow in, `Message` out, and what is wrong with the rows that are none."""
+"""Rows of a table as messages: Arrow in, `Message` out, and the mistakes of invalid rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delayq.spark.rows.origin import fields_of
 
 __all__ = ["messages_of"]
 
-#: A row that is wrong in several ways is rejected for the first of them: for its due before what it contains.
+#: A row with several mistakes is rejected for the first one: for its due time before its content.
 _IN_ORDER: Final = sorted(FIELDS, key=lambda name: name in ("body", "properties"))
 _NO_ID: Final = InvalidMessage("id", "is null: every row needs its own id")
 _NO_DUE: Final = InvalidMessage("expectDate", "is null: every row needs its time")
@@ -31,7 +31,7 @@ _NO_TOPIC: Final = InvalidMessage("topic", "is null, and there is no option topi
 def messages_of(
     batch: pa.RecordBatch, options: WriteOptions, zone: Callable[[], tzinfo]
 ) -> Iterator[Message | InvalidMessage]:
-    """Each row as a message, or what is wrong with it; not yet checked against the limits."""
+    """Return each row as a message, or its mistake; not yet checked against the limits."""
     batch = fields_of(batch)
     try:
         batch.validate(full=True)
@@ -98,7 +98,7 @@ def messages_of(
 def _messages_beside_bad_texts(
     batch: pa.RecordBatch, options: WriteOptions, zone: Callable[[], tzinfo]
 ) -> Iterator[Message | InvalidMessage]:
-    """Spark lets texts be any bytes: rows with one that is no UTF-8 are wrong, and the others as ever."""
+    """Spark allows any bytes in texts: a row with one that is not UTF-8 is invalid, and the others are unaffected."""
     wrong = {row: name for row in range(batch.num_rows) if (name := _bad_text(batch.slice(row, 1)))}
     good = batch.take(pa.array([row for row in range(batch.num_rows) if row not in wrong], pa.int64()))
     others = messages_of(good, options, zone)
@@ -107,7 +107,7 @@ def _messages_beside_bad_texts(
 
 
 def _bad_text(row: pa.RecordBatch) -> str | None:
-    """The first column of a single row that is no UTF-8."""
+    """Return the first column of a single row that is not UTF-8."""
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
             column.validate(full=True)

@@ -1,4 +1,4 @@
-"""The table that a command is given: how it is read, and which of its columns are which fields of a message."""
+"""The table of a command: how it is read, and which of its columns are which fields of a message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The table to read, and its options. `columns` are fields by name, and the column of each; `options` are for Spark's reader.
 
-    Columns that are named as fields are these fields. `delay_time` (ms) and `delay_level` are for all rows.
+    Columns that are named like fields are these fields. `delay_time` (ms) and `delay_level` are for all rows.
     """
 
     source: str
@@ -46,19 +46,22 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise ConfigError for options that are invalid for every table."""
         if self.format not in FORMATS:
-            raise ConfigError(f"--format is one of {', '.join(FORMATS)}, not {self.format!r}")
+            raise ConfigError(f"--format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         for field in self.columns:
             if field not in FIELDS:
                 raise ConfigError(f"no message has a field {field}; the fields are {', '.join(FIELDS)}")
         if self.id_columns and "id" in self.columns:
-            raise ConfigError("an id is one column, or made of some: not --id-column and --id-columns")
+            raise ConfigError("--id-column and --id-columns exclude each other; use one of them")
         whens = [name for name in DUES if name in self.columns]
         if len(whens) + (self.delay_time is not None) + (self.delay_level is not None) > 1:
-            raise ConfigError("say when in one way: a column of dates, of delays or of levels, or one of these for all")
+            raise ConfigError(
+                "the due time is given in several ways; use one column of dates, delays or levels, "
+                "or one value for all rows"
+            )
 
     @property
     def rejects(self) -> Rejects:
-        """How refused rows are written: like the table, if one of delayq's own readers has read it."""
+        """Return the format of refused rows: like the table, if one of delayq's own readers has read it."""
         of_row = {"id": ", ".join(self.id_columns), "topic": "--topic" if self.topic else "", **self.columns}
         named = {camel(field): column for field, column in of_row.items() if column}
         if self.is_csv:
@@ -84,7 +87,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def messages_table(spark: SparkSession, table: Table, options: WriteOptions) -> DataFrame:
-    """The table under the names of messages' fields; raises ConfigError for columns that no message can have."""
+    """Return the table with the names of messages' fields. Raises ConfigError for columns that no message can have."""
     from delayq.spark.rows.types import arrow_schema
 
     frame = mapped(read(spark, table, rows=bool(options.rejects)), table)
@@ -93,7 +96,7 @@ def messages_table(spark: SparkSession, table: Table, options: WriteOptions) -> 
 
 
 def read(spark: SparkSession, table: Table, *, rows: bool = False) -> DataFrame:
-    """The table as it is; with `rows`, beside each row where it stands and the row itself."""
+    """Return the table unchanged; with `rows`, also the place of each row and the row itself."""
     if table.is_json:
         return _read_json_lines(spark, table, rows=rows)
     if table.is_csv:
@@ -113,7 +116,7 @@ def _with_rows(frame: DataFrame, format: str) -> DataFrame:
     kept = []
     for field in frame.schema.fields:
         if alike[field.name.lower()] == 1:
-            with suppress(ConfigError):  # what no message can have, such as a variant, is not kept
+            with suppress(ConfigError):  # a column that no message can have, such as a variant, is dropped
                 arrow_schema(type(frame.schema)([field]))
                 kept.append(frame[_quoted(field.name)])
     own = [functions.struct(*kept).alias(ROW)]
@@ -131,7 +134,7 @@ def _read(spark: SparkSession, table: Table) -> DataFrame:
     if table.format == "csv":
         reader = reader.option("header", "true")
     elif table.format == "parquet":
-        reader = reader.option("mergeSchema", "true")  # a column that only some files have is a column
+        reader = reader.option("mergeSchema", "true")  # a column that only some files have is a column too
     for name, value in table.options.items():
         reader = reader.option(name, value)
     if table.format == "jdbc":
@@ -140,9 +143,9 @@ def _read(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def mapped(frame: DataFrame, table: Table) -> DataFrame:
-    """Only what is a field of messages, under the fields' names, and the columns that ids are made of.
+    """Return only the fields of messages, by the fields' names, and the columns that ids are made of.
 
-    Raises ConfigError for columns that are not there.
+    Raises ConfigError for unknown columns.
     """
     columns, others = taken([name for name in frame.columns if name not in CARRIED], table)
     fields = [frame[_quoted(column)].alias(name) for name, column in (columns | others).items()]
@@ -150,19 +153,19 @@ def mapped(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def carried(names: Iterable[str]) -> list[str]:
-    """Which columns tell where rows come from."""
+    """Return the columns with the origin of rows."""
     return [name for name in names if name in CARRIED]
 
 
 def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str, str]]:
     """The used columns of a table: the columns of fields, by the fields' names, and the columns that form the ids.
 
-    Raises ConfigError for columns that are not there.
+    Raises ConfigError for unknown columns.
     """
     there = {name.lower(): name for name in names}
     for option, name in _named(table):
         if name.lower() not in there:
-            raise ConfigError(f"{option}: there is no column {name}; there are {', '.join(names)}")
+            raise ConfigError(f"{option}: unknown column {name}; the columns are {', '.join(names)}")
     columns = {name: there[name] for name in FIELDS if name in there and _is_wanted(name, table)}
     columns |= {name: there[column.lower()] for name, column in table.columns.items()}
     if table.topic:
@@ -196,12 +199,12 @@ def _for_all(table: Table) -> list[Column]:
     return [functions.lit(value).cast("bigint").alias(name) for name, value in given.items() if value is not None]
 
 
-#: Where a line of a text stands: its file, the part of the file, and the file's name.
+#: The place of a line of a text: its file, the part of the file, and the file's name.
 _PLACE: Final = ("file_path", "file_block_start", "file_name")
 
 
 def _read_text(spark: SparkSession, source: str) -> tuple[DataFrame, list[StructField]]:
-    """The lines of a text, with where they stand; and the partitions of its folder, which are columns as ever."""
+    """Return the lines of a text with their places, and the partitions of its folder, which are columns."""
     from pyspark.sql import functions
 
     text = spark.read.text(source)
@@ -210,12 +213,12 @@ def _read_text(spark: SparkSession, source: str) -> tuple[DataFrame, list[Struct
 
 
 def _schema_beside(schema: pa.Schema, row: pa.DataType | None) -> pa.Schema:
-    """The columns of a table, and those that are carried beside a row of this type."""
+    """Return the columns of a table, and those that are carried beside a row of this type."""
     return schema if row is None else pa.schema([*schema, (FILE, pa.string()), (LINE, pa.int64()), (ROW, row)])
 
 
 def _read_json_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFrame:
-    """An object a line, by the reader that works without Spark, too."""
+    """Read one object per line, by the reader that also works without Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -247,7 +250,7 @@ def _read_json_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFr
 
 
 def _read_csv_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFrame:
-    """A row a line, by the reader that works without Spark, too. Each file has its own first line."""
+    """Read one row per line, by the reader that also works without Spark. Each file has its own first line."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -269,7 +272,7 @@ def _read_csv_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFra
         file, start, number, why = min(wrong)
         raise ConfigError(f"{_path_of(file)}: line {before[file][start] + number} {why}")
     if not heads:
-        raise ConfigError(f"{table.source} is empty; its first line names the columns")
+        raise ConfigError(f"{table.source} is empty; its first line must have the names of the columns")
     partition_names = [field.name for field in partitions]
     names_of = {file: csv_lines.names_of(head.cells) for file, head in sorted(heads.items())}
     names = list(dict.fromkeys(name for some in names_of.values() for name in some))
@@ -302,9 +305,9 @@ def _read_csv_lines(spark: SparkSession, table: Table, *, rows: bool) -> DataFra
     return text.mapInArrow(rows_in_task, StructType([*from_arrow_schema(schema).fields, *partitions]))
 
 
-#: A file, where a part of it begins, and how many lines it has.
+#: A file, the beginning of a part of it, and the number of the part's lines.
 _Lines = list[tuple[str, int, int]]
-#: The same of a line that is refused, with its number there, and why.
+#: The same for a refused line, with its number and the reason.
 _Wrong = tuple[str, int, int, str]
 
 
@@ -332,7 +335,7 @@ class _CsvLooked(msgspec.Struct, frozen=True):
 
 
 class _Counts:
-    """How many lines each part of a file has, by where the part begins."""
+    """Return the number of lines of each part of a file, by its beginning."""
 
     def __init__(self) -> None:
         self._parts: dict[str, dict[int, int]] = {}
@@ -342,7 +345,7 @@ class _Counts:
             self._parts.setdefault(file, {})[start] = count
 
     def before(self) -> dict[str, dict[int, int]]:
-        """How many lines of its file come before each part."""
+        """Return the number of lines of its file before each part."""
         return {
             file: {start: sum(count for other, count in parts.items() if other < start) for start in parts}
             for file, parts in self._parts.items()
@@ -350,14 +353,14 @@ class _Counts:
 
 
 def _parts_of(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    """The file of each line, and where the part of the file begins that it stands in."""
+    """Return the file of each line, and the beginning of its part of the file."""
     return zip(*(batch.column(name).to_pylist() for name in ("_file_path", "_file_block_start")), strict=True)
 
 
 def _numbered(
     batches: Iterable[pa.RecordBatch], before: Mapping[str, Mapping[int, int]]
 ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """The lines of a task, and of each its number in its file; `before` are the lines of a file before each part of it."""
+    """Return the lines of a task, each with its number in its file; `before` are the lines of a file before each part."""
     last: Counter[tuple[str, int]] = Counter()
     for batch in batches:
         numbers = []
@@ -394,8 +397,8 @@ def _path_of(file: str) -> str:
 
 
 def no_json(source: str) -> ConfigError:
-    """The error for a source in which no line is JSON."""
-    return ConfigError(f"{source} cannot be read as JSON: each line must be an object, and none is")
+    """Return the error for a source in which no line is JSON."""
+    return ConfigError(f"cannot read {source} as JSON: each line must be an object, and none is")
 
 
 def _shapes_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -408,7 +411,7 @@ def _shapes_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _lines(batch: pa.RecordBatch) -> list[bytes]:
-    found: list[bytes] = batch.column(0).cast(pa.binary()).to_pylist()  # its texts may be no UTF-8
+    found: list[bytes] = batch.column(0).cast(pa.binary()).to_pylist()  # its texts may not be UTF-8
     return found
 
 

@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, for what columns may be. (PySpark's own function changes from version to version.)"""
+"""Spark's types as Arrow's, for columns. (PySpark's own function changes from version to version.)"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PLAIN: Final = (
 
 
 def arrow_schema(schema: types.StructType) -> pa.Schema:
-    """The columns; raises ConfigError for one that no message can have, wherever in it the reason is."""
+    """Return the columns. Raises ConfigError for one that no message can have, wherever in it the reason is."""
     return pa.schema([pa.field(field.name, _type(field.dataType, field.name)) for field in schema.fields])
 
 

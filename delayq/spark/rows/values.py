@@ -1,7 +1,7 @@
-"""Values of Arrow columns as fields of messages: times in ms, whole numbers, ids, keys and properties.
+"""Values of Arrow columns as fields of messages: times in ms, integers, ids, keys and properties.
 
-Each takes what tables have for such a field, texts among them, as CSV has nothing else. A value that cannot be read makes
-its row wrong, and no other.
+Each function accepts all types that tables have for such a field, including texts, because CSV has nothing else. An
+invalid value makes its row invalid, and no other.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _DAY: Final = 86_400_000
 
 
 def texts(column: pa.Array) -> list[Any]:
-    """Texts, or bytes, as they are."""
+    """Return texts, or bytes, unchanged."""
     values: list[Any] = column.to_pylist()
     return values
 
 
 def identifiers(column: pa.Array, errors: Errors) -> list[str | None]:
-    """Texts, and whole numbers as their digits."""
+    """Return texts, and integers as their digits."""
     if pa.types.is_decimal(column.type):
         numbers = _whole_decimals(column, "id", errors)
         return [None if number is None else str(number) for number in numbers]
@@ -45,7 +45,7 @@ def identifiers(column: pa.Array, errors: Errors) -> list[str | None]:
 
 
 def keys(column: pa.Array) -> list[tuple[Any, ...] | None]:
-    """Arrays of texts, and texts with spaces between the keys."""
+    """Return arrays of texts, and texts with spaces between the keys."""
     values = column.to_pylist()
     if is_list(column.type):
         return [None if some is None else tuple(some) for some in values]
@@ -53,7 +53,7 @@ def keys(column: pa.Array) -> list[tuple[Any, ...] | None]:
 
 
 def bodies(column: pa.Array, errors: Errors) -> list[Any]:
-    """Texts and bytes as they are; nested values as JSON has them."""
+    """Return texts and bytes unchanged, and nested values as JSON."""
     return texts(column) if not pa.types.is_nested(column.type) else each_row(column, "body", errors, json_values)
 
 
@@ -83,14 +83,14 @@ def durations(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
 
 
 def wholes(column: pa.Array, name: str, errors: Errors) -> list[int | None]:
-    """Whole numbers: integers, decimals without a fraction, and their digits as text."""
+    """Return integers: integers, decimals without a fraction, and their digits as text."""
     if pa.types.is_decimal(column.type):
         return _whole_decimals(column, _NAMES[name], errors)
     return _numbers_or_texts(column, _NAMES[name], _refuse_text, errors)
 
 
 def _refuse_text(_text: str) -> int:
-    raise ValueError("must be a whole number")
+    raise ValueError("must be an integer")
 
 
 def _milliseconds(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
@@ -123,7 +123,7 @@ def _whole_decimals(column: pa.Array, field: str, errors: Errors) -> list[int | 
         values[row] = int(number)
         if values[row] != number:
             values[row] = None
-            errors.setdefault(row, InvalidMessage(field, f"must be a whole number, not {_shown(number)}"))
+            errors.setdefault(row, InvalidMessage(field, f"must be an integer, not {_shown(number)}"))
     return values
 
 
@@ -132,14 +132,14 @@ def _shown(number: Decimal) -> str:
 
 
 def _of_unit(column: pa.Array) -> list[int | None]:
-    """The ms of timestamps or intervals, rounded up."""
+    """Return the ms of timestamps or intervals, rounded up."""
     per = PER_SECOND[column.type.unit]
     numbers = column.cast(pa.int64()).to_pylist()
     return [None if number is None else -(-number * 1000 // per) for number in numbers]
 
 
 def _local(times: list[int | None], zone: tzinfo) -> list[int | None]:
-    """Times of a clock in the zone, as Unix ms."""
+    """Return times of a clock in the zone, as Unix ms."""
     return [None if ms is None else _instant(ms, zone) for ms in times]
 
 
@@ -149,14 +149,14 @@ def _instant(ms: int, zone: tzinfo) -> int:
         local = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=zone)
         return int(local.timestamp()) * 1000 + rest
     except (ValueError, OverflowError):
-        return ms  # beyond all limits, with or without a zone
+        return ms  # outside of all limits, with or without a zone
 
 
 # -- properties ----------------------------------------------------------------------------------------------------------
 
 
 def properties(column: pa.Array, errors: Errors) -> list[dict[str, str] | None]:
-    """Maps, objects, and JSON objects as text: a value that is no text becomes its JSON, null is left out."""
+    """Return maps, objects, and JSON objects as text: a value that is not text becomes its JSON, null is omitted."""
     return each_row(column, "properties", errors, _of_texts if is_text(column.type) else _of_nested)
 
 
@@ -168,7 +168,7 @@ def _of_json(text: str) -> dict[str, str]:
     try:
         found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         given = {name: bytes(value) for name, value in found.items() if bytes(value) != b"null"}
-        # The digits of a number stay as they are.
+        # The digits of a number are kept.
         return {name: _decoded(value) if value.startswith(b'"') else value.decode() for name, value in given.items()}
     except (msgspec.MsgspecError, RecursionError):
         raise ValueError("as text must be a JSON object") from None

@@ -1,1 +1,1 @@
-"""Rows on their way to Redis: what each task does, and the driver when all are done."""
+"""Rows on their way to Redis: the work of each task, and of the driver at the end."""

@@ -14,7 +14,7 @@ EXAMPLES = 3
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """`read` is the sum of the others. `present` were there before, by an earlier attempt or run; `skipped` were past."""
+    """`read` is the sum of the others. `present` existed before, by an earlier attempt or run; `skipped` were past."""
 
     read: int = 0
     scheduled: int = 0
@@ -50,7 +50,7 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """All of it in one sentence."""
+        """Return all counts in one sentence."""
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.rejected.items()))
         skipped = f", {self.skipped} past and skipped" if self.skipped else ""
         return (

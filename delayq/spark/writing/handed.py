@@ -13,7 +13,7 @@ __all__ = ["Handed"]
 
 
 class Handed(NamedTuple):
-    """The driver's settings, which all tasks work by, and its routes: where a task runs there may be no file of them.
+    """The driver's settings, which all tasks use, and its routes: a task's machine may not have their file.
 
     Routes carry only their topics and the limits of their targets: their secrets stay with the driver.
     """
@@ -33,11 +33,11 @@ class Handed(NamedTuple):
         return http.Client(self.api, settings=self.settings)
 
     def client(self, *, check_routes: bool = True) -> Client:
-        """A client of their Redis."""
+        """Return a client of their Redis."""
         return Client(settings=self.settings, routes=self.routes, check_routes=check_routes)
 
     def client_of_task(self, *, check_routes: bool = True) -> Client:
-        """The same for one of many tasks. It does not warn that no worker is live: the driver does."""
+        """Return a client for one of many tasks. It does not warn that no worker is live: the driver does."""
         made = self.client(check_routes=check_routes)
         made.known_routes.be_quiet()
         return made

@@ -1,9 +1,9 @@
-"""The folder of rejected rows: files in the format of the table, with where each row stands and why it was rejected.
+"""The folder of rejected rows: files in the format of the table, with each row's place and the reason of its rejection.
 
 Once they are corrected, the same command reads them.
 
-A task writes its file into a folder of the job's own inside (`_job-…`, which readers of Parquet pass over). Only the
-commit on the driver moves the files of those attempts that count, so that a task which ran twice is there once.
+A task writes its file into a folder of the job inside (`_job-…`, which readers of Parquet ignore). Only the commit on
+the driver moves the files of the committed attempts, so that a task that ran twice has one file.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class RejectsFolder:
                 return found
             return pyarrow.fs.LocalFileSystem(), str(Path(self.where).expanduser().absolute())
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ConfigError(f"option rejects: {self.where} cannot be opened: {error}") from None
+            raise ConfigError(f"option rejects: cannot open {self.where}: {error}") from None
 
     def _mine(self, path: str) -> str:
         return f"{path}/_job-{self.job}"
 
     def make(self) -> None:
-        """Make it, on the driver, before any task; raises ConfigError."""
+        """Create it, on the driver, before any task. Raises ConfigError."""
         system, path = self._open()
         try:
             system.create_dir(self._mine(path), recursive=True)
@@ -59,7 +59,7 @@ class RejectsFolder:
             raise ConfigError(f"option rejects: the driver cannot write to {self.where}: {error}") from None
 
     def begin(self, name: str) -> RejectsFile:
-        """The file of one task; raises GivenUp if this is not the folder that the driver sees."""
+        """Return the file of one task. Raises GivenUp if this is not the folder that the driver sees."""
         system, path = self._open()
         mine = self._mine(path)
         if isinstance(system, pyarrow.fs.LocalFileSystem) and not Path(mine).is_dir():
@@ -70,10 +70,10 @@ class RejectsFolder:
         try:
             return RejectsFile(system.open_output_stream(f"{mine}/{name}"), name, self.rejects)
         except OSError as error:
-            raise GivenUp(f"option rejects: {self.where} cannot be written to: {error}") from None
+            raise GivenUp(f"option rejects: cannot write to {self.where}: {error}") from None
 
     def publish(self, names: dict[str, str], instead_of: str = "") -> None:
-        """Give the files of the job (by their names there) their names in the folder.
+        """Rename the files of the job (by their names there) into the folder.
 
         Files that begin with `instead_of` are removed first: an earlier try of the same commit has left them.
         """
@@ -94,7 +94,7 @@ class RejectsFolder:
         self.clear()
 
     def clear(self) -> None:
-        """Take the job's own folder away, with what attempts that do not count have left."""
+        """Remove the job's own folder, with the files of attempts that were not committed."""
         system, path = self._open()
         mine = self._mine(path)
         if system.get_file_info(mine).type != pyarrow.fs.FileType.NotFound:
@@ -144,7 +144,7 @@ class RejectsFile:
 
 
 def _as_read(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with all columns of the table; if these were not carried, with those of the fields."""
+    """Return the rows with all columns of the table; if these were not carried, with those of the fields."""
     if ROW not in rows.schema.names:
         return fields_of(rows)
     row = rows.column(ROW)
@@ -152,7 +152,7 @@ def _as_read(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _csv_cell(cell: Any, separator: str, escape: str) -> str:
-    """A value as readers of CSV take it back, with the same separator and escape."""
+    """Return a value in the format that readers of CSV read back, with the same separator and escape."""
     if cell is None:
         return ""
     text = str(cell)
@@ -164,7 +164,7 @@ def _csv_cell(cell: Any, separator: str, escape: str) -> str:
 
 
 def _json_lines(rows: Sequence[bytes], why: Sequence[dict[str, Any]]) -> bytes:
-    """A line for each row: its object as it was read, or the text of a line that is none."""
+    """Return a line for each row: its object as it was read, or the text of an invalid line."""
     lines = []
     for text, reason in zip(rows, why, strict=True):
         try:

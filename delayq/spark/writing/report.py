@@ -1,4 +1,4 @@
-"""How far a write is, in Redis: what each task has done so far, and at the end the exact totals.
+"""The progress of a write, in Redis: the counts of each task so far, and at the end the exact totals.
 
 The hash `delayq:report:<name>` has a line for each attempt of each task, which may count rows twice. The driver writes `total`
 when all tasks are done, from the counts that they committed. Lines of another job than `begun` are from an earlier write under
@@ -24,7 +24,7 @@ KEPT_BATCHES: Final = 100
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`total` once all is done (of a stream: of the last 100 micro-batches), before that None; `running` till then."""
+    """`total` at the end (for a stream: of the last 100 micro-batches), None before; `running` meanwhile."""
 
     total: Counts | None
     running: Counts
@@ -37,7 +37,7 @@ class _ReportLine(msgspec.Struct, frozen=True):
 
 
 def begun_line(name: str, job: str) -> list[Command[Any]]:
-    """A write begins."""
+    """Begin a write."""
     return [commands.report(name, "begun", msgspec.json.encode(_ReportLine(job, Counts()))), commands.keep_report(name)]
 
 
@@ -57,7 +57,7 @@ def total_line(name: str, job: str, counts: Counts, batch: int | None = None) ->
 
 
 def read_report(client: Client, name: str) -> Report:
-    """How far the write is that reports under `name`; raises StoreError."""
+    """Read the progress of the write with this name. Raises StoreError."""
     texts = client.store.run(commands.reported(name))
     lines = {field: msgspec.json.decode(text, type=_ReportLine) for field, text in texts.items()}
     begun = lines.pop("begun", None)

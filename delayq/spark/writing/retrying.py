@@ -1,4 +1,4 @@
-"""Trying again while Redis is away or full, for a bounded time."""
+"""Retry while Redis is unreachable or full, for a bounded time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delayq.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
 __all__ = ["GivenUp", "Patience"]
 
 T = TypeVar("T")
-#: How long to wait before a further try, in ms; the last one again and again.
+#: The waits before each further attempt, in ms; the last one repeats.
 PAUSES: Final = (100, 300, 1_000, 2_000, 5_000)
 
 
@@ -20,7 +20,7 @@ class GivenUp(DelayqError):
 
 
 class Patience:
-    """One wait for Redis: at most `retry_for` ms without any progress. Begin a new one for each thing to be done."""
+    """One wait for Redis: at most `retry_for` ms without any progress. Begin a new one for each operation."""
 
     def __init__(self, clock: Clock, retry_for: int) -> None:
         self._clock = clock
@@ -33,9 +33,9 @@ class Patience:
         self._tries = 0
 
     def bear(self, error: StoreError) -> None:
-        """Wait a little before the next try; raises GivenUp if that is no use, or took too long."""
+        """Wait before the next attempt. Raises GivenUp if that is useless, or took too long."""
         if not isinstance(error, (StoreUnavailable, StoreFull)):
-            raise GivenUp(f"Redis does not do what it is asked: {error}") from None
+            raise GivenUp(f"Redis refuses the command: {error}") from None
         waited = self._clock.monotonic() - self._since
         if waited >= self._retry_for:
             raise GivenUp(

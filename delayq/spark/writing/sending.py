@@ -35,14 +35,14 @@ Outcome = Scheduled | DelayqError
 
 
 class Sent(NamedTuple):
-    """How many rows were scheduled just so, and what became of all others, by their places in the batch."""
+    """The number of rows that were simply scheduled, and the outcomes of all others, by their places in the batch."""
 
     scheduled: int
     others: dict[int, Outcome]
 
 
 class Sender:
-    """Schedules, again and again while Redis is away or full, for at most `retry_for` ms without any progress."""
+    """Schedules, with retries while Redis is unreachable or full, for at most `retry_for` ms without any progress."""
 
     def __init__(self, client: Client | http.Client, clock: Clock, options: WriteOptions) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class Sender:
             outcomes[place] = answer
 
     def _again(self, outcomes: list[Any], sent: list[tuple[int, Message]]) -> None:
-        """Send again what Redis could not take, or nobody knows whether it did: with its id, so only once."""
+        """Send rows again that Redis did not accept or whose outcome is unknown: with their ids, so only once."""
         patience = Patience(self._clock, self._retry_for)
         while left := [(place, row) for place, row in sent if isinstance(outcomes[place], StoreError)]:
             if len(left) < len(sent):
@@ -117,7 +117,7 @@ class Sender:
             self._take(outcomes, left, self._client.schedule_many(rows, refuse_past=self._refuse_past))
 
     def _look_at_conflicts(self, outcomes: list[Any], sent: list[tuple[int, Message]]) -> None:
-        """Another run of the same rows differs by nothing but its name: its messages are there already."""
+        """Recognize another run of the same rows, which differs only by its name: its messages exist already."""
         taken = [
             (place, row) for place, row in sent if isinstance(one := outcomes[place], Conflict) and not one.removed
         ]
@@ -139,7 +139,7 @@ def _worst(errors: list[StoreError]) -> StoreError:
 
 
 def reason_of(error: DelayqError) -> str:
-    """The kind of an error in one word, as rejected rows and totals have it."""
+    """Return the kind of an error in one word, for rejected rows and totals."""
     if isinstance(error, Conflict):
         return error.state if error.removed else "conflict"
     if isinstance(error, PastDue):

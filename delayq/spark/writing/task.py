@@ -32,19 +32,19 @@ __all__ = ["Done", "Job", "Place", "RowsRejected", "windows"]
 #: The rows, or bytes, of a task that are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-#: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long. With 50 its p99
-#: was 3 times what it is alone, with 10 less than twice.
+#: With a rate, a batch has the messages of this many ms, so that live traffic never waits long. With 50, its p99 was 3
+#: times that without a backfill; with 10, less than twice.
 STEP: Final = 10
 #: The shortest time between two reports of a task, in ms.
 REPORT_EVERY: Final = 1_000
 
 
 class RowsRejected(DelayqError):
-    """Some rows were rejected, and there is no folder for them; the others are scheduled."""
+    """Rows were rejected, and there is no folder for them. The others are scheduled."""
 
 
 class Place(NamedTuple):
-    """Where a task runs: its partition, its attempt, and the zone of its session ('': not known)."""
+    """The place of a task: its partition, its attempt, and the zone of its session ('': unknown)."""
 
     partition: int = 0
     attempt: int = 0
@@ -63,7 +63,7 @@ class Done(NamedTuple):
 def windows(
     batches: Iterable[pa.RecordBatch], rows: int = WINDOW_ROWS, size: int = WINDOW_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of about so many, however they came."""
+    """Yield the rows in pieces of about this many."""
     waiting: list[pa.RecordBatch] = []
     have = have_bytes = 0
     for whole in batches:
@@ -87,7 +87,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class Job:
-    """One write: what driver and tasks have in common. It is pickled from the one to the others."""
+    """One write: the common data of driver and tasks. It is pickled for the tasks."""
 
     def __init__(self, options: WriteOptions, handed: Handed) -> None:
         self.options = options
@@ -96,7 +96,7 @@ class Job:
         self.rejects = RejectsFolder(options.rejects, self.id, options.rejects_as) if options.rejects else None
 
     def begin(self, *, stream: bool) -> None:
-        """On the driver, before any task; raises ConfigError or GivenUp."""
+        """Check the options, on the driver, before any task. Raises ConfigError or GivenUp."""
         if self.rejects is not None:
             self.rejects.make()
         if self.options.report and not stream:
@@ -126,12 +126,12 @@ class Job:
     # -- on the driver ---------------------------------------------------------------------------------------------------
 
     def commit(self, written: Sequence[Done], batch: int | None = None) -> None:
-        """Sum up what the tasks have done; raises RowsRejected if rows were rejected and nobody will see them."""
+        """Add up the results of the tasks. Raises RowsRejected if rows were rejected without a folder for them."""
         counts = Counts.total(one.counts for one in written)
         if self.options.report:
             self._tell(total_line(self.options.report, self.id, counts, batch))
         if self.rejects is not None:
-            # A micro-batch that is replayed takes the place of its files, a batch has files of its own.
+            # A micro-batch that is replayed replaces its files; a batch has files of its own.
             head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
             end = f"{tail}.{self.options.rejects_as.format}"
             names = {one.file: f"{head}part-{one.partition:05d}{end}" for one in written if one.file}
@@ -152,7 +152,7 @@ class Job:
 
 
 class _Task:
-    """One task's way through its rows."""
+    """One task's work on its rows."""
 
     def __init__(self, job: Job, client: Client | http.Client, clock: Clock, place: Place) -> None:
         self._job = job
@@ -198,7 +198,7 @@ class _Task:
             and (at_once or self._told is None or now - self._told >= REPORT_EVERY)
         ):
             self._told = now
-            # Nobody needs every line: the totals are made of what tasks commit.
+            # Not every line is needed: the totals come from committed tasks.
             self._client.store.run_many(
                 task_line(name, self._job.id, self._place.partition, self._place.attempt, self._counts)
             )
@@ -232,7 +232,7 @@ class _Task:
             self._file.add(batch, places, reasons, details)
 
     def _zone_of(self, schema: pa.Schema) -> tzinfo:
-        """The zone of timestamps without one: the option, that of the session, or that of another column."""
+        """Return the zone of timestamps without one: the option, that of the session, or that of another column."""
         if self._zone is None:
             others = [field.type.tz for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
             name = self._options.time_zone or self._place.zone or next(iter(others), "")

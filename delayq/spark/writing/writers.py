@@ -51,7 +51,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """When all tasks are done."""
+        """Commit after all tasks."""
         self._job.commit(_done(messages))
 
 
@@ -59,5 +59,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The micro-batches of a stream. A replayed batch has the same rows, so the same ids: nothing is sent twice."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """When all tasks of a micro-batch are done."""
+        """Commit after all tasks of a micro-batch."""
         self._job.commit(_done(messages), batchId)

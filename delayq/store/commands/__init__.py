@@ -1,7 +1,7 @@
-"""Every operation as a value: which script, on which keys, with which arguments, and how to read the reply.
+"""Every operation as a value: its script, keys and arguments, and the reader of its reply.
 
-Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' for the clock of Redis, or a time
-(Unix ms) that a test hands in.
+Nothing here connects to Redis; `Store` and `AsyncStore` run commands. `now` is '' for the clock of Redis, or a time
+(Unix ms) from a test.
 """
 
 from delayq.store.commands.audit import *

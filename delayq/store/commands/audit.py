@@ -1,4 +1,4 @@
-"""What was changed by hand, as the scripts that changed it wrote it down."""
+"""The audit: manual changes, as the scripts that made them recorded them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Audited", "AuditedMessage", "audited", "audited_from", "trim_audit"]
 
 
 class AuditedMessage(msgspec.Struct, frozen=True):
-    """A message that was changed: its id, and the topic and business keys that it had."""
+    """A changed message: its id, and its topic and business keys at that time."""
 
     id: str
     topic: str
@@ -34,11 +34,12 @@ _by = msgspec.json.Decoder(_By)
 
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """Who changed what, when (Unix ms, and which in that ms) and from where: `messages`, or what `detail` says.
+    """A manual change: the actor, the time (Unix ms, and its number in that ms) and the address; `messages`, or
+    `detail`.
 
-    `actor` is the name of a key of the API, whose id is `key`, or what somebody else calls himself. `count` is how many messages
-    were changed; an entry names as many as 4 KB hold. What is one `act` was done together, from `since` on; `run` is the run of a
-    backfill that it was done to.
+    `actor` is the name of an API key with the id `key`, or another caller's own name. `count` is the number of changed
+    messages; an entry names as many as fit into 4 KB. The changes of one `act` were made together, from `since` on.
+    `run` is the backfill run that it changed.
     """
 
     at: int
@@ -57,7 +58,7 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audited(stream: str, most: int, newest: str = "+", oldest: str = "-") -> Command[list[Audited]]:
-    """Up to so many entries of a stream, the newest first, between two ids of entries."""
+    """Read a number of entries of a stream, newest first, between two ids of entries."""
 
     def read(reply: list[Any]) -> list[Audited]:
         return [_audited(id, fields) for id, fields in reply or ()]
@@ -66,7 +67,7 @@ def audited(stream: str, most: int, newest: str = "+", oldest: str = "-") -> Com
 
 
 def audited_from(stream: str, most: int, oldest: str) -> Command[list[Audited]]:
-    """Up to so many entries of a stream, the oldest first, from the id of an entry on."""
+    """Read a number of entries of a stream, oldest first, from the id of an entry on."""
 
     def read(reply: list[Any]) -> list[Audited]:
         return [_audited(id, fields) for id, fields in reply or ()]
@@ -79,7 +80,7 @@ def _audited(id: bytes, fields: Any) -> Audited:
     found = dict(zip(fields[::2], fields[1::2], strict=True)) if isinstance(fields, list) else fields
     try:
         by = _by.decode(found.get(b"by", b"{}"))
-    except msgspec.DecodeError:  # a hand wrote it
+    except msgspec.DecodeError:  # somebody else wrote it
         by = _By()
     lines = found.get(b"on", b"").decode(errors="replace").split("\n")
     messages = tuple(_message(line) for line in lines if "\0" in line)
@@ -106,7 +107,7 @@ def _message(line: str) -> AuditedMessage:
 
 
 def trim_audit(stream: str, before: int) -> Command[int]:
-    """Let go of the entries of a stream that are older (Unix ms), about."""
+    """Remove the entries of a stream that are older than a time (Unix ms), approximately."""
     return plain("XTRIM", stream, "MINID", "~", before, read=int)
 
 

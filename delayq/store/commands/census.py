@@ -1,4 +1,4 @@
-"""The census of a queue: how many messages of each topic are in which state, and when they are due, as its owner counts them."""
+"""The census of a queue: its messages by topic, state and due time, as its owner counts them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from delayq.words import shown, stored
 
 __all__ = ["BUCKETS", "REST", "Census", "Slice", "Tally", "bucket_edges", "census", "census_slice", "keep_census"]
 
-#: By when they are due, messages are counted in so many buckets: what is due already, then minutes, twice as many each time.
+#: The number of buckets of due times: messages that are due already, then minutes, with twice the length each time.
 BUCKETS: Final = 24
 MINUTE: Final = 60_000
-#: Stands for all topics beyond those that are counted one by one; no topic can have this name.
+#: Stands for all topics that are not counted separately. No topic can have this name.
 REST: Final = "*"
 _BEGAN: Final = "began"
 _VERSION: Final = "version"
-#: How the field of a topic begins, in the census only; parked sets have names of their own (`ParkedSet`).
+#: The prefix of a topic's field, only in the census. Parked sets have other names (`ParkedSet`).
 _TOPIC: Final = "t:"
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """So many messages, the bytes of their records, and how many of them are due when, without the zeros at the end.
+    """A number of messages, the bytes of their records, and their due times by bucket, without the zeros at the end.
 
-    So many of them are not indexed by topic, and of those with tags not by these.
+    It also has how many of them are not indexed by topic, and, if they have tags, not by tags.
     """
 
     messages: int = 0
@@ -38,7 +38,7 @@ class Tally(msgspec.Struct, array_like=True):
     untagged: int = 0
 
     def add(self, bucket: int, messages: int, size: int, unindexed: int, untagged: int) -> None:
-        """Count some more."""
+        """Add more messages."""
         self.messages += messages
         self.size += size
         self.unindexed += unindexed
@@ -48,9 +48,9 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """What was counted of each topic and state, in a look at the whole pool that began at this time (Unix ms).
+    """The counts of each topic and state, from a pass through the pool that began at this time (Unix ms).
 
-    `version` is that of the policies by which everything was scheduled from then on, until they change.
+    `version` is that of the policies of all messages scheduled from then on, until the policies change.
     """
 
     began: int
@@ -59,9 +59,10 @@ class Census(msgspec.Struct, frozen=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A part of a census: when it was taken, where the next one begins ('0': that was all), how many messages it looked at.
+    """A part of a census: its time, the cursor of the next part ('0': this was the last), and the messages that it
+    read.
 
-    Of each group: topic, state, bucket, messages, bytes, and how many are not indexed by topic, and by tags.
+    Each group has topic, state, bucket, messages, bytes, and the messages that are not indexed by topic and by tags.
     """
 
     now: int
@@ -71,7 +72,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def bucket_edges(began: int) -> list[tuple[int, int]]:
-    """From when on and before when messages are due that are in a bucket, from the second one on; the last one has no end."""
+    """Return the begin and the end of the due times of a bucket, from the second one on; the last bucket has no end."""
     return [(began + (2**n - 1) * MINUTE, began + (2 ** (n + 1) - 1) * MINUTE) for n in range(BUCKETS - 1)]
 
 
@@ -92,7 +93,7 @@ def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, 
 
 
 def keep_census(keys: QueueKeys, epoch: str, counted: Census) -> Command[bool]:
-    """Keep the census of a queue in the place of the one before; False if the epoch is fenced."""
+    """Replace the census of a queue. Returns False if the epoch is fenced."""
     fields: list[str | bytes] = []
     for topic, its in counted.topics.items():
         fields += (_TOPIC + topic, msgspec.json.encode({stored(state): tally for state, tally in its.items()}))
@@ -104,7 +105,7 @@ _tallies: Final = msgspec.json.Decoder(dict[str, Tally])
 
 
 def census(keys: QueueKeys, topic: str = "") -> Command[Census | None]:
-    """The last census of a queue, whole or of one topic and the REST; None if there is none."""
+    """Read the last census of a queue: complete, or of one topic and the REST; None if there is none."""
 
     def read_all(reply: Any) -> Census | None:
         return _read(by_name(reply))

@@ -1,4 +1,4 @@
-"""What callers ask for: schedule, cancel, reschedule; dead letters listed, put back, deleted."""
+"""The operations of callers: schedule, cancel, reschedule; list, redrive and discard dead letters."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ T = TypeVar("T")
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):
-    """Of one `schedule`: the time, and status and due of those that were not scheduled just so, by index.
+    """The reply to one `schedule`: the time, and by index the status and due time of messages that were not simply
+    scheduled.
 
-    Or, in `policies`, the later version that the queue has: nothing was done.
+    Or, in `policies`, the later version of the queue: then nothing was done.
     """
 
     now: int
@@ -64,11 +65,11 @@ def schedule(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[Answers]:
-    """Schedule up to 500 messages of one queue, which follow the `policies` of this version.
+    """Schedule up to 500 messages of one queue, under the `policies` of this version.
 
-    Each has a kind, 'a' (at) or 'r' (after), in upper case if the caller gave the id, and the next letter if it is to be
-    scheduled again though it was cancelled for certain; an id; and a body, its content with `codec.due_head` of its due or delay
-    (ms) before it.
+    Each has a kind, an id and a body. The kind is 'a' (at) or 'r' (after), in upper case if the caller gave the id. The
+    next letter is for a message that is scheduled although its id was certainly cancelled. The body is its content
+    after `codec.due_head` of its due time or delay (ms).
     """
     args: list[Arg] = [now, keys.wake, retention.window, retention.short, policies, kinds, *ids, *bodies]
     names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead, keys.ended)
@@ -76,7 +77,7 @@ def schedule(
 
 
 def _noting(entry: str, changed: list[str] | None, read: Callable[[list[Any]], T]) -> Callable[[list[Any]], T]:
-    """A reader of what a script answers that writes an `entry`: behind all else comes what of it is written down."""
+    """Return a reader of the reply of a script that writes an `entry`: the changed messages follow the other results."""
 
     def read_both(reply: list[Any]) -> T:
         _take_noted(reply[-1], changed)
@@ -101,10 +102,10 @@ def cancel(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`.
+    """Cancel messages of one queue. Returns the result of each, or 'moved'; see `Cancelled`.
 
-    With `free` anybody may schedule an id again whose message was cancelled for certain.
-    `entry` is for the audit; the ids of what is written down there are put into `changed`.
+    With `free`, the id of a certainly cancelled message may be scheduled again by every caller. `entry` is for the
+    audit; the ids in it are appended to `changed`.
     """
     return Command(
         "cancel",
@@ -135,7 +136,9 @@ def reschedule(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[tuple[str, int | None]]:
-    """Give a message another due: ('scheduled', due), or why not and None. `entry` is for the audit; see `cancel`."""
+    """Change the due time of a message. Returns ('scheduled', due time), or the reason and None. `entry` is for the
+    audit; see `cancel`.
+    """
 
     def read(reply: list[Any]) -> tuple[str, int | None]:
         result, *due_and_noted = reply
@@ -171,8 +174,10 @@ def deliver_now(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[tuple[str, int | None]]]:
-    """Have messages delivered now: of each ('scheduled', due), or why not and None. `held` are the topics that they may be
-    held for; with `force` what is held goes, too. `entry` is for the audit."""
+    """Deliver messages now. Returns ('scheduled', due time) for each, or the reason and None.
+
+    `held` are the topics that may hold them; with `force`, held messages are delivered too. `entry` is for the audit.
+    """
     names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.calls)
     return Command(
         "deliver_now",
@@ -187,7 +192,7 @@ def deliver_now(
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was given up: when (Unix ms), after how many attempts, and why."""
+    """A dead letter: the time of death (Unix ms), its attempts, and the reason."""
 
     id: str
     queue: int
@@ -197,12 +202,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     record: Record | None
 
 
-#: The (time, id) of the last one seen; (time, '') is from that time on.
+#: The (time, id) of the last letter of the page; (time, '') means from that time on.
 After = tuple[int, str]
 
 
 def dead_letters(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[DeadLetter]]:
-    """A page of one queue's dead letters, oldest first, behind the (time, id) of the last one seen."""
+    """Read a page of one queue's dead letters, oldest first, after the (time, id) of the previous page."""
 
     def read(reply: list[Any]) -> list[DeadLetter]:
         return [_letter(keys, id.decode(), buried, raw, text) for id, buried, raw, text in reply]
@@ -211,7 +216,7 @@ def dead_letters(keys: QueueKeys, limit: int, after: After | None = None) -> Com
 
 
 def letters(keys: QueueKeys, ids: Sequence[str]) -> Command[list[DeadLetter | None]]:
-    """One queue's dead letters of these ids; None for what is none."""
+    """Read one queue's dead letters with these ids; None for an id that is none."""
 
     def read(reply: list[Any]) -> list[DeadLetter | None]:
         return [_letter(keys, id, *one) if one else None for id, one in zip(ids, reply, strict=True)]
@@ -225,7 +230,7 @@ def _letter(keys: QueueKeys, id: str, buried: bytes, raw: bytes, text: bytes) ->
 
 
 def deaths(keys: QueueKeys, limit: int, after: After | None = None, *, newest: bool = False) -> Command[list[After]]:
-    """The times and ids alone of a page of dead letters, oldest or `newest` first."""
+    """Read only the times and ids of a page of dead letters, oldest or `newest` first."""
 
     def read(reply: list[Any]) -> list[After]:
         return [(int(buried), id.decode()) for id, buried in reply]
@@ -234,7 +239,7 @@ def deaths(keys: QueueKeys, limit: int, after: After | None = None, *, newest: b
 
 
 class Brief(msgspec.Struct, frozen=True):
-    """A dead letter without its record: of what topic ('' if that cannot be read) it died when, and why."""
+    """A dead letter without its record: its topic ('' if it cannot be read), the time of death, and the reason."""
 
     id: str
     buried: int
@@ -243,7 +248,7 @@ class Brief(msgspec.Struct, frozen=True):
 
 
 def dead_briefs(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[Brief]]:
-    """A page of one queue's dead letters, the newest first, without their records."""
+    """Read a page of one queue's dead letters, newest first, without their records."""
 
     def read(reply: list[Any]) -> list[Brief]:
         return [
@@ -269,7 +274,7 @@ def redrive(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Put dead letters back, due now: 'scheduled', 'notDead', 'corrupt' or 'moved' of each."""
+    """Redrive dead letters, due now. Returns 'scheduled', 'notDead', 'corrupt' or 'moved' for each."""
     return Command(
         "redrive",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls, keys.final),
@@ -288,7 +293,7 @@ def discard(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[bool | None]]:
-    """Delete dead letters for good; False for what is and was none, None for what has moved."""
+    """Delete dead letters permanently. Returns False for an id that never was one, and None for one that has moved."""
     return Command(
         "discard",
         (

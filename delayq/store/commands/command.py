@@ -1,4 +1,4 @@
-"""What a command is: which script, on which keys, with which arguments, and how to read the reply."""
+"""A command: its script, keys and arguments, and the reader of its reply."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 T = TypeVar("T")
 Arg = bytes | str | int
 
-#: What a closed queue says of an id that it does not have: ask the next layout.
+#: The answer of a closed queue about an id that it does not have: ask the next layout.
 MOVED: Final = "moved"
 
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
     """One call to Redis: a script by name, or (`script` empty) a plain command in `args`.
 
-    `misled` says of an answer whether it shows that the server is not the primary. `once`: it is not sent again after its reply
-    was lost.
+    `misled` returns whether an answer shows that the server is not the primary. With `once`, it is not sent again after
+    its reply was lost.
     """
 
     script: str
@@ -51,7 +51,7 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Kept(list[Command[Any]]):
-    """Commands whose changes have to be in so many replicas, and on the primary's disk, before they are answered."""
+    """Mark commands whose changes must be in a number of replicas, and on the primary's disk, before they are answered."""
 
     __slots__ = ("fsync", "replicas")
 
@@ -62,7 +62,9 @@ class Kept(list[Command[Any]]):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how many ended ids are remembered (`final`), and which; and how long the audit is kept, how many entries."""
+    """How long and how many ended ids are remembered (`final`), and which; how long the audit is kept, and how many
+    entries.
+    """
 
     window: int = 15 * 60_000
     most: int = 200_000
@@ -80,21 +82,23 @@ EVERY: Final = ("*",)
 
 
 def plain(*args: Arg, read: Callable[[Any], T], key: str = "", once: bool = False) -> Command[T]:
-    """A plain Redis command. In a cluster it goes where `key` lies; without one its second word is taken for it."""
+    """A plain Redis command. In a cluster it is sent to the primary of `key`; without `key`, its second word is the
+    key.
+    """
     return Command("", (key,) if key else (), args, read, once=once)
 
 
 def allowed(ids: Sequence[str], topics: Sequence[str] | None) -> tuple[str, ...]:
-    """The ids as arguments, with what the caller may touch of them.
+    """Return the ids as arguments, with the topics that the caller may change.
 
-    With `topics`, those that each id's message had when it was looked at ('' for one that has ended): what has another
-    topic by now is answered like an id that nobody knows. None is for a caller that may touch everything.
+    `topics` are those that each id's message had when it was read ('' for one that has ended). A message that has
+    another topic meanwhile is answered like an unknown id. None is for a caller that may change everything.
     """
     return ("", *ids) if topics is None else ("1", *ids, *topics)
 
 
 def every(*args: Arg, read: Callable[[list[Any]], T], misled: Callable[[T], bool] | None = None) -> Command[T]:
-    """A plain command for every primary: `read` gets the list of their replies (of one, without a cluster)."""
+    """A plain command for every primary: `read` gets the list of their replies (one without a cluster)."""
 
     def read_all(reply: Any) -> T:
         return read(reply.replies if isinstance(reply, Replies) else [reply])
@@ -103,24 +107,26 @@ def every(*args: Arg, read: Callable[[list[Any]], T], misled: Callable[[T], bool
 
 
 class Replies(msgspec.Struct, frozen=True):
-    """What all primaries of a cluster replied."""
+    """The replies of all primaries of a cluster."""
 
     replies: list[Any]
 
 
 def number(text: bytes | None) -> int:
-    """A count that a hand may have damaged: what is no number counts as 0, as in the scripts. A sign may stand before it."""
+    """Return a count that may have been edited: text that is no number counts as 0, as in the scripts. It may have a
+    sign.
+    """
     return int(text) if text and (text.isdigit() or text.removeprefix(b"+").isdigit()) else 0
 
 
 def by_name(reply: Any) -> dict[str, bytes]:
-    """A reply that is a hash."""
+    """Read a reply that is a hash."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(errors="replace"): value for name, value in pairs}
 
 
 def texts(reply: list[bytes]) -> list[str]:
-    """A reply that is a list of texts."""
+    """Read a reply that is a list of texts."""
     return [text.decode() for text in reply]
 
 

@@ -1,4 +1,4 @@
-"""For jobs on many messages: report how far they are."""
+"""Reports of the progress of jobs on many messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delayq.store.keys import report_key
 
 __all__ = ["REPORT_KEPT", "keep_report", "report", "reported", "unreport"]
 
-#: ms for which a report is kept after the last word of it.
+#: ms for which a report is kept after its last line.
 REPORT_KEPT: Final = 86_400_000
 
 
@@ -20,7 +20,7 @@ def report(name: str, field: str, line: bytes) -> Command[None]:
 
 
 def unreport(name: str, field: str) -> Command[None]:
-    """Take a line out of a report."""
+    """Remove a line from a report."""
     return plain("HDEL", report_key(name), field, read=lambda _: None)
 
 
@@ -30,5 +30,5 @@ def keep_report(name: str) -> Command[None]:
 
 
 def reported(name: str) -> Command[Mapping[str, bytes]]:
-    """The lines of a report; none if there is no such report, or not any more."""
+    """Read the lines of a report; none if it does not exist, or no longer."""
     return plain("HGETALL", report_key(name), read=by_name)

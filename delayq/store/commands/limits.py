@@ -1,5 +1,4 @@
-"""Limits that many share: a bucket in Redis, which tells who may hand out how many messages now, and slots, of which each
-message takes one while it is sent."""
+"""Shared limits: a bucket in Redis, which grants permits for sends, and slots, of which each send takes one."""
 
 from __future__ import annotations
 
@@ -13,15 +12,16 @@ from delayq.store.keys import rate_key, slots_key
 
 __all__ = ["MOST_SLOTS", "Granted", "Spending", "Spent", "spend", "spend_all", "spent", "take_slots", "taken_slots"]
 
-#: No call takes or gives back more than so many slots.
+#: The maximum number of slots that one call takes or returns.
 MOST_SLOTS: Final = 1_000
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """How many messages may go now, and in how many ms one more may, or all that were wanted; 0 if all may, or if the request
-    came too late. `now` is the time of its server (Unix ms).
+    """The messages that may be sent now, and the ms until another one may, or until all may. 0 if all may, or if the
+    request came too late.
 
-    `version` is that of newer policies than the caller's: then nothing was granted.
+    `now` is the time of its server (Unix ms). `version` is that of newer policies than the caller's: then nothing was
+    granted.
     """
 
     count: int
@@ -31,14 +31,14 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """How many were granted in `second` (Unix time) so far, and how many in the one before."""
+    """The number of permits granted in `second` (Unix time) so far, and in the second before."""
 
     second: int
     count: int
     before: int
 
     def last_second(self, now: int) -> int:
-        """How many were in the whole second before `now` (Unix ms)."""
+        """Return the number in the full second before `now` (Unix ms)."""
         return {0: self.before, 1: self.count}.get(now // 1000 - self.second, 0)
 
 
@@ -96,7 +96,7 @@ def _read_granted(reply: list[Any]) -> list[Granted]:
 
 
 def spent(name: str) -> Command[Spent]:
-    """What has been granted of this bucket."""
+    """Read the permits that this bucket granted."""
 
     def read(reply: list[Any]) -> Spent:
         fields = (reply[0] or b"").split(b" ")
@@ -108,13 +108,13 @@ def spent(name: str) -> Command[Spent]:
 def take_slots(
     name: str, most: int, life: int, wanted: int, call: str, given: Sequence[str] = (), *, now: Now = ""
 ) -> Command[int]:
-    """Give slots of this name back, of which there are `most`, and take others for `life` ms; how many were taken.
+    """Return slots of this name, of which there are `most`, and take others for `life` ms. Returns the number taken.
 
-    They are named as `taken_slots` says. `call` is never used for another one.
+    Their names are those of `taken_slots`. `call` is never used for another call.
     """
     return Command("take_slots", (slots_key(name),), (now, most, life, wanted, f"{call}:{life}", *given), int)
 
 
 def taken_slots(life: int, call: str, count: int) -> list[str]:
-    """The names of so many slots that a call has taken."""
+    """Return the names of the slots that a call has taken."""
     return [f"{call}:{life}:{place}" for place in range(1, count + 1)]

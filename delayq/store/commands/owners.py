@@ -1,4 +1,4 @@
-"""What the owner of a queue does: claim it, pull its messages, settle what became of them."""
+"""The operations of a queue's owner: claim it, pull its messages, settle them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Whether the epoch was accepted, the one that Redis has, and the parked sets' names."""
+    """Whether the epoch was accepted, the one in Redis, and the names of the parked sets."""
 
     ok: bool
     epoch: str
@@ -61,12 +61,12 @@ def claim(keys: QueueKeys, epoch: str) -> Command[Claimed]:
 
 
 def stored_epoch(keys: QueueKeys) -> Command[str | None]:
-    """The highest epoch that Redis has seen of a queue."""
+    """Read the highest epoch of a queue in Redis."""
     return plain("HGET", keys.state, "epoch", read=lambda reply: reply.decode() if reply else None)
 
 
 class Traced(msgspec.Struct, frozen=True, gc=False):
-    """A message that was appended to a stream here, and the W3C trace context that it carries."""
+    """A message that was appended to a stream of this Redis, and its W3C trace context."""
 
     id: str
     topic: str
@@ -198,12 +198,12 @@ def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
 
 
 def takes(stream: str) -> Command[str]:
-    """Whether messages can be appended to a stream: '', or why not. A key that may not be touched is a StoreError."""
+    """Check whether messages can be appended to a stream: '', or the reason. A forbidden key raises StoreError."""
     return Command("takes", (stream,), (), lambda reply: reply.decode(errors="replace"))
 
 
 class BucketHere(msgspec.Struct, frozen=True):
-    """The bucket of a rate, on the server of the queue."""
+    """Return the bucket of a rate, on the server of the queue."""
 
     key: str
     rate: float
@@ -211,8 +211,8 @@ class BucketHere(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN, and the bucket from
-    which the pull spends for what it appends.
+    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN, and the
+    bucket from which the pull spends for what it appends.
 
     `per_queue`: it is the queue's own stream of that name.
     """
@@ -229,15 +229,16 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class KnownTopics(msgspec.Struct, frozen=True):
-    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, then of their
-    buckets, and arguments."""
+    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, then of
+    their buckets, and arguments.
+    """
 
     keys: tuple[str, ...] = ()
     args: tuple[Arg, ...] = ()
 
     @classmethod
     def of(cls, keys: QueueKeys, known: Iterable[Known]) -> KnownTopics:
-        """These topics of a queue."""
+        """Return these topics of a queue."""
         streams: list[str] = []
         args: list[Arg] = []
         known = list(known)
@@ -260,12 +261,12 @@ NO_TOPICS: Final = KnownTopics()
 #: Bytes of messages that a script returns.
 MOST_BYTES: Final = 8 * 1024 * 1024
 
-#: So many messages, or until each time (Unix ms) so many.
+#: The number of messages, or the number until each time (Unix ms).
 Most = int | Sequence[tuple[int, int]]
 
 
 class Listed(Enum):
-    """Which names of parked sets a pull is asked for."""
+    """Which names of parked sets a pull returns."""
 
     NONE = "0"
     BUT_TOPICS = "1"
@@ -273,8 +274,9 @@ class Listed(Enum):
 
 
 class Bound(msgspec.Struct, frozen=True, dict=True):
-    """What of a topic that is a stream here a pull may append: `most` messages, or until each time (Unix ms by the clock of its
-    server) so many. It returns the others. Topics with the same `share` have `most` together."""
+    """What of a topic that is a stream here a pull may append: `most` messages, or until each time (Unix ms by the
+    clock of its server) so many. It returns the others. Topics with the same `share` have `most` together.
+    """
 
     topic: str
     most: Most
@@ -282,17 +284,17 @@ class Bound(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def written(self) -> Arg:
-        """`most`, as the script reads it."""
+        """Return `most` as the script reads it."""
         return self.most if isinstance(self.most, int) else " ".join([f"{n}@{until}" for until, n in self.most]) or 0
 
     @cached_property
     def args(self) -> Sequence[Arg]:
-        """As the script reads it; pulls that find nothing are told the same."""
+        """Return the argument of the script; pulls that find nothing have the same one."""
         return (self.topic, self.share, self.written)
 
 
 def _keys_to_deliver(keys: QueueKeys) -> tuple[str, ...]:
-    """The keys of a queue that a script needs to append messages to streams, as `look` and `leave` expect them."""
+    """Return the keys of a queue that a script needs to append messages to streams, as `look` and `leave` expect them."""
     return (
         keys.state,
         keys.queue,
@@ -330,8 +332,8 @@ def pull(
     """Take due messages from `offset` (a due) on, behind the ticket last looked at, or from the first one there if that is gone.
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: which names of parked sets are.
-    `version` is that of the policies which the owner goes by. `in_memory` are the tickets behind the offset that the owner has in
-    flight: the pull leaves them alone.
+    `version` is that of the policies which the owner goes by. `in_memory` are the tickets behind the offset that the
+    owner has in flight: the pull leaves them alone.
     """
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, room, look, most_bytes, "1" if fresh else "0",
@@ -351,25 +353,25 @@ def pull(
 
 
 class AsPulled(Protocol):
-    """A message as it was pulled: what settling it compares."""
+    """A pulled message, with the facts that settling compares."""
 
     @property
     def ticket(self) -> bytes: ...
     @property
     def score(self) -> int:
-        """Its place in the queue: the due (Unix ms) of this attempt."""
+        """Its place in the queue: the due time (Unix ms) of this attempt."""
 
     @property
     def attempts(self) -> int:
-        """Failed attempts so far."""
+        """The number of failed attempts."""
 
     @property
     def digest(self) -> int | None:
-        """Of what it is, if its id is remembered when it is delivered."""
+        """Its digest, if its id is remembered after delivery."""
 
     @property
     def index_keys(self) -> tuple[str, ...]:
-        """The keys by which it stands in the index."""
+        """The keys of its entries in the index."""
 
 
 def ack(
@@ -386,7 +388,7 @@ def ack(
         if index_keys := one.index_keys:
             id = one.ticket[:-8]
             own: Sequence[str] = index_keys
-            if index_keys[-1].startswith(RESERVED):  # they stand last
+            if index_keys[-1].startswith(RESERVED):  # they come last
                 own = [key for key in index_keys if not key.startswith(RESERVED)]
                 reserved += [key.encode() + b"\0" + id for key in index_keys[len(own) :]]
             if own:
@@ -407,9 +409,8 @@ def _read_settled(reply: list[Any]) -> list[str] | None:
 
 
 def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | None]]) -> Command[list[str] | None]:
-    """Count a failed attempt of each and set the due of the next (None keeps it).
-
-    'ok', 'gone' or 'changed' of each; None: fenced.
+    """Count a failed attempt of each, and set the due time of the next (None keeps it). Returns 'ok', 'gone' or
+    'changed' for each; None: fenced.
     """
     args: list[Arg] = [epoch]
     for one, next_due in failed:
@@ -420,10 +421,10 @@ def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | No
 def bury(
     keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int, str]], *, now: Now = ""
 ) -> Command[list[str] | None]:
-    """Give messages up, after so many attempts and for a reason. 'ok', 'gone' or 'changed' of each; None: fenced."""
+    """Bury messages, with their attempts and a reason. Returns 'ok', 'gone' or 'changed' for each; None: fenced."""
     args: list[Arg] = [epoch, now]
     for one, attempts, reason in failed:
-        # A target may say what is no text; that is to hold up nothing.
+        # A target's reason may be no text, which must not delay anything.
         args += (one.ticket, one.score, one.attempts, attempts, reason.encode(errors="replace"))
     names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons)
     return Command("bury", names, args, _read_settled)
@@ -433,8 +434,9 @@ Head = tuple[int, bytes]
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and how many tickets there
-    are, of messages and of what was cancelled."""
+    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and how many tickets
+    there are, of messages and of what was cancelled.
+    """
 
     head: Head | None
     count: int = 0
@@ -448,7 +450,7 @@ def _read_parked(reply: list[Any]) -> Parked | None:
 
 
 def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -> Command[Parked | None]:
-    """Set messages aside under `name`; None: fenced."""
+    """Park messages under `name`. Returns None if fenced."""
     args: list[Arg] = [epoch, name]
     for one in messages:
         args += (one.ticket, one.score, one.attempts)
@@ -514,9 +516,9 @@ def release(
     traced: bool = False,
     version: str = "",
 ) -> Command[Released | Outdated | None]:
-    """Take the earliest messages out of the sets of topics, of each as many as `topics` says, but none behind `upto`, the place
-    that the pulls have come to (None: all that is due). `known` has the same topics, in the same order. Messages of streams here
-    are appended, within their `bounds`.
+    """Take the earliest messages out of the sets of topics, of each as many as `topics` says, but none behind `upto`,
+    the place that the pulls have come to (None: all that is due). `known` has the same topics, in the same order.
+    Messages of streams here are appended, within their `bounds`.
 
     None means fenced.
     """
@@ -558,7 +560,9 @@ def release_set(
 def repair(
     keys: QueueKeys, parked: Sequence[str], cursor: str, look: int = 500, *, entry: str = "", now: Now = ""
 ) -> Command[tuple[str, int, int]]:
-    """Look at a page of the pool: (next cursor, messages that got their ticket back, records given up as corrupt)."""
+    """Check a page of the pool. Returns the next cursor, the repaired tickets, and the records that were buried as
+    corrupt.
+    """
     return Command(
         "repair",
         (

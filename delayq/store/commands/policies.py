@@ -1,4 +1,4 @@
-"""Policies and pauses: set as a whole under one version, and brought to each queue."""
+"""Policies and pauses: changed under one version, and brought to each queue."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
     "set_policies",
 ]
 
-#: All workers and clients read all of them: so many pauses may stand there, with the limits that resumes have left, and so many
+#: All workers and clients read all of them, so their number is bounded: pauses with the limits of resumes, and
 #: policies.
 MOST_OF_EACH: Final = 500
-#: So many of each on the topics of one API key.
+#: The maximum of each on the topics of one API key.
 MOST_OF_A_KEY: Final = 100
-#: Whatever stands there before a change.
+#: Any text before a change.
 ANY: Final = "*"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to stand in a field ('' = nothing), if `before` does; when it `lasts`, since when that did."""
+    """The new text of a field ('' = nothing), if its text is `before`; with `lasts`, the same start."""
 
     field: str
     value: str
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class PoliciesSet(msgspec.Struct, frozen=True):
-    """The version now, whether this call made it, and since when each change stands there (Unix ms, None: nothing does)."""
+    """The current version, whether this call made it, and the start of each changed entry (Unix ms, None: removed)."""
 
     version: str
     changed: bool
@@ -51,7 +51,7 @@ class PoliciesSet(msgspec.Struct, frozen=True):
 
 
 class PoliciesFull(msgspec.Struct, frozen=True):
-    """There are as many as there may be, of a `kind` ('pause' or 'policy'): `most` in all, or on the topics of a key."""
+    """The maximum of a `kind` ('pause' or 'policy') is reached: `most` in all, or on the topics of a key."""
 
     kind: str
     most: int
@@ -59,8 +59,10 @@ class PoliciesFull(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The version that a queue has, and the mark of each pattern that it pauses: a due up to which messages may have been
-    handed out before."""
+    """The version of a queue, and the mark of each pattern that it pauses.
+
+    A mark is a due time up to which messages may have been handed out before the pause.
+    """
 
     version: str
     marks: Mapping[str, int]
@@ -78,11 +80,12 @@ def set_policies(
     patterns: Sequence[str] = (),
     now: Now = "",
 ) -> Command[PoliciesSet | PoliciesFull | None]:
-    """Make changes under a new version; None if not all stands there that has to, or the version is not the one `seen`.
+    """Make changes under a new version. Returns None if a field has another text, or the version is not the one `seen`.
 
-    `maker` is 10 digits of this change, random unless given. The number of the version is greater than that of `beyond`, if
-    this is another version. `entry` is for the audit. A change that adds something is refused if there were more than `most` of
-    its kind then, or, with the `patterns` of the topics of the caller's key, more than `most_of_key` on these topics.
+    `maker` is 10 random digits of this change, unless given. The number of the version is greater than that of
+    `beyond`, if this is another version. `entry` is for the audit. A change that adds an entry is refused if there are
+    more than `most` of its kind. With the `patterns` of the caller's key, it is also refused above `most_of_key` on
+    these topics.
     """
     maker = maker or f"{secrets.randbelow(10**10):010}"
     args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry, most, most_of_key, "\n".join(patterns)]
@@ -101,8 +104,9 @@ def set_policies(
 
 
 def policies() -> Command[Mapping[str, str]]:
-    """All that stands there: `version`, when it was made (`changed`, Unix ms), and in other fields since when, a space, and
-    the value."""
+    """Read all entries: `version`, the time when it was made (`changed`, Unix ms), and in other fields the start, a
+    space, and the text.
+    """
 
     def read(reply: Any) -> Mapping[str, str]:
         pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
@@ -112,7 +116,7 @@ def policies() -> Command[Mapping[str, str]]:
 
 
 def apply_policies(keys: QueueKeys, version: str, paused: Sequence[str], *, now: Now = "") -> Command[Applied]:
-    """Let nobody pull from a queue who goes by other policies than these."""
+    """Refuse pulls of a queue under other policies than these."""
 
     def read(reply: list[bytes]) -> Applied:
         lines = [line.split(" ", 1) for line in reply[1].decode().splitlines()]

@@ -1,4 +1,4 @@
-"""What is known of ids, keys and queues."""
+"""Read the facts about ids, keys and queues."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ __all__ = [
 
 #: The most topics that the commands of one packet count, as Redis executes a packet without a break: about 2 µs for each.
 HELD_AT_ONCE: Final = 4_000
-#: Members of the index that one look by a business key reads at most: it takes the server a few ms.
+#: The maximum number of index entries that one search by a business key reads: it takes the server a few ms.
 LOOK_BY_KEY: Final = 5_000
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
+    """The facts about an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
 
-    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when, and `ended_by`
-    who did it by hand, if that was written down. For a parked
-    one `reason` says what it waits for, and `next_probe` when its target is tried next, if the workers tell.
+    For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, and
+    `ended_by` is who did it manually, if the audit has it. For a parked message, `reason` is the cause of its wait, and
+    `next_probe` the time of its target's next probe, if the workers report it.
     """
 
     id: str
@@ -73,7 +73,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def get(
     keys: QueueKeys, ids: Sequence[str], *, now: Now = "", retention: Retention = RETENTION
 ) -> Command[list[Found | None]]:
-    """What is known of ids of one queue; None for one that is not there, the state 'moved' if the queue is closed."""
+    """Read the facts about ids of one queue; None for one that does not exist, the state 'moved' if the queue is
+    closed.
+    """
 
     def read(reply: list[Any]) -> list[Found | None]:
         when, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
@@ -88,7 +90,7 @@ def get(
 
 
 def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | None:
-    """What the reply of a script says of an id: record, place, score, attempts and reason; or how it ended."""
+    """Return the facts in the reply of a script: record, place, score, attempts and reason; or how it ended."""
     if not reply:
         return None
     if isinstance(reply, bytes):
@@ -115,7 +117,7 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
 
 
 def read_record(raw: bytes) -> Record | None:
-    if not raw:  # of those whose sizes alone were asked for: an exception for each would take most of the time
+    if not raw:  # only their sizes were requested: an exception for each would take most of the time
         return None
     try:
         return Record(raw)
@@ -129,10 +131,10 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
 
 
 class Carriers(list[str]):
-    """A page of the ids of one queue's messages that carry a business key and have not ended, in order.
+    """A page of the ids of one queue's messages that have a business key and have not ended, in order.
 
-    `ended` are ids of those that have ended and are remembered. The next page begins behind the id `behind` ('': this is the last
-    one). A page may have no ids and not be the last.
+    `ended` are remembered ids of ended ones. The next page begins after the id `behind` ('': this is the last page). A
+    page may be empty and not be the last.
     """
 
     __slots__ = ("behind", "ended")
@@ -154,7 +156,7 @@ def find_by_key(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[Carriers]:
-    """Up to `limit` messages of one queue that carry the business key, and up to `ended` that have ended, behind an id."""
+    """Read up to `limit` messages of one queue with the business key, and up to `ended` ended ones, after an id."""
     return Command(
         "find_by_key",
         (keys.index, keys.state, keys.final),
@@ -164,14 +166,16 @@ def find_by_key(
 
 
 def asked(keys: QueueKeys, ids: Sequence[str]) -> Command[list[list[str]]]:
-    """One queue's messages by the ids that their callers gave, before an ordering key's suffix: two of each at most."""
+    """Find one queue's messages by the ids that their callers gave, without an ordering key's suffix: at most two of
+    each.
+    """
     return Command("asked", (keys.index,), ids, lambda reply: [texts(one) for one in reply])
 
 
 class Searched(msgspec.Struct, frozen=True):
-    """A page of a queue's pool: where the next one begins ('0': that was all), the ids that were found in it.
+    """A page of a queue's pool: the next cursor ('0': this was the last), and the ids that were found in it.
 
-    It had `looked` messages, whose records are `size` bytes.
+    `looked` is the number of messages that were read, and `size` the bytes of their records.
     """
 
     cursor: str
@@ -181,7 +185,7 @@ class Searched(msgspec.Struct, frozen=True):
 
 
 def find_by_property(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Command[Searched]:
-    """The ids of the messages in a page of one queue's pool that carry a property."""
+    """Find the ids of the messages in a page of one queue's pool that have a property."""
     return Command(
         "find_by_property",
         (keys.pool,),
@@ -191,33 +195,35 @@ def find_by_property(keys: QueueKeys, cursor: str, look: int, name: str, value: 
 
 
 def count_key(keys: QueueKeys, key: str) -> Command[int]:
-    """How many messages of one queue carry the key. It has to be a reserved one: of others, what has ended is counted, too."""
+    """Count the messages of one queue with the key. It must be a reserved one: counts of other keys include ended
+    messages.
+    """
     return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
 
 
 def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[bool]:
-    """Whether a message of one queue is parked because its topic is paused or limited."""
+    """Return whether a message of one queue is parked because its topic is paused or limited."""
     ticket = id.encode() + b"\0" + generation
     return plain("ZSCORE", keys.held(topic), ticket, read=lambda reply: reply is not None)
 
 
 def place_in(key: str, ticket: bytes) -> Command[int | None]:
-    """How many tickets stand before this one in a sorted set; None if it does not stand there."""
+    """Return the number of tickets before this one in a sorted set; None if it is not there."""
     return plain("ZRANK", key, ticket, read=lambda reply: reply, key=key)
 
 
 def due_in(key: str, ticket: bytes) -> Command[int | None]:
-    """The due with which a ticket stands in a sorted set; None if it does not stand there."""
+    """Return the due time of a ticket in a sorted set; None if it is not there."""
     return plain("ZSCORE", key, ticket, read=lambda reply: None if reply is None else int(float(reply)), key=key)
 
 
 def count_before(key: str, due: int) -> Command[int]:
-    """How many tickets of a sorted set are due before then."""
+    """Return the number of tickets of a sorted set that are due earlier."""
     return plain("ZCOUNT", key, "-inf", f"({due}", read=int, key=key)
 
 
 def delivered_by_force(keys: QueueKeys, id: str) -> Command[bool]:
-    """Whether a caller has a message delivered in spite of pauses and limits."""
+    """Return whether a caller has forced the delivery of a message, regardless of pauses and limits."""
     return plain(
         "HGET",
         keys.attempts,
@@ -228,7 +234,7 @@ def delivered_by_force(keys: QueueKeys, id: str) -> Command[bool]:
 
 
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:
-    """How many messages of one queue are parked under this name; a few more if some were cancelled meanwhile."""
+    """Count the messages of one queue that are parked under this name; cancelled ones may be included."""
     return plain("ZCARD", keys.parked(name), read=int)
 
 
@@ -253,14 +259,14 @@ def held_topics(keys: QueueKeys, cursor: str, match: str, look: int) -> Command[
 
 
 def lowest_due(key: str) -> Command[int | None]:
-    """The earliest due in a sorted set of tickets; None if it is empty."""
+    """Return the earliest due time in a sorted set of tickets; None if it is empty."""
     return plain("ZRANGE", key, "0", "0", "WITHSCORES", read=lambda reply: int(reply[1]) if reply else None)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one queue; counts are messages, times ms. A closed one takes no new messages.
+    """The figures of one queue; counts are messages, times ms. A closed one accepts no new messages.
 
-    `parked_sets` has the names of all parked sets, or of those of routes and as many of topics as were asked for.
+    `parked_sets` has the names of all parked sets, or those of routes and the requested number of topics.
     """
 
     queue: int
@@ -281,19 +287,19 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int:
-        """How many messages were scheduled, have not ended, and are not there; below 0: more are there than were."""
+        """The number of messages that were scheduled, have not ended, and do not exist; negative if there are too many."""
         ended = sum(self.counters[shown(name)] for name in ENDS)
         return self.counters["scheduled"] - ended - self.counters[shown("written_off")] - self.pool
 
     @property
     def held_topics(self) -> list[str]:
-        """The topics of which a pause or a limit holds messages."""
+        """The topics with messages that a pause or a limit holds."""
         held = filter(ParkedSet.is_of_topic, self.parked_sets)
         return [topic for name in held if (topic := ParkedSet.topic(name)) is not None]
 
     @property
     def head_lateness(self) -> int:
-        """By how many ms the earliest message is overdue."""
+        """The ms by which the earliest message is overdue."""
         return max(0, self.now - self.head_due) if self.head_due is not None else 0
 
 
@@ -332,12 +338,14 @@ def _read_stats(number: int, reply: list[Any]) -> QueueStats:
 
 
 def write_off(keys: QueueKeys, *, entry: str = "") -> Command[int]:
-    """Accept that messages are missing: how many (below 0: that more are there than were scheduled)."""
+    """Accept that messages are missing: their number (negative for too many)."""
     return Command("write_off", (keys.state, keys.pool, keys.audit), (entry, *ENDS), int)
 
 
 def stats(keys: QueueKeys, *, most_held: int | None = None, now: Now = "") -> Command[QueueStats]:
-    """The figures of one queue. With `most_held` it has the names of so many parked sets of topics, and of no ordering key."""
+    """Read the figures of one queue. With `most_held`, it has the names of that many held sets of topics, and none of
+    an ordering key.
+    """
 
     def read(reply: list[Any]) -> QueueStats:
         return _read_stats(keys.number, reply)

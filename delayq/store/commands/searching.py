@@ -1,4 +1,4 @@
-"""Messages by what they are: pages of a queue, of a parked set or of its dead letters, and how many are due when."""
+"""Searches: pages of a queue, of a parked set or of its dead letters, and counts by due time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from delayq.words import stored
 
 __all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
 
-#: Where messages of a queue stand, beside the names of its parked sets.
+#: Places of messages in a queue, besides the names of its parked sets.
 QUEUE: Final = ""
 DEAD: Final = "dead"
-#: What those may be in that are neither set aside nor dead.
+#: The states of messages that are neither parked nor dead.
 QUEUE_STATES: Final = (State.SCHEDULED, State.DUE, State.IN_FLIGHT, State.RETRYING)
-#: Bytes of a record that tell which generation it is of.
+#: Bytes of a record that contain its generation.
 _GENERATION: Final = 7
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages: all of what is given has to fit, '' and none stand for any.
+    """A filter of messages: a message matches all given fields; '' and none match everything.
 
-    `topic` is a pattern with `*` and `?`; `among` are patterns one of which the topic has as well (None: whatever it is).
-    They are due from `due_from` on and before `due_to`, Unix ms (or given as an aware datetime, or as RFC 3339); a dead letter
-    goes by when it was buried. `property` is a name with its value, `id_prefix` how the id begins, `key` a business key that they
-    carry.
+    `topic` is a pattern with `*` and `?`; `among` are patterns of which one must match too (None: any topic). Messages
+    are due from `due_from` on and before `due_to`, Unix ms (or given as an aware datetime, or as RFC 3339); for a dead
+    letter, the time of death counts. `property` is a name with its value, `id_prefix` a prefix of the id, `key` a
+    business key.
     """
 
     topic: str = ""
@@ -44,7 +44,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     due_to: int | None = None
     key: str | None = None
 
-    if TYPE_CHECKING:  # what may be given is more than what the fields are then
+    if TYPE_CHECKING:  # the given types may be more than those of the fields
 
         def __init__(
             self,
@@ -65,25 +65,26 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, given_instant(field, getattr(self, name)))
 
     def wants(self, *states: str) -> bool:
-        """Whether messages in one of these states may fit."""
+        """Return whether messages in one of these states may match."""
         return not self.states or any(state in self.states for state in states)
 
 
-#: The filter that any message fits.
+#: The filter that matches every message.
 EVERYTHING: Final = Filter()
 
 
 def aside(name: str) -> str:
-    """The state of the messages of a parked set."""
+    """Return the state of the messages of a parked set."""
     return State.HELD if ParkedSet.is_of_topic(name) else State.PARKED
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Messages by due, and where the next page begins: the due and ticket of the last one; None: this is the last.
+    """Messages by due time, and the place of the next page: the due time and ticket of the last one; None: this is the
+    last.
 
-    `places` has the due and ticket of each; `looked` messages were looked at, of which `known` have a topic that the filter's
-    `among` covers. A dead letter's ticket is its id. Where only
-    sizes were asked for, the messages come without their records, of which `sizes` has the generation and the bytes.
+    `places` has the due time and ticket of each. `looked` messages were read, of which `known` have a topic that the
+    filter's `among` covers. A dead letter's ticket is its id. If only sizes were requested, the messages have no
+    records, but `sizes` has their generation and bytes.
     """
 
     messages: list[Found]
@@ -106,9 +107,11 @@ def page(
     only_sizes: bool = False,
     now: Now = "",
 ) -> Command[Page]:
-    """A page of one queue's messages that stand in a place: QUEUE, the name of a parked set, or DEAD; by all but a key.
+    """Read a page of one queue's messages in a place: QUEUE, the name of a parked set, or DEAD; by all filters except a
+    key.
 
-    It begins behind the page before. It looks at `look` messages and about `most_bytes` of records at most, and tells `most`.
+    It begins after the previous page. It reads at most `look` messages and about `most_bytes` of records, and returns
+    at most `most`.
     """
     kind = {QUEUE: "queue", DEAD: "dead"}.get(place) or aside(place)
     members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
@@ -147,14 +150,14 @@ def page(
 
 
 def records(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bytes | None]]:
-    """The records of these ids of one queue, as they stand in its pool."""
+    """Read the records of these ids of one queue, unchanged."""
     return plain("HMGET", keys.pool, *ids, read=list)
 
 
 def counts(keys: QueueKeys, place: str, edges: Sequence[int | None]) -> Command[list[int]]:
-    """How many messages of one queue stand in a place and are due between each two edges that follow each other.
+    """Count the messages of one queue in a place between each two adjacent edges of due times.
 
-    None is the beginning as the first edge, the end as the last one.
+    None means the beginning as the first edge, and the end as the last one.
     """
     members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
     first, *others = edges

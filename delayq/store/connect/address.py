@@ -1,7 +1,7 @@
-"""Where Redis is: every form of URL that is taken, parsed in this one place.
+"""The address of Redis: every accepted form of URL, parsed in this one place.
 
-Each part of a URL is used, or refused by its name. redis-py never sees a URL: it would ignore what it does not understand,
-and takes options that mean nothing where delayq reads and writes.
+Each part of a URL is used, or refused by its name. redis-py never gets a URL: it would ignore unknown parts, and accept
+options that have no effect in delayq.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     query: str = ""
 
     def url_of(self, node: Node, *, sentinel: bool = False) -> str:
-        """The URL of one of its servers, or of a sentinel, as redis-py takes it."""
+        """Return the URL of one of its servers, or of a sentinel, for redis-py."""
         host = f"[{node[0]}]" if ":" in node[0] else node[0]
         user, path = (self.sentinel_user, "") if sentinel else (self.user, f"/{self.db}")
         query = f"?{self.query}" if self.query else ""
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{node[1]}{path}{query}"
 
     def same_as(self, other: Address) -> bool:
-        """Whether both name the same data, as they are written. A Unix socket may name host and port of its server, too."""
+        """Return whether both name the same data, as written. A Unix socket may name its server's host and port too."""
         return not self._places().isdisjoint(other._places())
 
     def _places(self) -> set[tuple[object, ...]]:
@@ -85,7 +85,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return {socket, (host, port, db)} if host is not None else {socket}
 
 
-# -- what stands behind the question mark ---------------------------------------------------------------------------------
+# -- what stands behind the question mark
+# ---------------------------------------------------------------------------------
 
 
 def _text(value: str) -> str:
@@ -94,36 +95,36 @@ def _text(value: str) -> str:
 
 def _name(value: str) -> str:
     if not re.fullmatch(r"[!-~]+", value):
-        raise ValueError("takes visible ASCII without blanks")
+        raise ValueError("must be visible ASCII without blanks")
     return value
 
 
 def _flag(value: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if value.lower() not in known:
-        raise ValueError("is true or false")
+        raise ValueError("must be true or false")
     return known[value.lower()]
 
 
 def _seconds(value: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", value) or not float(value):
-        raise ValueError("is a number of seconds")
+        raise ValueError("must be a number of seconds")
     return float(value)
 
 
 def _trust(value: str) -> str:
     if value not in ("none", "optional", "required"):
-        raise ValueError("is none, optional or required")
+        raise ValueError("must be none, optional or required")
     return value
 
 
 def _database(value: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", value):
-        raise ValueError("is the number of a database")
+        raise ValueError("must be the number of a database")
     return int(value)
 
 
-#: The options of redis-py that mean something here, and how each is read.
+#: The options of redis-py that have an effect here, and their parsers.
 _OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "client_name": _name,
     "socket_connect_timeout": _seconds,
@@ -146,22 +147,22 @@ _INSTEAD: Final = {"socket_timeout": "DELAYQ_REDIS_TIMEOUT", "timeout": "DELAYQ_
 
 
 def _options(parts: SplitResult, known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """The options by name; raises ValueError, which never shows a value: it may be a secret."""
+    """Return the options by name. Raises ValueError, which never shows a value, because it may be a secret."""
     found: dict[str, Any] = {}
     for option in parts.query.split("&") if parts.query else ():
         name, _, value = option.partition("=")
         if name not in known:
             shown = f"the option {name}" if re.fullmatch(r"[A-Za-z_-]{1,40}", name) else "an option"
-            hint = f"use {_INSTEAD[name]}" if name in _INSTEAD else f"known are {', '.join(sorted(known))}"
-            raise ValueError(f"it has {shown}, which means nothing here: {hint}")
+            hint = f"use {_INSTEAD[name]}" if name in _INSTEAD else f"known options are {', '.join(sorted(known))}"
+            raise ValueError(f"it has {shown}, which has no effect here; {hint}")
         if name in found:
-            raise ValueError(f"it has the option {name} twice")
+            raise ValueError(f"it has the option {name} twice; give it once")
         if not value:
             raise ValueError(f"its option {name} is empty")
         if name.startswith("ssl_") and not parts.scheme.startswith("rediss"):
-            raise ValueError(f"its option {name} is for TLS: the URL begins with rediss")
+            raise ValueError(f"its option {name} needs TLS; begin the URL with rediss")
         if name.startswith("socket_") and parts.scheme == "unix":
-            raise ValueError(f"its option {name} means nothing for a Unix socket")
+            raise ValueError(f"its option {name} has no effect for a Unix socket")
         try:
             found[name] = known[name](unquote_plus(value, errors="strict"))
         except UnicodeDecodeError:
@@ -181,13 +182,14 @@ def check_files(address: Address) -> None:
             if name != "ssl_ca_path":
                 Path(path).read_bytes()
             elif not Path(path).is_dir():
-                raise NotADirectoryError(20, "it is no directory")
+                raise NotADirectoryError(20, "it is not a directory")
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no path"
-            raise ConfigError(f"the Redis URL is wrong: {name}: {path} cannot be read: {reason}") from None
+            reason = getattr(error, "strerror", None) or "it is not a path"
+            raise ConfigError(f"the Redis URL is wrong: {name}: cannot read {path}: {reason}") from None
 
 
-# -- the URL ---------------------------------------------------------------------------------------------------------------
+# -- the URL
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def parse(url: str) -> Address:
@@ -227,7 +229,7 @@ def arguments(url: str) -> dict[str, Any]:
 
 
 def transport(url: str) -> str:
-    """How one server is reached: unix, tls or tcp."""
+    """Return how one server is reached: unix, tls or tcp."""
     return "unix" if url.startswith("unix:") else "tls" if url.startswith("rediss:") else "tcp"
 
 
@@ -235,11 +237,11 @@ def _split(url: str) -> SplitResult:
     parts = split_url(url)
     if parts.scheme not in _SCHEMES or "://" not in url:
         *most, last = (f"{scheme}://" for scheme in _SCHEMES)
-        raise ValueError(f"it begins with {', '.join(most)} or {last}")
+        raise ValueError(f"it must begin with {', '.join(most)} or {last}")
     if "#" in url:
-        raise ValueError("it has a #, which is written %23 in a password")
+        raise ValueError("it has a #; write %23 in a password")
     if re.search(r"[\x00-\x1f\x7f]" if parts.scheme == "unix" else r"[\x00-\x20\x7f]", url):
-        raise ValueError("it has a blank or a control character")
+        raise ValueError("it has a blank or a control character; encode it")
     return parts
 
 
@@ -249,7 +251,7 @@ def _single(parts: SplitResult) -> dict[str, Any]:
     name, _, password = user.partition(":")
     found |= {key: unquote(value) for key, value in (("username", name), ("password", password)) if value}
     if "," in place:
-        raise ValueError("it names several hosts: that takes redis+sentinel:// or redis+cluster://")
+        raise ValueError("it names several hosts; use redis+sentinel:// or redis+cluster://")
     if place:
         found["host"], port = _host_and_port(place, None)
         found |= {"port": port} if port is not None else {}
@@ -261,13 +263,13 @@ def _single(parts: SplitResult) -> dict[str, Any]:
         found["path"] = unquote(parts.path)
     elif parts.path not in ("", "/"):
         if not re.fullmatch(r"/[0-9]{1,9}/?", parts.path):
-            raise ValueError("behind the host stands the number of a database, as /0, or nothing")
+            raise ValueError("after the host, write the number of a database, as /0, or nothing")
         found["db"] = int(parts.path.strip("/"))
     if parts.scheme != "unix":
         found.setdefault("host", "localhost")
     for option, value in _options(parts, _OPTIONS | _OF_ONE).items():
         if option in found:
-            raise ValueError(f"its option {option} stands before the question mark, too")
+            raise ValueError(f"its option {option} is also before the question mark")
         found[option] = value
     return {"db": 0} | found
 
@@ -275,18 +277,18 @@ def _single(parts: SplitResult) -> dict[str, Any]:
 def _host_and_port(text: str, port: int | None) -> tuple[str, int | None]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname or parts.path or "@" in text:
-        raise ValueError("it has a host that is no host:port")
+        raise ValueError("it has a host that is not host:port")
     try:
         parts.hostname.encode("idna")
     except UnicodeError:
-        raise ValueError("each part of a host's name has 1 to 63 characters") from None
+        raise ValueError("each part of a host's name must have 1 to 63 characters") from None
     _, bracket, behind = text.rpartition("]")
     if behind.count(":") > 1 or (bracket and behind[:1] not in ("", ":")):
-        raise ValueError("it has a host that is no host:port; an IPv6 address stands in brackets, as [::1]:6379")
+        raise ValueError("it has a host that is not host:port; write an IPv6 address in brackets, as [::1]:6379")
     given = behind.rpartition(":")
     if given[1]:
         if not re.fullmatch(r"[0-9]{1,5}", given[2]) or not 0 < int(given[2]) < 65_536:
-            raise ValueError("a port is a number from 1 to 65535")
+            raise ValueError("a port must be a number from 1 to 65535")
         port = int(given[2])
     return unquote(parts.hostname), port
 
@@ -297,7 +299,7 @@ def _node(text: str, port: int) -> Node:
 
 
 def _sentinel_user(query: str) -> tuple[str, str]:
-    """The options without those that are the sentinels' user, and that as 'user:password@'."""
+    """Return the options without the user of the sentinels, and that user as 'user:password@'."""
     given: dict[str, str] = {}
     left = []
     for option in query.split("&"):
@@ -307,19 +309,19 @@ def _sentinel_user(query: str) -> tuple[str, str]:
         else:
             left.append(option)
     if given and not given.get("sentinel_password"):
-        raise ValueError("sentinel_username goes with sentinel_password, which must not be empty")
+        raise ValueError("sentinel_username needs sentinel_password, which must not be empty")
     user = f"{given.get('sentinel_username', '')}:{given['sentinel_password']}@" if given else ""
     return "&".join(left), user
 
 
 def without_secrets(url: str) -> str:
-    """The URL as it may be shown: no user, no password, no options."""
+    """Return the URL without user, password and options."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + rest.rpartition("@")[2].partition("?")[0] if separator else ""
 
 
 def without_user(url: str) -> str:
-    """The URL for one who has no name and password with the servers (those for sentinels stay)."""
+    """Return the URL for a caller without credentials for the servers; those for sentinels stay."""
     parts = split_url(url)
     query = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in ("username", "password"))
     without = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -327,20 +329,20 @@ def without_user(url: str) -> str:
 
 
 def hosts(url: str) -> list[str]:
-    """The hosts that it names; '' is this machine."""
+    """Return the hosts that it names; '' is this machine."""
     where = parse(url)
     return [host for host, _ in where.nodes] or [arguments(url).get("host", "")]
 
 
 def _path(kind: str, path: str) -> tuple[str, int]:
-    """The service and the database that the path names."""
+    """Return the service and the database that the path names."""
     words = path.strip("/").split("/") if path.strip("/") else []
     if kind == CLUSTER:
         if words not in ([], ["0"]):
-            raise ValueError("a Redis Cluster has no databases: leave the path out")
+            raise ValueError("a Redis Cluster has no databases; remove the path")
         return "", 0
     if not 1 <= len(words) <= 2:
-        raise ValueError("behind the sentinels stands the name of the service, and perhaps a database: /mymaster/0")
+        raise ValueError("after the sentinels, write the name of the service, and perhaps a database: /mymaster/0")
     if len(words) == 2 and not re.fullmatch(r"[0-9]{1,9}", words[1]):
-        raise ValueError(f"the database is a number, not {words[1]!r}")
+        raise ValueError(f"the database must be a number, not {words[1]!r}")
     return words[0], int(words[1]) if len(words) == 2 else 0

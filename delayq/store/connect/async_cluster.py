@@ -20,7 +20,7 @@ __all__ = ["AsyncCluster", "drop_idle"]
 
 
 async def drop_idle(state: ServerState) -> None:
-    """Close the connections to a server that nobody uses just now."""
+    """Close the idle connections to a server."""
     while (connection := state.lend()) is not None:
         await connection.close()
 
@@ -42,7 +42,7 @@ class AsyncCluster:
         self._free = Semaphore(self._connections, self._timeout)
         self._asking = Semaphore(1, self._timeout)
         self._turn = 0
-        self._process = os.getpid()  # last: another thread that sees it goes on with what is here
+        self._process = os.getpid()  # last: another thread that reads it continues with this state
 
     def _server(self, node: Node) -> tuple[Server, ServerState]:
         found = self._servers.get(node)
@@ -53,14 +53,14 @@ class AsyncCluster:
 
     @property
     def states(self) -> list[ServerState]:
-        """The servers that it has talked to."""
+        """The servers that it has connected to."""
         return [state for _, state in list(self._servers.values())]
 
     async def run_many(
         self, commands: Iterable[Command[Any]], durability: Durability | None, until: float
     ) -> list[Any]:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
-        if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
+        if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._begin()
         exchange = ClusterExchange(commands, self._slots, durability, until)
         try:
@@ -148,14 +148,16 @@ class AsyncCluster:
             await link.connection.send(again)
 
     async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
-        """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
+        """Ask the servers one by one for the map of slots, those with faults last. Returns the last error if none
+        answers.
+        """
         seen = self._slots.version
         try:
             lease = await self._asking.acquire()
-        except Fault as fault:  # another one is asking
+        except Fault as fault:  # another task is asking
             return nobody((), fault.error)
         try:
-            if self._slots.version != seen:  # another one has asked meanwhile
+            if self._slots.version != seen:  # another task has asked meanwhile
                 return None
             tried = sorted(self._slots.to_ask(), key=lambda node: node in trouble)
             last: Exception | None = None
@@ -181,14 +183,11 @@ class AsyncCluster:
             await connection.close()
 
     def server_of(self, key: str) -> Node | None:
-        """The primary where a key lies, as far as is known."""
+        """Return the primary of a key, as far as it is known."""
         return self._slots.node_of(key)
 
     async def connect(self) -> Connection:
-        """A connection to any server, each time to the next one: all of them pass on what is published.
-
-        Raises Fault.
-        """
+        """Return a connection to any server, in turn: all of them pass on published messages. Raises Fault."""
         if not self._slots.primaries and (error := await self._refresh()) is not None:
             raise Fault(error)
         nodes = self._slots.to_ask()

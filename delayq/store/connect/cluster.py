@@ -21,7 +21,7 @@ __all__ = ["Cluster", "drop_idle"]
 
 
 def drop_idle(state: ServerState) -> None:
-    """Close the connections to a server that nobody uses just now."""
+    """Close the idle connections to a server."""
     while (connection := state.lend()) is not None:
         connection.close()
 
@@ -43,7 +43,7 @@ class Cluster:
         self._free = Semaphore(self._connections, self._timeout)
         self._asking = Semaphore(1, self._timeout)
         self._turn = 0
-        self._process = os.getpid()  # last: another thread that sees it goes on with what is here
+        self._process = os.getpid()  # last: another thread that reads it continues with this state
 
     def _server(self, node: Node) -> tuple[Server, ServerState]:
         found = self._servers.get(node)
@@ -54,12 +54,12 @@ class Cluster:
 
     @property
     def states(self) -> list[ServerState]:
-        """The servers that it has talked to."""
+        """The servers that it has connected to."""
         return [state for _, state in list(self._servers.values())]
 
     def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None, until: float) -> list[Any]:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
-        if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
+        if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._begin()
         exchange = ClusterExchange(commands, self._slots, durability, until)
         try:
@@ -145,14 +145,16 @@ class Cluster:
             link.connection.send(again)
 
     def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
-        """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
+        """Ask the servers one by one for the map of slots, those with faults last. Returns the last error if none
+        answers.
+        """
         seen = self._slots.version
         try:
             lease = self._asking.acquire()
-        except Fault as fault:  # another one is asking
+        except Fault as fault:  # another task is asking
             return nobody((), fault.error)
         try:
-            if self._slots.version != seen:  # another one has asked meanwhile
+            if self._slots.version != seen:  # another task has asked meanwhile
                 return None
             tried = sorted(self._slots.to_ask(), key=lambda node: node in trouble)
             last: Exception | None = None
@@ -178,14 +180,11 @@ class Cluster:
             connection.close()
 
     def server_of(self, key: str) -> Node | None:
-        """The primary where a key lies, as far as is known."""
+        """Return the primary of a key, as far as it is known."""
         return self._slots.node_of(key)
 
     def connect(self) -> Connection:
-        """A connection to any server, each time to the next one: all of them pass on what is published.
-
-        Raises Fault.
-        """
+        """Return a connection to any server, in turn: all of them pass on published messages. Raises Fault."""
         if not self._slots.primaries and (error := self._refresh()) is not None:
             raise Fault(error)
         nodes = self._slots.to_ask()

@@ -72,7 +72,7 @@ def slot_of(key: str) -> int:
 def key_of(command: Command[Any]) -> str | None:
     """The key that decides where a command goes: its first one, or the word after a plain command's name.
 
-    A wrong guess costs a redirection; a command without a key may go anywhere.
+    A wrong guess costs a redirection. A command without a key may be sent to any server.
     """
     if command.keys:
         return command.keys[0]
@@ -87,7 +87,7 @@ class SlotMap:
 
     def __init__(self, seeds: Sequence[Node]) -> None:
         self.primaries: tuple[Node, ...] = ()
-        self.version = 0  # counts the maps taken over
+        self.version = 0  # counts the adopted maps
         self._seeds = tuple(seeds)
         self._known: tuple[Node, ...] = ()
         self._slots: list[Node | None] = [None] * SLOTS
@@ -96,7 +96,7 @@ class SlotMap:
         """Adopt the answer of `asked`. A server that does not know its own address means the one we asked."""
         slots: list[Node | None] = [None] * SLOTS
         primaries: dict[Node, None] = {}
-        known: dict[Node, None] = {asked: None}  # who answered is asked first the next time
+        known: dict[Node, None] = {asked: None}  # the server that answered is asked first the next time
         for first, last, *servers in reply:
             nodes = [(_host(server[0]) or asked[0], int(server[1])) for server in servers]
             slots[first : last + 1] = [nodes[0]] * (last + 1 - first)
@@ -110,13 +110,15 @@ class SlotMap:
         self._slots[slot] = node
 
     def node_of(self, key: str | None) -> Node | None:
-        """The primary for a key; None if nobody is known to serve its slot."""
+        """Return the primary for a key; None if no server is known to serve its slot."""
         if key is None:
             return self.primaries[0] if self.primaries else None
         return self._slots[slot_of(key)]
 
     def to_ask(self) -> list[Node]:
-        """Servers that may know the map, each once: who answered last, those of its map, those of the URL."""
+        """Return servers that may know the map, each once: the last one that answered, those of its map, those of the
+        URL.
+        """
         return list(dict.fromkeys((*self._known, *self._seeds)))
 
 
@@ -125,13 +127,13 @@ def _host(word: Any) -> str:
     return "" if host == "?" else host
 
 
-#: Before each further round, in seconds, if a server has to come round first.
+#: The wait before each further round, in seconds, if a server needs time.
 PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
 
 
 class Routed(NamedTuple):
-    """A command, its place among the answers, and where a server sent it."""
+    """A command, its place among the answers, and the server that it was redirected to."""
 
     place: int
     command: Command[Any]
@@ -140,28 +142,28 @@ class Routed(NamedTuple):
 
 
 class PrimaryLink:
-    """One connection to one primary while an exchange runs: what was sent there and is not answered."""
+    """One connection to one primary during an exchange: commands that were sent and are not answered."""
 
     def __init__(self, node: Node, connection: Any, state: ServerState, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
         self.state = state
-        self.pending: Routed | None = None  # is to be sent next, once the clock is known
-        self._question: Command[None] | None = None  # of the clock, and not answered
+        self.pending: Routed | None = None  # sent next, once the clock is known
+        self._question: Command[None] | None = None  # questions for the clock that are not answered
         self.waiting: deque[tuple[Routed, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
-        self.wrong: WrongServer | None = None  # why it is to be left once all that was sent is answered
+        self.wrong: WrongServer | None = None  # the reason to leave it once all commands are answered
         self._bytes = 0
-        self._packet = bytearray()  # to be sent before any reply is read
+        self._packet = bytearray()  # sent before any reply is read
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent, as in an `Exchange`."""
+        """Return whether replies must be read before more is sent, as in an `Exchange`."""
         much = len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
         return self._question is not None or (much and self.connection.until == inf)
 
     def to_send(self, routed: Routed) -> Iterator[bytes]:
-        """The command, and before it the question of the clock if its deadline takes that; small ones wait for `rest`."""
+        """Return the command, after the question for the clock if its deadline needs it. Small ones wait for `rest`."""
         self.pending = routed
         if promises(routed.command) and self.state.stale:
             self._question = self.state.ask()
@@ -180,7 +182,7 @@ class PrimaryLink:
         return self._take_packet()
 
     def again(self, routed: Routed) -> bytes:
-        """A command that is to be sent once more, at once."""
+        """Send a command once more, at once."""
         self._add(routed)
         return self._take_packet()
 
@@ -200,7 +202,7 @@ class PrimaryLink:
         return packet
 
     def take(self) -> Routed:
-        """The command whose reply has come."""
+        """Return the command whose reply has come."""
         routed, size = self.waiting.popleft()
         self._bytes -= size
         if routed.command is self._question:
@@ -216,9 +218,9 @@ class ClusterExchange:
     ) -> None:
         self.answers: list[Any] = []
         self.links: dict[Node, PrimaryLink] = {}
-        self.down: dict[Node, Exception] = {}  # could not be reached in this round
-        self.trouble: set[Node] = set()  # are asked last for the map
-        self.stale = False  # the map has to be asked for
+        self.down: dict[Node, Exception] = {}  # unreachable in this round
+        self.trouble: set[Node] = set()  # asked last for the map
+        self.stale = False  # the map must be asked for
         self.durability = durability
         self.until = until  # by the precise monotonic clock
         self._slots = slots
@@ -227,10 +229,10 @@ class ClusterExchange:
         self._again: deque[Routed] = deque()
         self._patient = False
         self._rounds = 0
-        self._repeated: set[int] = set()  # were sent to a server that broke before it answered them
-        self._late: set[int] = set()  # were refused once because their deadline had passed
+        self._repeated: set[int] = set()  # sent to a server that broke before it answered them
+        self._late: set[int] = set()  # refused once because their deadline had passed
         self._unknown: dict[int, StoreError] = {}
-        self._unheard: dict[str, StoreError] = {}  # by the first key of what an owner sent: nothing may follow it
+        self._unheard: dict[str, StoreError] = {}  # by the first key of an owner's command: nothing may follow it
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -261,13 +263,13 @@ class ClusterExchange:
             yield node, routed
 
     def _part(self, routed: Routed, node: Node, replies: dict[Node, Any]) -> Command[Any]:
-        """One primary's part of a command for all of them: the last reply to come completes it."""
+        """One primary's part of a command for all of them. The last reply completes it."""
         everyone = len(self._slots.primaries)
 
         def read(reply: Any) -> Any:
             replies[node] = reply
             if isinstance(self.answers[routed.place], StoreError):
-                return self.answers[routed.place]  # another one failed
+                return self.answers[routed.place]  # another part failed
             return routed.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
 
         return Command("", EVERY, routed.command.args, read)
@@ -275,7 +277,7 @@ class ClusterExchange:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def answered(self, link: PrimaryLink, reply: Any) -> bytes | None:
-        """The next reply of a link has come: what is to be sent there at once because of it, if anything."""
+        """Handle the next reply of a link. Return bytes to send at once, if any."""
         routed = link.take()
         if isinstance(reply, Exception):
             again = self._refused(link, routed, reply)
@@ -310,7 +312,7 @@ class ClusterExchange:
             if moved:
                 self._slots.moved(error.slot_id, node)
                 self.stale = True
-            # At first it goes there at once; servers that disagree for a moment are given time.
+            # At first it is sent there at once; servers that disagree for a moment are given time.
             self._bounce(routed._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
         elif isinstance(error, PASSING_ERRORS):
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
@@ -320,18 +322,18 @@ class ClusterExchange:
         return None
 
     def _told(self, routed: Routed, error: Exception) -> StoreError:
-        """The error of a command that did not run now; but it may have, if it was sent before."""
+        """Record the error of a command that did not run now. It may have run if it was sent before."""
         return as_unknown(translate(error)) if routed.place in self._repeated else as_not_done(error)
 
     def unreachable(self, node: Node, routed: Routed, error: Exception) -> None:
-        """There is no connection to a server: nothing ran there."""
+        """Record that there is no connection to a server: nothing ran there."""
         self.stale = True
         self.trouble.add(node)
         self.down[node] = error
         self._bounce(routed._replace(node=None, asking=False), error, patient=True)
 
     def lost(self, link: PrimaryLink, error: Exception) -> None:
-        """A link broke: what it answered last may be lost, what it had not answered is unknown."""
+        """Record a broken link: its last answer may be lost, and the outcome of unanswered commands is unknown."""
         self.links.pop(link.node, None)
         self.stale = True
         self.trouble.add(link.node)
@@ -365,11 +367,11 @@ class ClusterExchange:
 
     @property
     def waiting(self) -> bool:
-        """Whether a further round is needed."""
+        """Return whether another round is needed."""
         return bool(self._next)
 
     def next_round(self) -> float | None:
-        """Begin another round: how long to wait before, in seconds; None if there were enough."""
+        """Begin another round. Return the wait before it, in seconds; None if there were enough."""
         if self._rounds == len(PAUSES):
             return None
         pause = PAUSES[self._rounds] if self._patient else 0.0
@@ -384,7 +386,7 @@ class ClusterExchange:
         """The answers at the end. A command that is still redirected gets its last error."""
         for routed, error in self._next:
             astray = isinstance(error, redis.exceptions.AskError)
-            told = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else error
+            told = StoreUnavailable(f"the cluster redirected it too often: {error}") if astray else error
             self.answers[routed.place] = self._told(routed, told)
         for link in self.links.values():
             if link.barrier is not None:
@@ -395,7 +397,7 @@ class ClusterExchange:
         return self.answers
 
     def give_up(self, error: Exception) -> list[Any]:
-        """Nothing can be sent at all: the error stands in every place."""
+        """Record that nothing can be sent: every command gets the error."""
         failed = as_not_done(error)
         self.answers.extend(failed for _ in self._commands)
         return self.answers

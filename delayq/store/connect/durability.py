@@ -21,13 +21,13 @@ from delayq.store.connect.server_state import ServerState
 
 __all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
 
-#: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one. So it does when
-#: another server than before has answered, of which something else has to be asked.
+#: Scripts that the server had lost are sent once more, after the barrier, and need another one. The same is true if
+#: another server answers, which needs other questions.
 BARRIERS: Final = 3
 
 
 def believable(name: str, version: str) -> bool:
-    """Whether the WAITAOF of a server can be believed.
+    """Return whether the WAITAOF of a server is reliable.
 
     Redis 7.2 to 7.4 and every Valkey up to 9.1 answer it before the sync is over, unless appendfsync is always
     (redis#13793).
@@ -37,7 +37,7 @@ def believable(name: str, version: str) -> bool:
 
 
 class Durability(msgspec.Struct, kw_only=True):
-    """Where a change has to be before it is answered: in `replicas` replicas, and (`fsync`) on the primary's disk.
+    """Where a change must be stored before it is answered: in `replicas` replicas, and (`fsync`) on the primary's disk.
 
     `timeout` bounds the wait, in ms. `waitaof` is the known ability of the server: each barrier learns whether its WAITAOF
     can be believed, because another server may answer than before.
@@ -50,7 +50,7 @@ class Durability(msgspec.Struct, kw_only=True):
 
     @property
     def parts(self) -> int:
-        """How many waits make a barrier."""
+        """The number of waits of a barrier."""
         return self.fsync + (self.replicas > 0)
 
 
@@ -66,20 +66,22 @@ class Barrier:
         self._key = ""
         self._answered_key = ""
         self._written = False  # the tiny write of the last barrier
-        self._void = False  # it came behind its wait, the server having lost the script; or the wrong thing was asked
+        self._void = (
+            False  # it came after its wait because the server had lost the script, or the wrong question was asked
+        )
         self._asked_waitaof = False
         self._passed = 0
         self._lacks = ""
         self._sent = 0
 
     def sent(self, command: Command[Any]) -> None:
-        """A command is on its way."""
+        """Record that a command was sent."""
         if promises(command):
             self._key = command.keys[0]
             self._dirty = True
 
     def answered(self, index: int, command: Command[Any]) -> None:
-        """Its reply has come; replies come in order, so a later barrier speaks of it."""
+        """Record its reply. Replies come in order, so a later barrier covers it."""
         if promises(command):
             self.uncovered.add(index)
             self._answered_key = command.keys[0]
@@ -132,7 +134,7 @@ class Barrier:
             wanted.append(f"{self._durability.replicas} replicas have it")
         if self._durability.fsync:
             wanted.append(f"it is on the disk{self._lacks}")
-        return NotDurable(f"Redis took it, but did not confirm in time that {' and that '.join(wanted)}")
+        return NotDurable(f"Redis has it, but did not confirm in time that {' and that '.join(wanted)}")
 
 
 class DurableExchange(Exchange):
@@ -143,7 +145,7 @@ class DurableExchange(Exchange):
     ) -> None:
         super().__init__(commands, state, until)
         self._barrier = Barrier(durability)
-        self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
+        self._length: int | None = None  # among the answers for the caller; those of the barrier come after them
         self._lost: set[int] = set()
 
     def to_send(self) -> Iterator[bytes]:
@@ -162,18 +164,18 @@ class DurableExchange(Exchange):
         return super()._sent(index, command)
 
     def is_callers(self, index: int) -> bool:
-        """Whether a command is one of the caller's, and no part of a barrier."""
+        """Return whether a command is one of the caller's, and not part of a barrier."""
         return super().is_callers(index) and (self._length is None or index < self._length)
 
     def take(self) -> tuple[int, Command[Any]]:
-        """The command whose reply has come."""
+        """Return the command whose reply has come."""
         index, command = super().take()
         self._barrier.answered(index, command)
         return index, command
 
     @property
     def done(self) -> bool:
-        """Whether no further barrier has to be sent."""
+        """Return whether no further barrier must be sent."""
         return not self._barrier.needed
 
     def broke(self, error: Exception) -> bool:
@@ -183,7 +185,7 @@ class DurableExchange(Exchange):
         return super().broke(error)
 
     def result(self) -> list[Any]:
-        """The answers, with an error in place of what is not known to be kept."""
+        """Return the answers, with an error for changes that are not confirmed to be kept."""
         answers = super().result()[: self._length]
         for index in self._lost | self._barrier.uncovered:
             if not isinstance(answers[index], StoreError):

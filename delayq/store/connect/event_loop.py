@@ -32,12 +32,12 @@ from delayq.store.connect.server_state import (
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause", "same_loop"]
 
 CLOCK: Final = SystemClock()
-#: Bytes that may wait in a transport; with more a send waits, too.
+#: Bytes that may wait in a transport; with more, a send waits too.
 UNSENT: Final = 64 * 1024
 
 
 class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
-    """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
+    """Close without the TLS goodbye, even where redis-py closes: after a refused login or a cancelled send.
 
     With TLS a close waits for the server's goodbye, and without TLS until the server has read the written bytes. A loop that
     ends before would leave the socket open. A loop that continues would hold it for as long as the server hangs.
@@ -65,24 +65,24 @@ _CLASSES: Final[Any] = {"unix": _Unix, "tls": _Tls, "tcp": _Tcp}
 
 
 class Server(NamedServer):
-    """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
+    """Makes connections to one server. Refuses an invalid URL with a ValueError or TypeError."""
 
     def __init__(self, url: str, timeout: float) -> None:
         super().__init__()
         self._timeout = timeout
-        # No time-out of a single reply: `Connection` has its own.
+        # No timeout for a single reply: `Connection` has its own.
         own = {"socket_timeout": None, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
         self._factory: Any = redis.asyncio.ConnectionPool(
             _CLASSES[transport(url)], **(connection_options(url, timeout) | own)
         )
 
     async def connect(self) -> Connection:
-        """A new connection; raises Fault."""
+        """Return a new connection. Raises Fault."""
         moves = self.moves
         with AS_FAULTS:
             made = self._factory.make_connection()  # redis-py opens a file for it
             try:
-                async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
+                async with asyncio.timeout(self._timeout):  # a hanging server accepts the connection, and never greets
                     await made.connect()
             except BaseException:
                 await made.disconnect()
@@ -93,7 +93,7 @@ class Server(NamedServer):
 class Connection(ConnectionState):
     """A connection to one server, for one task at a time.
 
-    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
+    Each send and each wait is bounded by the timeout; none begins after `until`, by the precise monotonic clock.
     """
 
     __slots__ = ("_made", "_reader", "_timeout")
@@ -125,28 +125,32 @@ class Connection(ConnectionState):
             if (reply := self._reader.gets()) is MISSING:
                 if CLOCK.precise() >= self.until:
                     raise TimeoutError(SLOW)
-                async with asyncio.timeout(self._timeout):  # however it trickles
+                async with asyncio.timeout(self._timeout):  # however slowly it arrives
                     while reply is MISSING:
                         self._reader.feed(arrived(await self._made._reader.read(CHUNK)))
                         reply = self._reader.gets()
         return usable(reply)
 
     async def close(self) -> None:
-        """Close it at once; again is harmless."""
+        """Close it at once; repeating it is harmless."""
         with suppress(RuntimeError):  # its loop has ended, and left nothing to close
             await self._made.disconnect()
 
 
 def same_loop(known: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
-    """The running loop; raises RuntimeError if another one is known."""
+    """Return the running loop. Raises RuntimeError if another one is known."""
     running = asyncio.get_running_loop()
     if known is not None and known is not running:
-        raise RuntimeError("this client belongs to the event loop that used it first; make another one for this loop")
+        raise RuntimeError(
+            "this client belongs to the event loop that used it first; create another client for this loop"
+        )
     return running
 
 
 class Semaphore:
-    """Lets `most` in at once; the next one is refused after `timeout` seconds. It belongs to the loop that asks first."""
+    """Admits `most` tasks at once; the next one is refused after `timeout` seconds. It belongs to the first loop that
+    uses it.
+    """
 
     def __init__(self, most: int, timeout: float) -> None:
         self._timeout = timeout
@@ -154,7 +158,7 @@ class Semaphore:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def acquire(self) -> Lease:
-        """Wait for a place, and return what `release` takes.
+        """Wait for a place, and return the argument of `release`.
 
         Raises Fault, or RuntimeError in another loop, which could not use the connections.
         """
@@ -173,7 +177,7 @@ class Semaphore:
             raise Fault(TimeoutError(EXHAUSTED)) from None
 
     def release(self, _lease: Lease) -> None:
-        """Let the next one in."""
+        """Admit the next task."""
         self._free.release()
 
 

@@ -28,17 +28,17 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
+#: Commands sent ahead of their replies: enough to keep the server busy, few enough for the socket buffers.
 AHEAD: Final = 32
 AHEAD_BYTES: Final = 1024 * 1024
-#: Commands that are small go together in packets of about so many bytes.
+#: Small commands are sent together in packets of about this many bytes.
 PACKET: Final = 16 * 1024
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
-#: As a code, or where a script quotes it. Redis 7 gives no code if a script comes to a command that is not allowed.
+#: As a code, or where a script quotes it. Redis 7 gives no code if a script reaches a command that is not allowed.
 _REFUSED: Final = re.compile(
     r"(?:^|: -?|-)(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b|^(?:ERR )?(?:ACL failure in script|The user executing the script can't )"
 )
-#: How Redis 7.0 refuses a script: it does not name the right that is missing.
+#: The refusal of a script by Redis 7.0, which does not name the missing right.
 _NAMELESS: Final = re.compile(r"^(?:ERR )?The user executing the script can't ")
 PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
 
@@ -61,14 +61,15 @@ def translate(error: Exception) -> StoreError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
         return StoreUnavailable(f"Redis is unreachable, or its reply was lost: {text}")
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
-        return NotDone(f"Redis takes nothing now: {text}")
+        return NotDone(f"Redis refuses commands now: {text}")
     return StoreError(text)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether Redis refused the user, the password, or a command that the user may not run. The command did not run.
+    """Return whether Redis refused the user, the password, or a command that the user may not run. The command did not
+    run.
 
-    A script that writes asks for all its commands first (see `scripts`), so one that is refused has changed nothing.
+    A script that writes checks all its commands first (see `scripts`), so a refused one has changed nothing.
     """
     known = (
         redis.exceptions.AuthenticationError,
@@ -85,9 +86,9 @@ def is_login_refused(error: Exception) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """The text of an error; of one without a text, what happened.
+    """Return the text of an error, or a description if it has none.
 
-    asyncio and ssl raise errors with an empty text: without this the reason would be missing in the message.
+    asyncio and ssl raise errors with an empty text; the message would have no reason.
     """
     if error.args and (text := str(error).strip()):
         return text
@@ -106,33 +107,34 @@ def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | No
 
 
 def broken(error: Exception) -> bool:
-    """Whether the connection broke (rather than the server being slow, loading or refusing)."""
+    """Return whether the connection broke (rather than the server being slow, loading or refusing)."""
     lost = (redis.exceptions.ConnectionError, OSError)
     slow = (redis.exceptions.TimeoutError, redis.exceptions.BusyLoadingError, TimeoutError)
     return isinstance(error, lost) and not isinstance(error, slow)
 
 
 def promises(command: Command[Any]) -> bool:
-    """Whether its answer is a promise to a caller."""
+    """Return whether its answer is a promise to a caller."""
     return bool(command.script) and scripts.load(command.script).promise
 
 
 def once(command: Command[Any]) -> bool:
-    """Whether it is not to be sent again after its reply was lost: an owner goes on as the next incarnation then.
+    """Return whether it must not be sent again after its reply was lost, because an owner continues as the next
+    incarnation.
 
-    A claim, which names none, is sent again.
+    A claim, which names no incarnation, is sent again.
     """
     if not command.script:
         return command.once
     return scripts.load(command.script).fenced and "#" in str(command.args[0])
 
 
-#: How a server older than Redis 7.0 refuses the first line of a script.
+#: The refusal of a script's first line by a server older than Redis 7.0.
 _TOO_OLD: Final = re.compile(r"Error compiling script.*near '#'")
 
 
 def too_old(version: str) -> str:
-    """The sentence about a server that is too old for the scripts."""
+    """Return the sentence about a server that is too old for the scripts."""
     return f"delayq needs Redis 7.0 or Valkey; this is {version}"
 
 
@@ -142,7 +144,7 @@ def _read_version(reply: Any) -> StoreError:
     return StoreError(too_old(found.group(1) if found else "an older server"))
 
 
-#: Asked in place of a script that a server is too old for: its answer is the error that names the version.
+#: Sent in place of a script that a server is too old for: its answer is the error with the version.
 WHICH_VERSION: Final = plain("INFO", "server", read=_read_version)
 
 
@@ -167,12 +169,12 @@ def outdates(error: Exception) -> bool:
 
 
 def misled(command: Command[Any], answer: Any) -> bool:
-    """Whether an answer shows that the server is not the primary."""
+    """Return whether an answer shows that the server is not the primary."""
     return command.misled is not None and not isinstance(answer, StoreError) and command.misled(answer)
 
 
 def pack(command: Command[Any], state: ServerState) -> bytes:
-    """The command as it is sent."""
+    """Return the command as it is sent."""
     name, keys, args = command.script, command.keys, command.args
     if not name:
         if state.development and args == ("TIME",):
@@ -187,18 +189,18 @@ def pack(command: Command[Any], state: ServerState) -> bytes:
 
 
 def as_not_done(error: Exception) -> StoreError:
-    """The error of a call that surely did not run: it was never sent."""
+    """Return the error of a call that certainly did not run: it was never sent."""
     told = translate(error)
     return NotDone(*told.args) if type(told) is StoreUnavailable else told
 
 
 def as_unknown(error: StoreError) -> StoreError:
-    """The error of a call that did not run now, but may have when it was sent before."""
+    """Return the error of a call that did not run now, but may have run when it was sent before."""
     return StoreUnavailable(*error.args) if isinstance(error, (NotDone, StoreRefused)) else error
 
 
 class Exchange:
-    """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
+    """Commands on their way: unsent ones, sent ones without an answer, and the answers, in order."""
 
     def __init__(self, commands: Iterable[Command[Any]], state: ServerState, until: float = inf) -> None:
         self.state = state
@@ -206,21 +208,25 @@ class Exchange:
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
-        self._callers: Exception | None = None  # error, out of what the commands are drawn from
+        self._callers: Exception | None = None  # an error of the caller's iterable of commands
         self._again: deque[tuple[int, Command[Any]]] = deque()
         self._bytes = 0
         self._replies = 0
         self._replies_at_last_break = -1
-        self._question: Command[None] | None = None  # of the clock, and not answered
-        self._late: set[int] = set()  # were refused once because their deadline had passed
-        self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
-        self.wrong: WrongServer | None = None  # why the connection is to be left once all that was sent is answered
+        self._question: Command[None] | None = None  # questions for the clock that are not answered
+        self._late: set[int] = set()  # refused once because their deadline had passed
+        self._unsure: set[int] = set()  # sent on a connection that broke before they were answered
+        self.wrong: WrongServer | None = None  # the reason to leave the connection once all commands are answered
         self.misled = False  # an answer shows that the server is not the primary: the connection is left at the end
-        self._refused_there: list[tuple[int, Command[Any]]] = []  # by the wrong server, so that they did not run
-        self._ran_behind = False  # something that was sent behind what the wrong server refused has an answer
+        self._refused_there: list[
+            tuple[int, Command[Any]]
+        ] = []  # refused by the wrong server, so that they did not run
+        self._ran_behind = False  # a command after those that the wrong server refused has an answer
 
     def to_send(self) -> Iterator[bytes]:
-        """Packets; behind each, replies are to be read while the exchange is `full`. After a break it goes on where it was."""
+        """Yield packets; after each, replies must be read while the exchange is `full`. After a break, it continues
+        where it was.
+        """
         packet: list[bytes] = []
         size = 0
         while self._again or self._draw():
@@ -245,7 +251,7 @@ class Exchange:
     def _draw(self) -> bool:
         try:
             command = next(self._commands, None)
-        except Exception as error:  # noqa: BLE001  # of the caller's data base, say: it is raised once what was sent is answered
+        except Exception as error:  # noqa: BLE001  # of the caller's data base, for example: it is raised once all sent commands are answered
             raise_if_interrupt(error)
             self._callers = error
             self._commands = iter(())
@@ -264,7 +270,7 @@ class Exchange:
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent: a deadline takes the clock of the server.
+        """Return whether replies must be read before more is sent: a deadline needs the clock of the server.
 
         Commands with a deadline are sent at once: a process that is stopped meanwhile must have no rest to send later.
         """
@@ -272,7 +278,7 @@ class Exchange:
         return self._question is not None or (much and self.until == inf)
 
     def take(self) -> tuple[int, Command[Any]]:
-        """The command whose reply has come."""
+        """Return the command whose reply has come."""
         index, command, size = self.waiting.popleft()
         self._bytes -= size
         if command is self._question:
@@ -282,11 +288,11 @@ class Exchange:
         return index, command
 
     def answered(self, reply: Any) -> bytes | None:
-        """The next reply has come: what is to be sent at once because of it, if anything."""
+        """Handle the next reply. Return bytes to send at once, if any."""
         index, command = self.take()
         if isinstance(reply, WrongServer):
             self.wrong = reply
-            self._replies -= index != NO_PLACE  # what is refused there is no progress
+            self._replies -= index != NO_PLACE  # a command that is refused here makes no progress
             if self.is_callers(index):
                 self._refused_there.append((index, command))
             return None
@@ -299,7 +305,7 @@ class Exchange:
         return None
 
     def is_callers(self, index: int) -> bool:
-        """Whether a command is one of the caller's, and not one that was sent beside them."""
+        """Return whether a command is one of the caller's, and not one that was sent beside them."""
         return index != NO_PLACE
 
     def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
@@ -323,17 +329,17 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        """Whether nothing has to be sent behind what was answered."""
+        """Return whether nothing must be sent after the answers."""
         return True
 
     def result(self) -> list[Any]:
-        """The answers, when all is over; raises what the caller's own iterable raised."""
+        """Return the answers at the end. Raises the exception of the caller's own iterable."""
         if self._callers is not None:
             raise self._callers
         return self.answers
 
     def broke(self, error: Exception) -> bool:
-        """Whether to go on with a new connection; if not, everything without an answer gets the error.
+        """Return whether to continue with a new connection; if not, everything without an answer gets the error.
 
         Commands without an answer are sent once more, unless nothing was answered since the last such time. If an
         owner's call is among it nothing is, nor what stands behind: its owner sends that as the next incarnation.
@@ -363,9 +369,9 @@ class Exchange:
         return again
 
     def _left(self) -> list[tuple[int, Command[Any]]]:
-        """Leave the connection: what the wrong server refused and may be sent again, in order.
+        """Leave the connection: return the commands that the wrong server refused and that may be sent again, in order.
 
-        If something behind it ran there after all, the refused commands would come too late.
+        If a later command ran there after all, the refused ones would run too late.
         """
         wrong, refused, ran_behind = self.wrong, self._refused_there, self._ran_behind
         self.wrong, self._refused_there, self._ran_behind = None, [], False
@@ -378,7 +384,7 @@ class Exchange:
 
 
 UNANSWERED: Final = object()
-#: No answer of the caller's belongs to it.
+#: No answer of the caller belongs to it.
 NO_PLACE: Final = -1
 
 
@@ -400,11 +406,11 @@ def read_reply(command: Command[T], reply: Any) -> T | StoreError:
         return command.read(reply)
     except UNREADABLE as error:
         raise_if_interrupt(error)
-        return StoreError(f"the reply of {command.script or 'a command'} cannot be read: {error!r}")
+        return StoreError(f"cannot read the reply of {command.script or 'a command'}: {error!r}")
 
 
 def all_good(answers: Iterable[T | StoreError]) -> list[T]:
-    """The answers; raises the first StoreError among them."""
+    """Return the answers. Raises the first StoreError among them."""
     good = []
     for answer in answers:
         if isinstance(answer, StoreError):

@@ -1,5 +1,5 @@
 # Made from async_sentinel.py by ./dev check --fix; change that one.
-"""The primary behind sentinels: asked for when a connection is made, forgotten when one breaks."""
+"""The primary behind sentinels: looked up when a connection is made, forgotten when a connection breaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ask(connection: Connection, *words: str) -> Any:
 
 
 class Primary:
-    """Makes connections to whatever server the sentinels name."""
+    """Makes connections to the server that the sentinels name."""
 
     def __init__(self, address: Address, timeout: float) -> None:
         self._address = address
@@ -33,7 +33,7 @@ class Primary:
         self.after_fork()
         self._sentinels = list(address.nodes)
         self._server: Server | None = None
-        self._known: Server | None = None  # the last one, also once it is forgotten
+        self._known: Server | None = None  # the last server, kept after it is forgotten
 
     def connect(self) -> Connection:
         """A connection to the primary; raises Fault."""
@@ -46,9 +46,9 @@ class Primary:
                 connection.close()
                 raise
         except Fault:
-            if self._server is server:  # by the first of those who find this out
+            if self._server is server:  # by the first caller that finds this out
                 self.forget()
-                # The sentinel may be the only one that still names this server: another one is asked first now.
+                # The sentinel may be the only one that still names this server, so another one is asked first now.
                 self._sentinels = [*self._sentinels[1:], self._sentinels[0]]
             raise
         return connection
@@ -58,19 +58,19 @@ class Primary:
         self._server = None
 
     def outdate(self) -> None:
-        """Every connection made so far is `outdated` from now on."""
+        """Mark every connection made so far as `outdated`."""
         if (server := self._known) is not None:
             server.outdate()
         self.forget()
 
     def after_fork(self) -> None:
-        """Let one ask: whoever was asking in the process that this one was forked from is not here to end it."""
+        """Release the lock after a fork: a task of the parent process that held it does not exist here."""
         self._asking = Semaphore(1, self._timeout)
 
     def _resolve(self) -> Server:
         lease = self._asking.acquire()
         try:
-            if self._server is not None:  # another one has asked meanwhile
+            if self._server is not None:  # another task has asked meanwhile
                 return self._server
             last: Exception | None = None
             for sentinel in list(self._sentinels):
@@ -101,4 +101,4 @@ class Primary:
 
 def _check(role: Any) -> None:
     if role[0] != b"master":
-        raise Fault(redis.exceptions.ConnectionError("the sentinels name a server that is no primary"))
+        raise Fault(redis.exceptions.ConnectionError("the sentinels name a server that is not a primary"))

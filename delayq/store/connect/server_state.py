@@ -52,7 +52,7 @@ __all__ = [
 
 #: The largest age of a server's time, in ms.
 ASK_EVERY: Final = 1_000
-#: How much is read at once, in bytes.
+#: The bytes of one read.
 CHUNK: Final = 65_536
 #: Stands for a reply that has not arrived completely.
 MISSING: Final = object()
@@ -69,7 +69,7 @@ IO_ERRORS: Final = (redis.exceptions.RedisError, OSError)
 
 
 class Fault(Exception):
-    """Something went wrong between here and a server; `error` is what redis-py or the system raised.
+    """A fault between here and a server; `error` is the exception of redis-py or the system.
 
     Only the code of the I/O raises it. An exception of a signal handler or of the caller's own code may also be an OSError or
     an error of redis-py. It never counts as a fault: it reaches the caller.
@@ -87,7 +87,7 @@ class NamedServer:
         self.moves = 0
 
     def outdate(self) -> None:
-        """Every connection made so far is `outdated` from now on: the next one resolves the name again."""
+        """Mark every connection made so far as `outdated`: the next one resolves the name again."""
         self.moves += 1
 
 
@@ -109,13 +109,13 @@ class ConnectionState:
 
 
 class Lease:
-    """The use of one place of a semaphore, as long as somebody has it."""
+    """The use of one place of a semaphore, as long as it lasts."""
 
     __slots__ = ("__weakref__",)
 
 
 class _AsFaults:
-    """Around I/O: what goes wrong there becomes a Fault. The exception of a signal handler that comes there stays as it is."""
+    """Convert exceptions of I/O to a Fault. The exception of a signal handler stays as it is."""
 
     def __enter__(self) -> None:
         pass
@@ -140,7 +140,7 @@ _OF_CLUSTERS: Final[Mapping[str, Callable[[str], Exception]]] = {
 
 
 class WrongServer(redis.exceptions.ReadOnlyError):
-    """A server answers that it is not the primary, or one that lost its replicas. The command did not run.
+    """A server answers that it is not the primary, or that it lost its replicas. The command did not run.
 
     This is a state of the connection, not of the service: the name may lead to another server now.
     """
@@ -166,12 +166,12 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
         "health_check_interval": 0,
         "decode_responses": False,
         "protocol": 2,
-        "max_connections": 2**31,  # redis-py counts all that it ever made; the stores have a bound of their own
+        "max_connections": 2**31,  # redis-py counts all connections ever made; the stores have a bound of their own
     }
 
 
 def packed(*words: Arg) -> bytes:
-    """A command as it is sent."""
+    """Return a command as it is sent."""
     # hiredis crashes if a signal handler raises while it makes the text of a number.
     told: Any = tuple([word if isinstance(word, (bytes, str)) else str(word) for word in words])
     whole: bytes = pack_command(told)
@@ -179,16 +179,18 @@ def packed(*words: Arg) -> bytes:
 
 
 class Packer:
-    """Packs what redis-py itself sends on a new connection of threads, such as SELECT. For asyncio it needs no hiredis."""
+    """Packs the commands that redis-py itself sends on a new connection of threads, such as SELECT. For asyncio it
+    needs no hiredis.
+    """
 
     def pack(self, *words: Any) -> list[bytes]:
-        """A command, in one piece."""
+        """Return a command in one piece."""
         name, *rest = words
         return [packed(*name.split(), *rest)]
 
 
 def reader() -> Any:
-    """Makes replies of bytes; an error of the server's becomes the one that redis-py has for it."""
+    """Makes replies of bytes. An error of the server becomes the exception of redis-py."""
     return hiredis.Reader(
         protocolError=redis.exceptions.InvalidResponse,
         replyError=read_error,
@@ -197,7 +199,7 @@ def reader() -> Any:
 
 
 def read_error(text: str) -> Exception:
-    """The exception for the text of an error reply."""
+    """Return the exception for the text of an error reply."""
     if _WRONG_SERVER.search(text):
         return WrongServer(text)
     code, _, rest = text.partition(" ")
@@ -223,7 +225,7 @@ def usable(reply: Any) -> Any:
 
 
 def late_by(error: Exception) -> int | None:
-    """The server's time (Unix ms), if it refused a script because its deadline had passed: nothing ran."""
+    """Return the server's time (Unix ms), if it refused a script because its deadline had passed: nothing ran."""
     word, _, time = str(error).partition(" ")
     return int(time) if isinstance(error, redis.exceptions.ResponseError) and word == "EXPIRED" else None
 
@@ -231,20 +233,20 @@ def late_by(error: Exception) -> int | None:
 class ServerState:
     """One server; `timeout` is how long a caller waits for each reply, in seconds.
 
-    `idle` are the connections to it that nobody uses just now, and on which nothing is on its way.
+    `idle` are the unused connections to it, on which nothing is on its way.
     """
 
     def __init__(self, timeout: float, clock: Clock | None = None) -> None:
         self.idle: list[Any] = []
-        self.loaded: set[str] = set()  # the scripts that it has got
+        self.loaded: set[str] = set()  # the scripts that it has
         self.development = False  # whether its time is moved by `advance`
         self._timeout = int(timeout * 1000)
         self._clock = clock if clock is not None else SystemClock()
-        self._ahead: int | None = None  # by how many ms it is ahead of the clock here at least
-        self._asked: int | None = None  # when it was asked what it answered last
+        self._ahead: int | None = None  # the least ms that it is ahead of the local clock
+        self._asked: int | None = None  # when the question of its last answer was sent
 
     def lend(self) -> Any:
-        """An idle connection; None if there is none. Several threads may ask."""
+        """Return an idle connection; None if there is none. Several threads may call it."""
         try:
             return self.idle.pop()
         except IndexError:
@@ -252,7 +254,7 @@ class ServerState:
 
     @property
     def stale(self) -> bool:
-        """Whether its clock is to be asked before a script that has a deadline."""
+        """Return whether its clock must be read before a script that has a deadline."""
         return self._asked is None or self._clock.monotonic() - self._asked >= ASK_EVERY
 
     def ask(self) -> Command[None]:
@@ -271,11 +273,12 @@ class ServerState:
         self._ahead = time - self._clock.monotonic() - 1
 
     def deadline(self) -> Arg:
-        """Until when (by its clock) a script may run that is sent now; never later than the caller waits."""
+        """Return the deadline (by its clock) of a script that is sent now; never later than the caller waits."""
         return "" if self._ahead is None else self._clock.monotonic() + self._timeout + self._ahead
 
     def forget(self) -> None:
-        """A connection broke: the next one may lead to another server, which is asked before it gets a script.
+        """Record that a connection broke: the next one may lead to another server, which is asked before it gets a
+        script.
 
         The time of the clock stays: another thread may be about to send a script for which it has just asked.
         """

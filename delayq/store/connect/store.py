@@ -1,5 +1,5 @@
 # Made from async_store.py by ./dev check --fix; change that one.
-"""Runs commands; nothing else talks to Redis.
+"""Runs commands; nothing else connects to Redis.
 
 redis-py's own retries are off: it would run a script again without a report. Here a command whose reply was lost on
 a broken connection is run once more on a new one. That is safe because every script is idempotent. An outcome that stays
@@ -48,7 +48,7 @@ class Begun:
 
 
 class Store:
-    """Runs commands, each on a connection of its own while it runs.
+    """Runs commands, each on a connection of its own.
 
     `url` is that of a server, of sentinels or of a cluster (see `address`). `timeout` bounds each reply and the wait
     for one of `connections`, in seconds. `durability` is where a change has to be before it is answered.
@@ -59,7 +59,7 @@ class Store:
     def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64) -> None:
         self.url = url
         self._timeout = timeout
-        self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
+        self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns the abilities of its server
         self._connections = connections
         where = address.parse(url)
         address.check_files(where)
@@ -79,7 +79,7 @@ class Store:
         self._process = os.getpid()
 
     def follow_time(self, *, development: bool) -> None:
-        """Note whether this is a development server, whose time `advance` moves: its scripts have another clock."""
+        """Record whether this is a development server, whose time `advance` moves: its scripts have another clock."""
         if self._cluster is None and self._state.development != development:
             self._state.development = development
             self._state.loaded.clear()
@@ -89,19 +89,19 @@ class Store:
         return single(self.run_many((command,)))
 
     def run_all(self, commands: Iterable[Command[T]]) -> list[T]:
-        """As `run_many`, where every answer is needed; raises the first StoreError."""
+        """Run commands like `run_many`, if every answer is needed. Raises the first StoreError."""
         answers: list[T | StoreError] = self.run_many(commands)
         return all_good(answers)
 
     def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
-        """Run commands in order, sending ahead of the replies; an error stands in its command's place.
+        """Run commands in order, sending ahead of the replies. An error is in its command's place.
 
-        A lazy iterable is drawn from while the server works on what was sent before.
+        A lazy iterable is read while the server works on earlier commands.
         """
         return self._run_until(inf, commands)
 
     def follow(self, plan: Generator[Iterable[Command[Any]], list[Any], T]) -> T:
-        """Run a plan: what it yields, until it returns."""
+        """Run a plan: the commands that it yields, until it returns."""
         try:
             wanted = next(plan)
             while True:
@@ -132,7 +132,7 @@ class Store:
         return found
 
     def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> Begun:
-        """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
+        """Send commands; `end` reads the replies, so that the caller may do other work meanwhile.
 
         In a cluster, or where changes have to be confirmed, nothing is left to `end`. For what was not answered `within`
         that many ms the caller no longer waits.
@@ -153,7 +153,7 @@ class Store:
         return begun
 
     def end(self, begun: Begun) -> list[Any]:
-        """The answers to what was begun; again is an error."""
+        """Return the answers to the commands that were begun. Calling it again is an error."""
         if begun.exchange is None:
             return begun.answers
         error, connection = begun.error, begun.connection
@@ -181,7 +181,7 @@ class Store:
         return exchange.result()
 
     def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
-        """After a fault: whether to go on with a new connection."""
+        """Return whether to continue with a new connection after a fault."""
         if outdates(error):
             self._server.outdate()
         drop_idle(self._state)
@@ -200,12 +200,12 @@ class Store:
             self._take_back(connection, good=good)
 
     def _lend(self, exchange: Exchange) -> Connection:
-        if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
+        if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._state.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
-            self._process = os.getpid()  # last: another thread that sees it goes on with what is here
+            self._process = os.getpid()  # last: another thread that reads it continues with this state
         lease = self._free.acquire()
         try:
             connection: Connection = self._state.lend() or self._server.connect()
@@ -217,7 +217,7 @@ class Store:
             raise
 
     def _take_back(self, connection: Connection | None, *, good: bool) -> None:
-        if connection is None or (lease := connection.lease) is None:  # none could be had
+        if connection is None or (lease := connection.lease) is None:  # no connection was available
             return
         try:
             if good and not connection.outdated:
@@ -234,7 +234,7 @@ class Store:
                 self._receive(connection, exchange)
 
     def _exchange(self, connection: Connection, exchange: Exchange) -> None:
-        """Read the replies to what was sent, and send what they ask for."""
+        """Read the replies, and send the commands that they require."""
         while True:
             while exchange.waiting:
                 self._receive(connection, exchange)
@@ -251,13 +251,13 @@ class Store:
             connection.send(again)
 
     def server_of(self, key: str) -> address.Node | None:
-        """The primary of a cluster where a key lies, as far as is known; None without a cluster."""
+        """Return the primary of a key in a cluster, as far as it is known; None without a cluster."""
         return self._cluster.server_of(key) if self._cluster is not None else None
 
     def connect(self) -> Connection:
-        """A new connection for what is no command, such as a subscription; raises Fault.
+        """Return a new connection for a subscription and the like. Raises Fault.
 
-        It is to be left once it is `outdated`.
+        Leave it once it is `outdated`.
         """
         return (self._cluster or self._server).connect()
 

@@ -47,9 +47,10 @@ CLOCK: Final = SystemClock()
 
 
 class _Tcp(redis.Connection):
-    """Tries one address of the host after the other.
+    """Try one address of the host after the other.
 
-    redis-py does so too, but it goes on to the next address after any OSError, also after one that a signal handler raised.
+    redis-py does so too, but it goes on to the next address after any OSError, even after one that a signal handler
+    raised.
     """
 
     def _connect(self) -> Any:
@@ -70,16 +71,16 @@ class _Tcp(redis.Connection):
 
 
 class _Tls(redis.SSLConnection, _Tcp):
-    """The same by TLS: the certificate has to be for the name."""
+    """The same with TLS: the certificate must be for the name."""
 
 
 _CLASSES: Final[Any] = {"unix": redis.UnixDomainSocketConnection, "tls": _Tls, "tcp": _Tcp}
-#: Time-outs that a reply may trickle for, over a narrow line.
+#: Timeouts that a reply may take in all, over a slow line.
 TRICKLES: Final = 10
 
 
 class Server(NamedServer):
-    """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
+    """Makes connections to one server. Refuses an invalid URL with a ValueError or TypeError."""
 
     def __init__(self, url: str, timeout: float) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class Server(NamedServer):
         )
 
     def connect(self) -> Connection:
-        """A new connection; raises Fault."""
+        """Return a new connection. Raises Fault."""
         moves = self.moves
         with AS_FAULTS:
             made: Any = self._factory.make_connection()  # redis-py opens a file for it
@@ -124,21 +125,21 @@ class Connection(ConnectionState):
             self._socket.settimeout(self._timeout / 1000)
 
     def receive(self) -> Any:
-        """The next reply; an error of the server's is returned (see `usable`). Raises Fault."""
+        """Return the next reply. An error of the server is returned (see `usable`). Raises Fault."""
         end: float | None = None
         with AS_FAULTS:
             while (reply := self._reader.gets()) is MISSING:
                 now = CLOCK.precise()
                 if end is None:
                     end = min(now + TRICKLES * self._timeout, self.until)
-                # The socket's own time-out is longer than what is left.
+                # The socket's own timeout is longer than the remaining time.
                 if (left := end - now) < self._timeout and not self._arrived(max(0, left) / 1000):
                     raise TimeoutError(SLOW)
                 self._reader.feed(self._buffer, 0, arrived(self._socket.recv_into(self._buffer)))
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:
-        """Whether a reply comes, or begins to, within so many seconds; raises Fault."""
+        """Return whether a reply begins to arrive within this many seconds. Raises Fault."""
         with AS_FAULTS:
             return bool(self._reader.has_data()) or self._arrived(seconds)
 
@@ -150,26 +151,27 @@ class Connection(ConnectionState):
         return bool(poll.poll(seconds * 1000))
 
     def close(self) -> None:
-        """Close it; again is harmless."""
+        """Close it; repeating it is harmless."""
         self._made.disconnect()
 
 
 class Semaphore:
-    """Lets `most` in at once; the next one is refused after `timeout` seconds.
+    """Admits `most` threads at once; the next one is refused after `timeout` seconds.
 
-    A signal handler may raise between any two lines of its callers. A place that was lost so is found again: its lease is gone.
+    A signal handler may raise between any two lines of its callers. A place that was lost this way is found again: its
+    lease is gone.
     """
 
     def __init__(self, most: int, timeout: float) -> None:
         self._timeout = timeout
         self._most = most
-        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()  # of those who are in, and of those who wait
+        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()  # leases of admitted and of waiting threads
         self._free: queue.SimpleQueue[None] = queue.SimpleQueue()  # in C, and so cheaper than those of `threading`
         for _ in range(most):
             self._free.put(None)
 
     def acquire(self) -> Lease:
-        """Wait for a place, and return what `release` takes; raises Fault."""
+        """Wait for a place, and return the argument of `release`. Raises Fault."""
         lease = Lease()
         self._leases.add(lease)
         if self._free.empty():
@@ -181,12 +183,14 @@ class Semaphore:
         return lease
 
     def release(self, lease: Lease) -> None:
-        """Let the next one in."""
+        """Admit the next thread."""
         self._free.put(None)
         self._leases.discard(lease)
 
     def _find_lost(self) -> None:
-        """Give places back that nobody has. Never too many: each lease begins before its place is taken, and ends after."""
+        """Return the places that nobody has. Never too many: each lease begins before its place is taken, and ends
+        after.
+        """
         for _ in range(self._most - self._free.qsize() - (len(self._leases) - 1)):
             self._free.put(None)
 
@@ -198,12 +202,12 @@ def pause(seconds: float) -> None:
         CLOCK.wait(condition, seconds * 1000)
 
 
-#: After so many seconds of silence the server is asked whether it is there; after twice as many it is given up.
+#: After this many seconds of silence, the server is asked whether it is alive; after twice as many, it is given up.
 SILENCE: Final = 5.0
 
 
 class Wakes:
-    """A subscription to channels; a lost message costs lateness, never a message, so nothing here is repeated.
+    """A subscription to channels. A lost message costs lateness, never a message, so nothing here is repeated.
 
     `make` is a store's `connect`. It leads to the primary of that moment, or to the next server of a cluster, where every
     server gets all messages.
@@ -226,7 +230,7 @@ class Wakes:
             raise translate(fault.error) from fault
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
-        """The next (channel, message), or None after `timeout` seconds; raises StoreUnavailable if it broke."""
+        """Return the next (channel, message), or None after `timeout` seconds. Raises StoreUnavailable if it broke."""
         if self._connection is None:
             raise StoreUnavailable("not subscribed; connect first")
         try:
@@ -247,12 +251,14 @@ class Wakes:
         reply = connection.receive()
         if not isinstance(reply, Exception):
             return reply
-        if self._asked and isinstance(reply, redis.exceptions.NoPermissionError):  # it may not be asked, and is there
+        if self._asked and isinstance(
+            reply, redis.exceptions.NoPermissionError
+        ):  # the user may not run PING, but the server answers
             return (b"pong",)
         raise Fault(reply)
 
     def _bear_silence(self, connection: Connection, timeout: float) -> None:
-        """Tell a server that has nothing to say from one that is gone without a word."""
+        """Distinguish a server that has nothing to send from one that has disappeared silently."""
         self._silent += timeout
         if self._silent >= 2 * SILENCE:
             raise Fault(redis.exceptions.ConnectionError("the subscription is silent"))

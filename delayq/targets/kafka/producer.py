@@ -1,4 +1,4 @@
-"""A producer of librdkafka, the thread that serves it, and what it reported of one batch."""
+"""A producer of librdkafka, its thread, and the delivery reports of a batch."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class BatchReport:
             self._done.set()
 
     def wait(self, wanted: int, seconds: float) -> bool:
-        """Whether so many were reported within this time."""
+        """Return whether that many were reported within this time."""
         self._wanted = wanted
-        # The reporting thread counts first and looks then, this one the other way round: one of them sees it.
+        # The reporting thread counts first and reads then, this one the other way round, so one of them notices.
         return self._seen == wanted or self._done.wait(seconds)
 
 
@@ -104,11 +104,11 @@ class Producing:
             self._producer.purge()
 
     def end(self) -> None:
-        """Let it close once nobody uses it."""
+        """Close it once nobody uses it."""
         self._ending = True
 
     def join(self, seconds: float) -> None:
-        """Wait until it has closed, at most so long."""
+        """Wait until it has closed, for at most this time."""
         self._thread.join(seconds)
 
     def failed(self, error: KafkaError) -> None:
@@ -117,11 +117,11 @@ class Producing:
             self.broken = True
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.down = True
-        else:  # what was wrong with each broker
+        else:  # the error of each broker
             self.trouble = error.str()
 
     def arrived(self) -> None:
-        """Take in that all of a batch has arrived."""
+        """Record that all messages of a batch have arrived."""
         self.trouble = ""
         self.down = False
 
@@ -132,7 +132,7 @@ class Producing:
             try:
                 producer.poll(POLL_SECONDS)
             except Exception:
-                _log.exception("kafka_poll_failed")  # and go on: sends wait for what it reports
+                _log.exception("kafka_poll_failed")  # and continue, because sends wait for the reports
         if len(producer):
             producer.purge()
             producer.flush(PURGE_SECONDS)

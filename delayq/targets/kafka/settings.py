@@ -41,42 +41,44 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 def template_of(url: str) -> str:
-    """The name of the topic in a route's URL; `{topic}` in it stands for the message's topic."""
+    """The name of the topic in a route's URL; `{topic}` stands for the message's topic."""
     return url.removeprefix("kafka://").partition("/")[2] or "{topic}"
 
 
 def name_of(template: str, topic: str) -> str:
-    """The name of the Kafka topic to which messages of `topic` go."""
+    """Return the name of the Kafka topic for messages of `topic`."""
     return template.replace("{topic}", topic)
 
 
 def topic_refusal(template: str, topic: str) -> str:
-    """Why Kafka can have no topic for messages of `topic`; '' if it can."""
+    """Return why Kafka cannot have the topic for messages of `topic`; '' if it can."""
     name = name_of(template, topic)
     if _TOPIC.fullmatch(name) is not None:
         return ""
     return (
-        f"{name!r} is no name for a Kafka topic: that has 1 to 249 characters of A-Z a-z 0-9 . _ -, and is not '.' or "
-        "'..' (the route's URL may name another one)"
+        f"{name!r} is not a Kafka topic: use 1 to 249 characters of A-Z a-z 0-9 . _ -, not '.' or '..', or name "
+        "another topic in the route's URL"
     )
 
 
 class KafkaSettings:
-    """The settings of a route; raises ConfigError."""
+    """Return the settings of a route. Raises ConfigError."""
 
     def __init__(self, url: str, route: Route) -> None:
         servers = url.removeprefix("kafka://").partition("/")[0]
         self.template = template_of(url)
         brokers = [_SERVER.fullmatch(one) for one in servers.split(",")]
         if not url.startswith("kafka://") or not all(brokers):
-            raise ConfigError(f"route {route.name}: a Kafka URL is kafka://host:port,host:port/topic, without a login")
+            raise ConfigError(
+                f"route {route.name}: a Kafka URL must be kafka://host:port,host:port/topic, without a login"
+            )
         if not all(one is None or 0 < int(one["port"] or 9092) < 65_536 for one in brokers):
-            raise ConfigError(f"route {route.name}: the port of a Kafka broker is from 1 to 65535")
+            raise ConfigError(f"route {route.name}: the port of a Kafka broker must be from 1 to 65535")
         if topic_refusal(self.template, "x"):
-            raise ConfigError(f"route {route.name}: a Kafka topic has 1 to 249 characters of A-Z a-z 0-9 . _ -")
+            raise ConfigError(f"route {route.name}: a Kafka topic must have 1 to 249 characters of A-Z a-z 0-9 . _ -")
         if unknown := sorted(route.options.keys() - OPTIONS):
             known = ", ".join(sorted(OPTIONS))
-            raise ConfigError(f"route {route.name}: Kafka has no option {unknown[0]!r} here; known are {known}")
+            raise ConfigError(f"route {route.name}: unknown Kafka option {unknown[0]!r}; known are {known}")
         self._hidden: list[str] = []
         try:
             options = {name: self._value(name, value) for name, value in route.options.items()}
@@ -86,7 +88,7 @@ class KafkaSettings:
 
     def _value(self, name: str, value: object) -> Any:
         if not isinstance(value, (str, int, float)):
-            raise ValueError(f"{name} is a text, a number, true or false")
+            raise ValueError(f"{name} must be text, a number, true or false")
         if not isinstance(value, str):
             return value
         text = revealed(value, name)
@@ -95,12 +97,12 @@ class KafkaSettings:
         return text
 
     def timed(self, ms: int) -> dict[str, Any]:
-        """For a producer that gives a message up after so many ms."""
-        # A topic that was just made is not known everywhere at once: only after this time it counts as unknown.
+        """Return the settings of a producer that gives up a message after this many ms."""
+        # A new topic is not known everywhere at once: only after this time it counts as unknown.
         return {**self._settings, "message.timeout.ms": ms, "topic.metadata.propagation.max.ms": min(5_000, ms // 2)}
 
     def shown(self, text: str) -> str:
-        """The text without the route's secrets."""
+        """Return the text without the route's secrets."""
         for secret in filter(None, self._hidden):
             text = text.replace(secret, "***")
         return text

@@ -22,16 +22,16 @@ __all__ = ["KafkaTarget"]
 
 #: ms by which a producer gives up messages before the timeout of `send`.
 FIRST_TIMEOUT: Final = 30_000
-#: librdkafka looks for messages whose time is over once a second: its time is over before that of `send`, by so many ms.
+#: librdkafka checks expired messages once per second, so their time ends this many ms before that of `send`.
 EARLIER: Final = 2_000
-#: ms for which `close` lets sends end by themselves; seconds that they have once it does not.
+#: ms that `close` waits for sends; the seconds that they have after that.
 CLOSE_MS: Final = 5_000
 CLOSING_SECONDS: Final = 2.0
 
-#: Topics come from outside: so many names are remembered.
+#: Topics come from outside, so this many names are remembered.
 MOST_TOPICS: Final = 10_000
 
-#: The message is at fault, if it was alone in what the broker refused.
+#: The message is at fault, if it was alone in the refused request.
 FAULTS: Final = frozenset({
     KafkaError.INVALID_MSG_SIZE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE, KafkaError._INVALID_DIFFERENT_RECORD,
@@ -46,7 +46,7 @@ REFUSALS: Final = frozenset({
 })  # fmt: skip
 
 
-_LATE: Final = Result.unknown("Kafka did not say in time what became of it")
+_LATE: Final = Result.unknown("Kafka did not report the outcome in time")
 
 
 class KafkaTarget:
@@ -75,7 +75,7 @@ class KafkaTarget:
             raise ConfigError(f"route {route.name}: Kafka cannot be used: {reason}") from None
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Hand the batch to the producer and wait for the report of each message."""
+        """Pass the batch to the producer and wait for the report of each message."""
         ms = max(1, int(timeout * 1000))
         deadline = self._clock.monotonic() + ms
         results: list[Result] = [_LATE] * len(batch)
@@ -110,7 +110,7 @@ class KafkaTarget:
             taken = self._hand_over(producing, batch, places, sent, results, deadline)
             left = max(0, deadline - self._clock.monotonic()) / 1000
             if not sent.wait(len(taken), left):
-                producing.abandon()  # or it would send them after they were called unknown
+                producing.abandon()  # or it would send them after their outcome was reported as unknown
                 sent.wait(len(taken), PURGE_SECONDS)
         finally:
             producing.release()
@@ -119,7 +119,7 @@ class KafkaTarget:
                 results[place] = OK
         if not sent.errors:
             producing.arrived()
-        # A batch that found no broker, neither when it came nor until it was given up, was not sent.
+        # A batch that found no broker, from its start to its end, was not sent.
         late = Result.unavailable if down and producing.down else Result.unknown
         doubtful = []
         for place, error in tuple(sent.errors):
@@ -139,7 +139,7 @@ class KafkaTarget:
         results: list[Result],
         deadline: int,
     ) -> Sequence[int]:
-        """The places of those that the producer has taken; the results of the others are written down."""
+        """Return the places that the producer has accepted; record the results of the others."""
         produce, report, now = producing.produce, sent.report, self._clock.monotonic
         taken = []
         for place in places:
@@ -160,7 +160,7 @@ class KafkaTarget:
             except KafkaException as failure:
                 error = failure.args[0]
                 producing.failed(error)
-                # It was not taken, whatever is wrong.
+                # It was not accepted, for whatever reason.
                 make = Result.rejected if error.code() in FAULTS else Result.unavailable
                 results[place] = make(_words(error))
             else:
@@ -170,7 +170,7 @@ class KafkaTarget:
     # -- producers -----------------------------------------------------------------------------------------------------
 
     def _take(self, ms: int, *, alone: bool) -> Producing | None:
-        """A producer that works and has this time-out, to be released; None when the target is closed."""
+        """Return a working producer with this timeout, to be released; None when the target is closed."""
         with self._lock:
             if self._closed:
                 return None
@@ -202,14 +202,14 @@ class KafkaTarget:
         return Producing(settings, make=self._make)
 
     def _end(self, producing: Producing | None) -> None:
-        """Let it close by itself, once those that use it have let go."""
+        """Close it once its users have released it."""
         self._ended = [one for one in self._ended if one.alive]
         if producing is not None:
             producing.end()
             self._ended.append(producing)
 
     def close(self) -> None:
-        """Let the sends under way end, for some seconds; then let nothing more be sent."""
+        """Let the current sends end, for some seconds; then send nothing."""
         with self._lock:
             self._closed = True
             self._end(self._main)
@@ -226,12 +226,12 @@ class KafkaTarget:
 
 
 def _topic_of(template: str, topic: str) -> str:
-    """The name of the record's topic; '' if Kafka would not have it."""
+    """Return the name of the record's topic; '' if Kafka does not allow it."""
     return "" if topic_refusal(template, topic) else name_of(template, topic)
 
 
 def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[str, str | bytes | None]]:
-    """The record's key, by which it finds its partition, and its headers; the topic if that has another name here."""
+    """Return the record's key, which chooses its partition, and its headers; the topic if its name here differs."""
     ordering_key, keys = one.ordering_key, one.keys
     headers: dict[str, str | bytes | None] = {
         "id": one.id, "due": str(one.due), "attempt": str(one.attempt), "content-type": one.content_type
@@ -246,7 +246,7 @@ def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[
         headers["ordering-key"] = ordering_key
     if properties := one.properties:
         for name, value in properties.items():
-            headers[name if name == TRACEPARENT else f"p:{name}"] = value  # that is where Kafka's tracing looks for it
+            headers[name if name == TRACEPARENT else f"p:{name}"] = value  # where Kafka's tracing expects it
     return ordering_key or (keys[0] if keys else None), headers
 
 
@@ -265,5 +265,5 @@ def _judge(error: KafkaError, trouble: str, late: Callable[[str], Result]) -> Re
 
 
 def _words(error: object) -> str:
-    """The broker's own words, or librdkafka's."""
+    """Return the broker's own words, or librdkafka's."""
     return f"{error.str()} ({error.name()})" if isinstance(error, KafkaError) else str(error)

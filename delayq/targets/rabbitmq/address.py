@@ -1,4 +1,4 @@
-"""Where the brokers are, and how to reach them."""
+"""The addresses of the brokers, and the connection parameters."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def parameters_of(
     name: str = "delayq",
     schemes: tuple[str, str] = ("rabbitmq", "rabbitmqs"),
 ) -> list[pika.ConnectionParameters]:
-    """How to reach each host of `scheme://[user:password@]host[:port][,host…][/vhost]`. Times are ms.
+    """Return the parameters for each host of `scheme://[user:password@]host[:port][,host…][/vhost]`. Times are ms.
 
-    The second of the schemes is with TLS. Raises ValueError.
+    The second scheme means TLS. Raises ValueError.
     """
     parts = split_url(url)
     given, _, hosts = parts.netloc.rpartition("@")
     if not hosts or parts.query or parts.fragment or parts.scheme not in schemes:
-        raise ValueError(f"the URL is {schemes[0]}[s]://[user:password@]host:port[,host:port…]/virtual-host")
+        raise ValueError(f"the URL must be {schemes[0]}[s]://[user:password@]host:port[,host:port…]/virtual-host")
     given_user, _, given_password = given.partition(":")
     credentials = pika.PlainCredentials(
         user or unquote(given_user) or "guest", password or unquote(given_password) or "guest"
@@ -45,11 +45,11 @@ def parameters_of(
         where = urlsplit(f"//{host}")
         if not where.hostname:
             raise ValueError("a host is missing in the URL")
-        if host.split() != [host]:  # no name server knows such a name, and the next host would hide that
-            raise ValueError(f"the host {host!r} has a blank; write host:port,host:port")
+        if host.split() != [host]:  # no name server has such a name, and the next host would hide that
+            raise ValueError(f"the host {host!r} has a blank; use host:port,host:port")
         if where.port == 0:
-            raise ValueError("a port is from 1 to 65535")
-        name_or_address = unquote(where.hostname)  # an address of IPv6 has its zone behind %25
+            raise ValueError("a port must be from 1 to 65535")
+        name_or_address = unquote(where.hostname)  # an IPv6 address has its zone after %25
         context = (tls or ssl.create_default_context()) if secure else None
         found.append(
             pika.ConnectionParameters(

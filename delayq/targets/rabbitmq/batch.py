@@ -1,4 +1,4 @@
-"""Messages on their way to RabbitMQ, and what became of each."""
+"""Messages on their way to RabbitMQ, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHEN_BLOCKED: Final = 500
 
 
 class Outgoing:
-    """One message, ready to be published: `method` and `header` are what its first two frames carry."""
+    """One message, ready to be published: `method` and `header` are the contents of its first two frames."""
 
     __slots__ = ("body", "exchange", "header", "id", "method", "routing_key")
 
@@ -34,9 +34,9 @@ Group = Sequence[tuple[int, Outgoing]]
 
 
 class Batch:
-    """Messages on their way, and what became of each. Filled by the link's thread, waited for by the sender's.
+    """Messages on their way, and their outcomes. The link's thread fills it, the sender's waits for it.
 
-    Nobody waits beyond the deadline (monotonic ms), and nothing is to be written behind it.
+    Nobody waits after the deadline (monotonic ms), and nothing may be written after it.
     """
 
     def __init__(self, groups: Sequence[Group], size: int, clock: Clock, deadline: int) -> None:
@@ -56,7 +56,7 @@ class Batch:
         return self._over
 
     def settle(self, place: int, result: Result) -> None:
-        """Say what became of the message at this place; the first word counts."""
+        """Record the outcome of the message at this place; the first one counts."""
         if self.results[place] is None:
             self.results[place] = result
             self._left -= 1
@@ -66,24 +66,26 @@ class Batch:
                     self._condition.notify_all()
 
     def settle_rest_as(self, places: Sequence[int], result: Result) -> None:
-        """Say the same of several."""
+        """Record the same outcome for several."""
         for place in places:
             self.settle(place, result)
 
     def settle_rest(self, places: Sequence[int], reason: str) -> None:
-        """The connection or the channel is gone: what was published is unknown, the rest was not taken."""
+        """Record that the connection or the channel is gone: published messages are unknown, the others were not
+        accepted.
+        """
         for place in places:
             self.settle(place, Result.unknown(reason) if self.published[place] else Result.unavailable(reason))
 
     def blocked(self) -> None:
-        """The broker reads no more: wait a moment for what it has read already."""
+        """Record that the broker reads no more: wait a moment for the messages that it has already read."""
         with self._condition:
             if self._blocked_at is None:
                 self._blocked_at = self._clock.monotonic()
                 self._condition.notify_all()
 
     def wait(self) -> bool:
-        """Wait until all are settled, at most until the deadline; whether they are."""
+        """Wait until all are settled, at most until the deadline. Return whether they are."""
         deadline = self.deadline
         with self._condition:
             while not self._over:
@@ -107,5 +109,5 @@ class Batch:
 
     @property
     def places(self) -> list[int]:
-        """The places of all that it has to send."""
+        """Return the places of all its messages."""
         return [place for group in self.groups for place, _ in group]

@@ -38,7 +38,7 @@ class BrokerConnection:
     """The connection: opened when it is needed, kept by heartbeats while it is idle, and opened again when it is lost."""
 
     def __init__(self, parameters: Sequence[pika.ConnectionParameters], name: str, clock: Clock) -> None:
-        logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is in the results
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # its log lines are in the results
         self.learned = Learned()
         self._parameters = parameters
         self._clock = clock
@@ -48,7 +48,7 @@ class BrokerConnection:
         self._opening: Any = None
         self._blocked = ""
         self._waiting: list[Batch] = []
-        #: Until when (monotonic ms) the connection's bytes up to which one may be written: of those that may wait yet.
+        #: The deadline (monotonic ms) of the connection's bytes up to each position, for bytes that may wait.
         self._writing: deque[tuple[int, int]] = deque()
         self._publishers: set[Publisher] = set()
         self._idle: list[Publisher] = []  # the one that was used last is the last
@@ -59,7 +59,7 @@ class BrokerConnection:
     # -- for senders ---------------------------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> None:
-        """Send it; returns when all is settled or its deadline has passed, with a result for each."""
+        """Send it. Returns when all is settled or its deadline has passed, with a result for each."""
         if batch.over:
             return
         with self._starting:
@@ -132,13 +132,15 @@ class BrokerConnection:
         return publisher
 
     def _write(self, last: int, deadline: int) -> None:
-        """Take in that a group's bytes go out, the last of which is that one of the connection."""
+        """Record that a group's bytes are written, and the position of its last byte."""
         self._writing.append((last, deadline))
 
     def _send_in_time(self, sock: socket.socket, data: bytes) -> int:
-        """Write some of it, as pika does; raises TimeoutError, by which the connection is lost, if a group's time is over.
+        """Write some of it, as pika does; raises TimeoutError, by which the connection is lost, if a group's time is
+        over.
 
-        The broker has not read the waiting bytes in time, also after a stall of this process. They must not arrive later.
+        The broker has not read the waiting bytes in time, also after a stall of this process. They must not arrive
+        later.
         """
         if writing := self._writing:
             connection = self._connection
@@ -151,7 +153,7 @@ class BrokerConnection:
         return sock.send(memoryview(data)[:RECORD] if isinstance(sock, ssl.SSLSocket) else data)
 
     def _give_back(self, publisher: Publisher) -> None:
-        """Its group is done: keep the channel, or close it if confirms may still come for what was given up."""
+        """End its group: keep the channel, or close it if confirms of given-up messages may still come."""
         if publisher.usable:
             self._idle.append(publisher)
             if len(self._idle) <= MOST_IDLE:
@@ -182,7 +184,7 @@ class BrokerConnection:
             return
 
         class Opening(BrokerStream):
-            """Known before it is open: a workflow that has begun to speak with the broker cannot be aborted."""
+            """Registered before it is open: a workflow that talks to the broker cannot be aborted."""
 
             def __init__(connection, *given: Any, **named: Any) -> None:
                 super().__init__(*given, **named)
@@ -201,7 +203,7 @@ class BrokerConnection:
                 self._loop.stop()
             return
         self._connection, self._blocked = outcome, ""
-        # pika writes all that it has, and has no public way to look at the clock before each piece.
+        # pika writes everything it has, and has no public way to check the clock before each piece.
         outcome._transport._sigint_safe_send = self._send_in_time
         self.learned.most, self.learned.frame = None, outcome.params.frame_max
         outcome.add_on_close_callback(self._on_close)
@@ -217,7 +219,7 @@ class BrokerConnection:
             self._lost(words_of(error))
 
     def _on_blocked(self, _: Any, frame: Any) -> None:
-        self._blocked = frame.method.reason or "the broker takes nothing"
+        self._blocked = frame.method.reason or "the broker accepts nothing"
         for publisher in self._publishers:
             if publisher.batch is not None:
                 publisher.batch.blocked()
@@ -226,7 +228,7 @@ class BrokerConnection:
         self._blocked = ""
 
     def _lost(self, reason: str) -> None:
-        """Let the connection go, if it is not gone yet, and say so to whoever waits for something on it."""
+        """Close the connection, if it is not closed yet, and report that to everybody who waits on it."""
         connection, self._connection, self._blocked = self._connection, None, ""
         publishers, self._publishers = self._publishers, set()
         self._idle.clear()
@@ -249,7 +251,7 @@ class BrokerConnection:
             self._flush(self._clock.monotonic() + int(CLOSE_SECONDS * 400))
 
     def _flush(self, deadline: int) -> None:
-        """Let what is on its way have its confirms, until the deadline (monotonic ms); then disconnect."""
+        """Wait for confirms of published messages, until the deadline (monotonic ms); then disconnect."""
         busy = any(publisher.batch is not None for publisher in self._publishers)
         if busy and not self._blocked and self._clock.monotonic() < deadline:
             self._loop.call_later(FLUSH_STEP, lambda: self._flush(deadline))

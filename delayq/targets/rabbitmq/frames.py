@@ -1,7 +1,7 @@
-"""AMQP 0-9-1 frames of messages that are published.
+"""AMQP 0-9-1 frames of published messages.
 
-pika writes them one by one, each with a system call of its own: three for a message. A batch that is written at once
-costs a fraction of that, here and in the broker.
+pika writes them one by one, each with its own system call: three for a message. A batch that is written at once costs a
+fraction of that, here and in the broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delayq.targets.rabbitmq.passthrough import SHORT
 __all__ = ["CONTENT_BYTES", "content_header", "frames_of", "publish_method", "short"]
 
 PERSISTENT: Final = 2
-#: Bytes of a frame around what it carries.
+#: Bytes of a frame around its content.
 FRAME_BYTES: Final = 8
 _METHOD, _HEADER, _BODY = 1, 2, 3
 _END: Final = b"\xce"
@@ -50,7 +50,7 @@ _APP: Final = b"\x06delayq"
 
 
 def short(text: str) -> bytes:
-    """A short string; raises ValueError if it is longer than 255 bytes."""
+    """Return a short string. Raises ValueError if it is longer than 255 bytes."""
     raw = text.encode()
     if len(raw) > SHORT:
         raise ValueError(f"{text[:40]!r}… is longer than {SHORT} bytes")
@@ -65,9 +65,9 @@ def publish_method(exchange: str, routing_key: str) -> bytes:
 def content_header(
     id: str, due: int, attempt: int, content_type: str, type: str, headers: Mapping[str, str], given: Mapping[str, Any]
 ) -> bytes:
-    """Flags and properties of a persistent message; `given` are AMQP properties that stand in place of delayq's.
+    """Return flags and properties of a persistent message; `given` are AMQP properties that replace delayq's.
 
-    Raises ValueError for what cannot be written down.
+    Raises ValueError for invalid values.
     """
     if given:
         own = {"delayq-due": due, "delayq-attempt": attempt, **headers}
@@ -98,7 +98,7 @@ def content_header(
 
 
 def frames_of(channel: int, most: int, method: bytes, header: bytes, body: bytes) -> list[bytes]:
-    """The frames of a message in parts to be joined; none of its frames is larger than `most` bytes."""
+    """Return the frames of a message in parts to be joined; none of its frames is larger than `most` bytes."""
     size = len(body)
     parts = [
         _FRAME.pack(_METHOD, channel, len(method)), method, _END,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 __all__ = ["CARRIED", "OWN_PREFIX", "SHORT", "carried", "carried_out", "way_of"]
 
-#: The headers that delayq writes and reads begin so.
+#: The prefix of headers that delayq writes and reads.
 OWN_PREFIX: Final = "delayq-"
 #: Names of delayq's properties to those of AMQP.
 CARRIED: Final[Mapping[str, str]] = {
@@ -25,12 +25,12 @@ CARRIED: Final[Mapping[str, str]] = {
 }
 #: Bytes of a short string of AMQP: exchanges, routing keys, names of headers.
 SHORT: Final = 255
-#: Headers that the broker understands.
+#: Headers that the broker interprets.
 BROKERS: Final = frozenset({"CC", "BCC"})
 
 
 def way_of(exchange: str, routing_key: str, topic: str) -> tuple[str, str]:
-    """The exchange and the routing key of a topic's messages; raises ValueError if AMQP cannot have them."""
+    """Return the exchange and the routing key of a topic's messages. Raises ValueError if AMQP does not allow them."""
     exchange, routing_key = exchange.replace("{topic}", topic), routing_key.replace("{topic}", topic)
     if len(exchange.encode()) > SHORT or len(routing_key.encode()) > SHORT:
         raise ValueError(f"its exchange or routing key is longer than {SHORT} bytes")
@@ -38,7 +38,9 @@ def way_of(exchange: str, routing_key: str, topic: str) -> tuple[str, str]:
 
 
 def carried(properties: Mapping[str, str], prefix: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The headers and the AMQP properties that a message's properties become; raises ValueError if they cannot."""
+    """Return the headers and the AMQP properties of a message's properties. Raises ValueError if AMQP does not allow
+    them.
+    """
     headers: dict[str, str] = {}
     given: dict[str, Any] = {}
     for name, value in properties.items():
@@ -53,10 +55,10 @@ def carried(properties: Mapping[str, str], prefix: str) -> tuple[dict[str, str],
 
 
 def carried_out(name: str, value: str) -> Any:
-    """The value of an AMQP property; raises ValueError if it cannot have this one."""
+    """Return the value of an AMQP property. Raises ValueError for an invalid one."""
     if name in ("amqp-priority", "amqp-expiration"):
         if not value.isascii() or not value.isdigit() or (name == "amqp-priority" and int(value) > SHORT):
-            raise ValueError(f"the property {name!r} is a number, not {value!r}"[:200])
+            raise ValueError(f"the property {name!r} must be a number, not {value!r}"[:200])
         return int(value) if name == "amqp-priority" else value
     if len(value.encode()) > SHORT:
         raise ValueError(f"the property {name!r} is longer than {SHORT} bytes")

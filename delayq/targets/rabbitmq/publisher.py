@@ -17,7 +17,7 @@ from delayq.targets.rabbitmq.frames import CONTENT_BYTES, frames_of
 __all__ = ["Learned", "Publisher"]
 
 PRECONDITION_FAILED: Final = 406
-#: Frames of small messages are written in pieces of about so many bytes.
+#: Frames of small messages are written in pieces of about this many bytes.
 PIECE_BYTES: Final = 1 << 16
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 
@@ -32,7 +32,7 @@ class Learned:
         self.heard = 0
         #: The bytes that fit into a frame.
         self.frame: int = 4_096
-        #: Ids of messages of which one made it close a channel. Smaller and smaller groups find out which.
+        #: Ids of messages of which one made it close a channel. Smaller and smaller groups find that one.
         self.suspects: set[str] = set()
 
     def refused(self, one: Outgoing) -> Result | None:
@@ -41,7 +41,7 @@ class Learned:
             return _too_large(one.body, self.most)
         if (size := len(one.header) + CONTENT_BYTES) > self.frame:
             return Result.rejected(
-                f"its headers take {size} bytes, and a frame of this broker no more than {self.frame}"
+                f"its headers have {size} bytes, but a frame of this broker has at most {self.frame}"
             )
         return None
 
