@@ -352,7 +352,7 @@ type MessageIn struct {
 	Window *string `json:"window,omitempty"`
 }
 
-// MessageOut A message as it was scheduled, with the requested due time. `bodyBase64` is a body of bytes.
+// MessageOut A message as it was scheduled, with the asked due time. `bodyBase64` is a body of bytes.
 //
 //	Fields that were not given are omitted.
 type MessageOut struct {
