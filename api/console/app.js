@@ -1,4 +1,4 @@
-// The console: who this is, then the page that the address names, within the frame that all pages share.
+// The console: it identifies the caller, then shows the page in the address, within the frame of all pages.
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/standalone.module.js";
 import { Frame } from "./parts/frame.js";
@@ -13,7 +13,9 @@ import { today, zone } from "./parts/times.js";
 import { Login } from "./pages/login.js";
 
 /**
- * What shows a page, or one thing of it; it is loaded when somebody goes there.
+ * The component of a page, or of a part of it; it is loaded on the first visit. A page has a name in the address, a key after
+ * `g`, a component, and a component of one of its items. `everywhere`: it shows all topics, so a key for some topics does not
+ * get it.
  * @typedef {() => Promise<any>} Load
  *
  * A page: its name in the address, the key behind `g` that leads to it, what shows it, and what shows one thing of it.
@@ -21,7 +23,7 @@ import { Login } from "./pages/login.js";
  * @typedef {{ name: string, key: string, page: Load, one?: Load, everywhere?: boolean }} Page
  */
 
-/** In the order of the menu. A page of a later feature is one line here. @type {Page[]} */
+/** The pages in the order of the menu. A page of a later feature is one line here. @type {Page[]} */
 const PAGES = [
   { name: "overview", key: "o", page: async () => (await import("./pages/overview.js")).Overview, everywhere: true },
   {
@@ -42,10 +44,10 @@ const PAGES = [
   { name: "audit", key: "a", page: async () => (await import("./pages/audit.js")).Audit },
 ];
 
-/** What has been loaded. @type {Map<Load, any>} */
+/** The loaded components. @type {Map<Load, any>} */
 const loaded = new Map();
 
-/** Whether a key is wanted: null until that is known. @type {{ why: Problem | null }} */
+/** Whether a key is required; null until that is known. @type {{ why: Problem | null }} */
 const wanted = { why: null };
 
 function App() {
@@ -98,7 +100,7 @@ function Inside() {
 }
 
 /**
- * A page as soon as it is loaded. If it cannot be, the API may be another version by now, whose files have other names.
+ * A page, once it is loaded. If it cannot be loaded, the API may have another version, whose files have other names.
  * @param {{ load: Load, rest: string[], query: Record<string, string> }} props
  */
 function Loaded({ load, rest, query }) {
@@ -124,9 +126,12 @@ function Loaded({ load, rest, query }) {
   </div>`;
 }
 
-/** A page that breaks says so, and the rest goes on; so does it with another view of it. @param {{ view: string, children?: any }} props */
+/**
+ * A page that fails shows that, and the other parts continue, as does another view of the page.
+ * @param {{ view: string, children?: any }} props
+ */
 function Guard({ view, children }) {
-  const [error, reset] = useErrorBoundary((told) => console.error(told));
+  const [error, reset] = useErrorBoundary((failure) => console.error(failure));
   useEffect(reset, [view]);
   if (!error) return children;
   return html`<div role="alert" class="trouble">
@@ -138,7 +143,7 @@ function Guard({ view, children }) {
 let arrived = false;
 
 /**
- * Whoever follows a link finds the page's heading read out, not the menu again.
+ * A reader that follows a link gets the page's heading read out, not the menu again.
  * @param {boolean} there the page is drawn
  */
 function useArrival(there) {

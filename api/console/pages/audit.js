@@ -1,4 +1,4 @@
-// Who changed what by hand, the newest first.
+// The manual changes, newest first.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
 import { usePages } from "../parts/lists.js";
@@ -13,7 +13,7 @@ import { Age, Time, TimeField } from "../parts/times.js";
  * @typedef {{ time: string, action: string, actor: string, key?: string, address?: string, reason?: string, queue?: number, messages?: Changed[], detail?: string, count?: number, run?: string }} Entry
  */
 
-/** What can be asked for, in the API's own names. */
+/** The filters, with the API's own names. */
 const FILTERS = ["id", "key", "topic", "actor", "action", "from", "to"];
 
 const ACTIONS = [
@@ -21,7 +21,7 @@ const ACTIONS = [
   "writeOff", "reshard", "bumpEra", "undoBackfill",
 ];
 
-/** So many messages of an entry are shown at first. */
+/** The number of messages of an entry that are shown at first. */
 const FEW = 3;
 
 /** @param {{ rest: string[], query: Record<string, string> }} props */
@@ -101,7 +101,7 @@ function Entries({ list, wanted }) {
     <${More} next=${list.next} loading=${list.loading} />`;
 }
 
-/** A name for each entry, which the API gives none. @param {Entry[]} entries */
+/** A name for each entry; the API gives none. @param {Entry[]} entries */
 function entryNames(entries) {
   /** @type {Map<string, number>} */
   const seen = new Map();
@@ -122,7 +122,7 @@ function Actor({ entry }) {
     ${entry.address && html`<br /><small class="age">${entry.address}</small>`}`;
 }
 
-/** What was changed: messages, each with its page, or what concerned none. @param {{ entry: Entry }} props */
+/** The change of an entry: its messages, each with its page, or a change that concerns none. @param {{ entry: Entry }} props */
 function What({ entry }) {
   const [open, setOpen] = useState(false);
   const { messages = [], detail, queue, count, run } = entry;

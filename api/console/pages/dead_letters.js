@@ -1,4 +1,4 @@
-// What is burying: dead letters by topic and reason, and one by one; put back or deleted, some or a whole group.
+// Dead letters by topic and reason, and one by one; redrive or discard some of them or an entire group.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
@@ -15,13 +15,13 @@ import { Age, ms, Time, TimeField } from "../parts/times.js";
 
 const FILTER = ["topic", "group", "reason", "from", "to", "order"];
 
-/** Letters put back or deleted a second, unless told: a target that has just come back is not to be run over. */
+/** The default rate of redriven or discarded letters per second: it protects a target that has just recovered. */
 const RATE = 200;
 
-/** The API counts groups once a second at most: so many ms after a change it tells of it. */
+/** The API counts groups at most once per second, so a change is visible after this many ms. */
 const COUNTED_EVERY = 1_100;
 
-/** Letters of a group that are asked for at a time. */
+/** Letters of a group that are requested at a time. */
 const PAGE = 200;
 
 const PATHS = { redrive: "v1/dead-letters:redrive", discard: "v1/dead-letters:discard" };
@@ -131,8 +131,8 @@ function Groups({ filter, changes, changed }) {
 }
 
 /**
- * The ids of a group, of the letters that were counted: what dies meanwhile, maybe again, is no part of it. The group is always
- * asked for, also where its letters have no reason: without it, that would be all letters of the topic.
+ * The ids of a group's counted letters; later deaths are excluded. The request always names the group, even one without a
+ * reason: otherwise it would get all letters of the topic.
  * @param {Group} group
  */
 async function* idsOf({ topic, reason, firstTime, lastTime }) {
@@ -150,15 +150,15 @@ async function* idsOf({ topic, reason, firstTime, lastTime }) {
 /** @param {{ filter: Record<string, string> }} props */
 function Filter({ filter }) {
   const [draft, setDraft] = useState(filter);
-  const told = JSON.stringify(filter);
-  useEffect(() => setDraft(filter), [told]);
+  const applied = JSON.stringify(filter);
+  useEffect(() => setDraft(filter), [applied]);
   const set = (/** @type {string} */ name, /** @type {string} */ value) => setDraft((before) => ({ ...before, [name]: value }));
   const field = (/** @type {string} */ name, hint = "") =>
     html`<${TextField} label=${t(`dead.${name}`)} text=${draft[name] ?? ""} hint=${hint} set=${(/** @type {string} */ one) => set(name, one)} />`;
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const wanted = filled({ ...draft, topic: draft.topic?.trim(), order: draft.order === "newest" ? "" : draft.order });
-    // A group without a reason is one, too; but who empties the field of another wants no group.
+    // A group may have no reason; but clearing the field of another group means no group.
     go(["dead-letters"], draft.group === "" && filter.group === "" ? { ...wanted, group: "" } : wanted);
   };
   return html`<form class="card" onSubmit=${submit}>

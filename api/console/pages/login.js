@@ -1,4 +1,4 @@
-// Who is it? The key is sent once, and the browser keeps a session that no script can read.
+// The login. The key is sent once, and the browser keeps a session that no script can read.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { prefix } from "../parts/frame.js";
@@ -26,7 +26,7 @@ export function Login({ why, entered }) {
       await ask("POST", "console/session", { body: { key, path: prefix() } });
       tellTabs();
       field.current.value = "";
-      // A browser keeps no secure cookie of a page that came without HTTPS: then there is no session behind a good answer.
+      // A browser stores no secure cookie of a page without HTTPS: then a successful answer has no session.
       await ask("GET", "v1/me");
       await entered();
     } catch (error) {

@@ -1,4 +1,4 @@
-// One message: why it has not been delivered, what became of it and what will, and what may be done to it.
+// One message: the cause of its wait, its history and next steps, and the possible actions.
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
 import { Body, member } from "../parts/body.js";
@@ -14,7 +14,7 @@ import { More } from "../parts/table.js";
 import { t } from "../parts/texts.js";
 import { Age, ms, Time, TimeField, timeText } from "../parts/times.js";
 
-/** States in which a message may still be delivered. */
+/** The states in which a message may still be delivered. */
 const ALIVE = ["scheduled", "due", "inFlight", "retrying", "parked", "held"];
 
 /**
@@ -55,12 +55,12 @@ export function Message({ rest }) {
       gone
         ? html`<${Trouble} problem=${problem} />
             <${Unknown} id=${id} entries=${audit.rows} />`
-        : data !== null && html`<${Known} told=${data} audit=${audit} reads=${reads} about=${about} routes=${routes.data} again=${refresh} />`
+        : data !== null && html`<${Known} snapshot=${data} audit=${audit} reads=${reads} about=${about} routes=${routes.data} again=${refresh} />`
     }`;
 }
 
 /**
- * Nobody knows the id any more: what the audit has of it is all there is.
+ * The id is no longer known: only the audit may have entries about it.
  * @param {{ id: string, entries: any[] }} props
  */
 function Unknown({ id, entries }) {
@@ -71,27 +71,27 @@ function Unknown({ id, entries }) {
 
 /**
  * @param {{
- *   told: any, audit: any, reads: boolean, about: import("../parts/lists.js").Asked, routes: any, again: () => void,
- * }} props `reads`: its topic may be looked at; `about` tells of that
+ *   snapshot: any, audit: any, reads: boolean, about: import("../parts/lists.js").Asked, routes: any, again: () => void,
+ * }} props `reads`: the caller may read its topic; `about` has the facts of the topic
  */
-function Known({ told, audit, reads, about: { data: about }, routes, again }) {
+function Known({ snapshot, audit, reads, about: { data: about }, routes, again }) {
   const route = routes?.routes.find((/** @type {any} */ one) => one.name === about?.route);
-  const explain = told.explain;
-  return html`<p class=${`why ${told.state}`}>
-      <${State} state=${told.state} />
+  const explain = snapshot.explain;
+  return html`<p class=${`why ${snapshot.state}`}>
+      <${State} state=${snapshot.state} />
       ${explain && html`<span>${explain.text}</span>`}
     </p>
-    <${Actions} told=${told} about=${about} again=${again} />
+    <${Actions} snapshot=${snapshot} about=${about} again=${again} />
     <div class="cards">
       <section class="card">
         <h2>${t("message.timeline")}</h2>
-        <ol class="timeline">${eventsOf(told, audit.rows).map(event)}</ol>
+        <ol class="timeline">${eventsOf(snapshot, audit.rows).map(event)}</ol>
         <${More} next=${audit.next} loading=${audit.loading} />
         <${Trouble} problem=${audit.problem} />
       </section>
       <section class="card">
         <h2>${t("message.facts")}</h2>
-        <dl class="facts"><${Facts} told=${told} /></dl>
+        <dl class="facts"><${Facts} snapshot=${snapshot} /></dl>
       </section>
       ${
         reads &&
@@ -100,7 +100,7 @@ function Known({ told, audit, reads, about: { data: about }, routes, again }) {
           ${about && html`<dl class="facts"><${Way} about=${about} route=${route} /></dl>`}
         </section>`
       }
-      ${told.message !== null && html`<${Content} text=${told.text} message=${told.message} />`}
+      ${snapshot.message !== null && html`<${Content} text=${snapshot.text} message=${snapshot.message} />`}
     </div>`;
 }
 
@@ -131,17 +131,17 @@ function ofAudit(entry) {
 }
 
 /**
- * What happened, what is, and what will be, as far as the API knows.
- * @param {any} told
+ * The history, the present and the next steps, as far as the API knows them.
+ * @param {any} snapshot
  * @param {any[]} entries
  * @returns {Event[]}
  */
-function eventsOf(told, entries) {
-  const { state, message, explain } = told;
+function eventsOf(snapshot, entries) {
+  const { state, message, explain } = snapshot;
   const now = serverNow();
   const asked = ms(message?.expectDate);
-  const ended = ms(told.endedTime);
-  const due = ms(told.dueTime);
+  const ended = ms(snapshot.endedTime);
+  const due = ms(snapshot.dueTime);
   const since = ms(explain?.since);
   const until = ms(explain?.until);
   /** @type {(Event | false)[]} */
@@ -149,11 +149,11 @@ function eventsOf(told, entries) {
     ...entries.map(ofAudit),
     asked !== null && { at: asked, kind: "", text: t("message.asked") },
     ended !== null && { at: ended, kind: "past", text: t(`message.ended.${state}`) },
-    // Since when it waits is told of what it waits for: a pause or a circuit may be older than the wait.
+    // The start of a wait is shown with its cause: a pause or a circuit may be older than the wait.
     since !== null && since !== asked && ended === null && { at: since, kind: "past", text: t(`message.since.${explain.waitsFor}`) },
-    state === "retrying" && due !== null && { at: due, kind: "next", text: t("message.attempt", { n: told.attempts + 1 }) },
+    state === "retrying" && due !== null && { at: due, kind: "next", text: t("message.attempt", { n: snapshot.attempts + 1 }) },
     state === "scheduled" && due !== null && due !== asked && { at: due, kind: "next", text: t("message.due") },
-    // What a node told of its next probe may be over by now, and how that went it tells with its next line.
+    // A reported next probe may be over already; the node's next report has its outcome.
     until !== null && until !== due && until > now && { at: until, kind: "next", text: t(`message.until.${explain.waitsFor}`) },
     ALIVE.includes(state) &&
       asked !== null &&
@@ -163,27 +163,27 @@ function eventsOf(told, entries) {
   known.sort((a, b) => Number(a.at) - Number(b.at));
   const past = known.filter((one) => one.kind === "past");
   const next = known.filter((one) => one.kind === "next");
-  // When they failed nobody keeps; with the last one it died.
-  if (told.attempts > 0) past.splice(ended === null ? past.length : -1, 0, { at: null, kind: "past", text: attempts(told) });
+  // The times of failed attempts are not stored; a dead letter died with its last attempt.
+  if (snapshot.attempts > 0) past.splice(ended === null ? past.length : -1, 0, { at: null, kind: "past", text: attempts(snapshot) });
   const middle = ALIVE.includes(state) ? [{ at: now, kind: "now", text: html`<${State} state=${state} />` }] : [];
   return [...past, ...middle, ...next];
 }
 
-/** @param {any} told */
+/** @param {any} snapshot */
 function attempts({ attempts: n, reason, state }) {
   const text = t("message.failed", { count: n });
   return reason && state === "dead" ? `${text}: ${reason}` : text;
 }
 
-/** @param {{ told: any }} props */
-function Facts({ told }) {
-  const { message, explain } = told;
+/** @param {{ snapshot: any }} props */
+function Facts({ snapshot }) {
+  const { message, explain } = snapshot;
   return html`<dt>${t("message.queue")}</dt>
-    <dd><a href=${href(["queues"], { queue: told.queue })}>${count(told.queue)}</a></dd>
+    <dd><a href=${href(["queues"], { queue: snapshot.queue })}>${count(snapshot.queue)}</a></dd>
     <dt>${t("message.owner")}</dt>
     <dd>${explain?.owner ?? UNKNOWN}</dd>
     <dt>${t("message.attempts")}</dt>
-    <dd>${count(told.attempts)}${message?.maxAttempts !== undefined && ` / ${count(message.maxAttempts)}`}</dd>
+    <dd>${count(snapshot.attempts)}${message?.maxAttempts !== undefined && ` / ${count(message.maxAttempts)}`}</dd>
     ${
       message !== null &&
       html`<dt>${t("message.topic")}</dt>
@@ -214,7 +214,7 @@ function Facts({ told }) {
 }
 
 /**
- * The way to its target: the route of its topic, what stands in it, and the policy that counts.
+ * The way to the target: the route of the topic, its state, and the policy that applies.
  * @param {{ about: any, route: any }} props
  */
 function Way({ about, route }) {
@@ -249,7 +249,7 @@ function Way({ about, route }) {
     }`;
 }
 
-/** @param {any} policy @returns {string} what it says of a message, by the names of the API's fields */
+/** @param {any} policy @returns {string} its settings for a message, by the names of the API's fields */
 function policyText({ rate: aSecond, maxInFlight, maxAttempts, backoff, expireAfter, window }) {
   const times = (/** @type {number[]} */ all) => all.map(duration).join(", ");
   return [
@@ -265,7 +265,7 @@ function policyText({ rate: aSecond, maxInFlight, maxAttempts, backoff, expireAf
 }
 
 /**
- * The body, digit by digit as it came.
+ * The body, with every digit unchanged.
  * @param {{ text: string, message: any }} props
  */
 function Content({ text, message }) {
@@ -299,8 +299,8 @@ function bodyOf(text, message) {
   const raw = member(text, ["message", "body"]);
   if (raw === undefined) return null;
   if (!raw.startsWith('"')) return { kind: "json", text: raw, size: raw.length, json: true };
-  const told = JSON.parse(raw);
-  return { kind: "text", text: told, size: told.length, json: isJson(told) };
+  const snapshot = JSON.parse(raw);
+  return { kind: "text", text: snapshot, size: snapshot.length, json: isJson(snapshot) };
 }
 
 /** @param {string} text */
@@ -314,13 +314,13 @@ function isJson(text) {
   }
 }
 
-/** @param {{ told: any, about: any, again: () => void }} props */
-function Actions({ told, about, again }) {
+/** @param {{ snapshot: any, about: any, again: () => void }} props */
+function Actions({ snapshot, about, again }) {
   const [doing, setDoing] = useState("");
-  const { id, state, message } = told;
+  const { id, state, message } = snapshot;
   const before = useRef(state);
   useEffect(() => {
-    // The button that was pressed may be gone with the state that offered it.
+    // The pressed button may have disappeared with the state that offered it.
     if (before.current !== state && document.activeElement === document.body) focusHeading();
     before.current = state;
   });
@@ -348,8 +348,8 @@ function Actions({ told, about, again }) {
     cancel: () => html`<${Act} ...${dialog} danger text=${t(`message.cancel.${state}`)} run=${toOne("v1/messages:cancel")} />`,
     redrive: () => html`<${Act} ...${dialog} text=${t("message.redrive_text")} run=${toOne("v1/dead-letters:redrive")} />`,
     discard: () => html`<${Act} ...${dialog} danger text=${t("message.discard_text")} run=${toOne("v1/dead-letters:discard")} />`,
-    move: () => html`<${Move} dialog=${dialog} told=${told} />`,
-    deliver: () => html`<${Deliver} dialog=${dialog} told=${told} force=${admin && held} />`,
+    move: () => html`<${Move} dialog=${dialog} snapshot=${snapshot} />`,
+    deliver: () => html`<${Deliver} dialog=${dialog} snapshot=${snapshot} force=${admin && held} />`,
   };
   return html`<div class="actions">
     ${offered.map((one) => html`<button type="button" key=${one} onClick=${() => setDoing(one)}>${t(`message.${one}`)} …</button>`)}
@@ -357,23 +357,23 @@ function Actions({ told, about, again }) {
   </div>`;
 }
 
-/** What the API says of a message that has another due now. @param {any} answer */
+/** The answer of the API about a message with a new due time. @param {any} answer */
 function scheduled(answer) {
   return html`<p><code>${answer.state}</code>: ${t("message.due_now", { time: timeText(answer.dueTime, true) })}</p>`;
 }
 
-/** @param {{ dialog: any, told: any }} props */
-function Move({ dialog, told }) {
+/** @param {{ dialog: any, snapshot: any }} props */
+function Move({ dialog, snapshot }) {
   const [by, setBy] = useState("expectDate");
-  const [date, setDate] = useState(/** @type {string} */ (told.dueTime ?? told.message.expectDate));
+  const [date, setDate] = useState(/** @type {string} */ (snapshot.dueTime ?? snapshot.message.expectDate));
   const [delay, setDelay] = useState("");
   const given = by === "expectDate" ? { expectDate: date } : { delayTime: delay.trim() };
   const choice = (/** @type {string} */ one) => html`<label class="check"
     ><input type="radio" name="by" value=${one} checked=${by === one} onChange=${() => setBy(one)} />${t(`message.${one}`)}</label
   >`;
   const run = async (/** @type {string} */ reason) =>
-    scheduled(await ask("PATCH", at`v1/messages/${told.id}`, { body: { ...given, ...(reason && { reason }) } }));
-  return html`<${Act} ...${dialog} text=${t(`message.move.${told.state}`)} run=${run}>
+    scheduled(await ask("PATCH", at`v1/messages/${snapshot.id}`, { body: { ...given, ...(reason && { reason }) } }));
+  return html`<${Act} ...${dialog} text=${t(`message.move.${snapshot.state}`)} run=${run}>
     <fieldset>
       <legend>${t("message.to")}</legend>
       ${choice("expectDate")} ${choice("delayTime")}
@@ -390,12 +390,12 @@ function Move({ dialog, told }) {
   <//>`;
 }
 
-/** @param {{ dialog: any, told: any, force: boolean }} props */
-function Deliver({ dialog, told, force }) {
-  const [forced, setForced] = useState(force && told.state === "held");
+/** @param {{ dialog: any, snapshot: any, force: boolean }} props */
+function Deliver({ dialog, snapshot, force }) {
+  const [forced, setForced] = useState(force && snapshot.state === "held");
   const run = async (/** @type {string} */ reason) =>
-    scheduled(await ask("POST", at`v1/messages/${told.id}:deliverNow`, { body: { force: forced, ...(reason && { reason }) } }));
-  return html`<${Act} ...${dialog} text=${t(`message.deliver.${told.state}`)} run=${run}>
+    scheduled(await ask("POST", at`v1/messages/${snapshot.id}:deliverNow`, { body: { force: forced, ...(reason && { reason }) } }));
+  return html`<${Act} ...${dialog} text=${t(`message.deliver.${snapshot.state}`)} run=${run}>
     ${
       force &&
       html`<label class="check"

@@ -1,4 +1,4 @@
-// Messages by what they are, by an id or a business key; and something done to those that are selected.
+// Messages by filters, by an id or a business key; and actions on selected ones.
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
@@ -17,14 +17,14 @@ import { Age, TimeField, timeTag, today, zone } from "../parts/times.js";
 const STATES = ["scheduled", "due", "inFlight", "retrying", "parked", "held", "dead"];
 const FILTER = ["topic", "state", "dueFrom", "dueTo", "tags", "property", "idPrefix", "key"];
 
-/** By these the API counts, too; by tags only where a policy says so. */
+/** Filters that the API can count by; tags only if a policy indexes them. */
 const COUNTED = ["topic", "state", "dueFrom", "dueTo"];
 const LIMITS = ["50", "100", "500", "1000"];
 
-/** For so many ms a search goes on by itself, page by page: each answers with what it has found after 200 ms. */
+/** The time in ms that a search continues by itself, page by page: each answers with its matches after 200 ms. */
 const ONWARD = 5_000;
 
-/** What may be an id, and what a business key. */
+/** The patterns of an id and of a business key. */
 const ID = /^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$/;
 const KEY = /^[^\s\p{Cc}]{1,255}$/u;
 
@@ -39,7 +39,7 @@ export function Messages({ query }) {
 }
 
 /**
- * An id, else a business key; what is found alone is shown at once.
+ * An id, otherwise a business key; a single match is shown at once.
  * @param {{ text: string }} props
  */
 function Find({ text }) {
@@ -75,7 +75,7 @@ function Find({ text }) {
 }
 
 /**
- * The ids of what has this id, else this business key.
+ * The ids of the messages with this id, otherwise with this business key.
  * @param {string} text
  * @param {AbortSignal} signal
  * @returns {Promise<string[]>}
@@ -85,7 +85,7 @@ async function find(text, signal) {
     try {
       return [(await ask("GET", at`v1/messages/${text}`, { signal })).id];
     } catch (error) {
-      // Whose topic it may not read, it may still find another's key.
+      // The caller may not read its topic, but may still find the key of other messages.
       if (!(error instanceof Problem && [403, 404].includes(error.status))) throw error;
     }
   }
@@ -95,17 +95,17 @@ async function find(text, signal) {
 }
 
 /**
- * What is looked for. It stands in the address once it is asked for.
+ * The filter. It is in the address once it is requested.
  * @param {{ filter: Record<string, string>, limit: string }} props
  */
 function Filter({ filter, limit }) {
   const [draft, setDraft] = useState(filter);
   const [rows, setRows] = useState(limit);
-  const told = JSON.stringify([filter, limit]);
+  const figures = JSON.stringify([filter, limit]);
   useEffect(() => {
     setDraft(filter);
     setRows(limit);
-  }, [told]);
+  }, [figures]);
   const set = (/** @type {string} */ name, /** @type {string} */ value) => setDraft((before) => ({ ...before, [name]: value }));
   const states = (draft.state ?? "").split(",").filter(Boolean);
   const flip = (/** @type {string} */ one) =>
@@ -161,7 +161,7 @@ function Found({ filter, limit }) {
   const most = Number(limit);
   const [wanted, setWanted] = useState(() => ({ rows: most, until: performance.now() + ONWARD }));
   useHold(chosen.size > 0);
-  // Of those that carry a key more are told at once.
+  // Messages with a key are requested in larger pages.
   const query = filter.key ? filter : { ...filter, limit };
   const found = usePages("v1/messages", query, (answer) => answer.messages, every);
   const { rows, answers, next, loading, problem } = found;
@@ -185,10 +185,10 @@ function Found({ filter, limit }) {
     setDoing("");
     again();
   };
-  const told = { shown: count(rows.length), looked: count(looked) };
+  const figures = { shown: count(rows.length), looked: count(looked) };
   return html`<div class="heading">
       <p role="status">
-        ${found.data !== null && (rows.length > 0 || next !== null) && t(next === null ? "messages.found" : onward ? "messages.looking" : "messages.looked", told)}${" "}
+        ${found.data !== null && (rows.length > 0 || next !== null) && t(next === null ? "messages.found" : onward ? "messages.looking" : "messages.looked", figures)}${" "}
         <${Total} filter=${filter} answer=${found.data} />
       </p>
       <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} />
@@ -244,15 +244,15 @@ function Found({ filter, limit }) {
 }
 
 /**
- * How many there are in all, as far as the API counts by this; anew with each answer of the list.
+ * The number of all matches, if the API can count by the filter; counted again with each answer of the list.
  * @param {{ filter: Record<string, string>, answer: any }} props
  */
 function Total({ filter, answer }) {
   const counts = Object.keys(filter).every((name) => COUNTED.includes(name));
   const { data, problem, loading, again } = useAsked(counts ? "v1/messages:count" : null, filter);
-  const counted = useRef(answer); // the answer of the list beside which it was asked for
+  const counted = useRef(answer); // the answer of the list beside which it was requested
   useEffect(() => {
-    // A count that is under way comes to its end, whatever the list does meanwhile: a slow API would never tell one.
+    // A running count ends even if the list changes: a slow API would otherwise never show one.
     if (answer === null || loading || counted.current === answer) return;
     const first = counted.current === null;
     counted.current = answer;
@@ -266,8 +266,8 @@ function Total({ filter, answer }) {
 }
 
 /**
- * What is told of messages: what none of them has is left out. A thousand rows are drawn at once, so nothing in them is a
- * component of its own.
+ * The columns of messages; a column that none of them has is omitted. A thousand rows are drawn at once, so nothing in them
+ * is a component of its own.
  * @param {any[]} rows
  */
 function columns(rows) {

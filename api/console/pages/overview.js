@@ -1,4 +1,4 @@
-// What is late and why, how much there is of what, and how it went in the last ten minutes.
+// Late messages and their causes, the counts by state, and the deliveries of the last ten minutes.
 
 import { html } from "../vendor/standalone.module.js";
 import { Chart } from "../parts/chart.js";
@@ -26,7 +26,10 @@ export function Overview() {
     ${data && html`<${Figures} data=${data} old=${problem !== null} /><${LastMinutes} traffic=${data.traffic} />`}`;
 }
 
-/** How much there is of what; each leads to its list. @param {{ data: any, old: boolean }} props `old`: the API does not tell any more */
+/**
+ * The counts by state; each leads to its list.
+ * @param {{ data: any, old: boolean }} props `old`: the API no longer answers
+ */
 function Figures({ data, old }) {
   const messages = (/** @type {string} */ state) => href(["messages"], { state });
   const { headLateness: late, liveNodes, staleNodes, traffic } = data;
@@ -48,7 +51,7 @@ function Figures({ data, old }) {
 }
 
 /**
- * What went out a second when it was told last, and at the end of which slot.
+ * The rate in the last reported slot, and the end of that slot.
  * @param {Traffic | null} traffic
  */
 function lastTold(traffic) {
@@ -64,7 +67,7 @@ function LastMinutes({ traffic }) {
     return html`<section><h2 id="traffic">${t("overview.traffic")}</h2><p class="empty">${t("overview.untold")}</p></section>`;
   }
   const { from, stepMs, overMs, total, delivered } = traffic;
-  // Null where messages went out is more than the workers measure: it is drawn at the end of what they do, and named so.
+  // Null in a slot with messages is more than the workers measure: it is drawn at their last bound, and named so.
   const drawn = (/** @type {(number | null)[]} */ all) => all.map((one, i) => (one === null && (delivered[i] ?? 0) > 0 ? overMs + 1 : one));
   const late = (/** @type {number | null} */ one, rate = 0) =>
     (one === null && rate > 0) || (one ?? 0) > overMs ? t("overview.over", { time: duration(overMs) }) : duration(one);

@@ -1,4 +1,4 @@
-// Who owns which queue since when, how late each is, what nodes and routes say of themselves, and how far a reshard is.
+// The owners of queues, their lateness, the reports of nodes and routes, and the progress of resharding.
 
 import { html } from "../vendor/standalone.module.js";
 import { Wrong } from "../parts/findings.js";
@@ -19,7 +19,7 @@ import { Age, Time } from "../parts/times.js";
  * @typedef {import("../parts/lists.js").Asked} Asked
  */
 
-/** Which checks tell of what. */
+/** The checks of each section. */
 const OF = {
   queues: ["late", "owners", "accounts", "layout"],
   reshard: ["reshard"],
@@ -29,7 +29,7 @@ const OF = {
 };
 
 /**
- * How late the head of a queue is, in a word.
+ * The lateness of a queue's head, in a word.
  * @param {Queue} queue
  */
 function condition(queue) {
@@ -126,8 +126,8 @@ function Filters({ query, nodes }) {
 }
 
 /**
- * All queues at a glance: a word or a figure, and a colour that says the same.
- * @param {{ queues: Queue[], chosen: Queue[] | null }} props `chosen`: those that the filter lets through, if there is one
+ * All queues in one view: a word or a figure, and a color with the same meaning.
+ * @param {{ queues: Queue[], chosen: Queue[] | null }} props `chosen`: the queues that match the filter, if there is one
  */
 function Grid({ queues, chosen }) {
   return html`<ul class="grid" aria-label=${t("queues.grid")}>
@@ -201,7 +201,10 @@ function QueueTable({ queues, sinceOf }) {
   />`;
 }
 
-/** How far a reshard is: what the closed queues of older layouts still hold. @param {{ queues: Queue[] }} props */
+/**
+ * The progress of resharding: the messages that the closed queues of older layouts still have.
+ * @param {{ queues: Queue[] }} props
+ */
 function Reshard({ queues }) {
   const old = queues.filter((one) => one.closed);
   if (old.length === 0) return html`<${Wrong} codes=${OF.reshard} quiet=${true} />`;
@@ -231,7 +234,7 @@ function ranges(numbers) {
   return found.map(([from, to]) => (from === to ? String(from) : `${from}–${to}`)).join(", ");
 }
 
-/** What a node owns, or had when it was heard last. @param {Node} node */
+/** The queues of a node, or those of its last report. @param {Node} node */
 function owned({ queues, stale }) {
   if (queues.length === 0) return t("queues.owns_none");
   const text = `${ranges(queues.map((one) => one.queue))} (${count(queues.length)})`;
@@ -297,7 +300,7 @@ function RoutesPart({ asked }) {
   <//>`;
 }
 
-/** What is known of Redis and ZooKeeper: what checks find, and by what the nodes say that they are coordinated. @param {{ asked: Asked }} props */
+/** The state of Redis and ZooKeeper: the findings, and the coordinators that nodes report. @param {{ asked: Asked }} props */
 function ServersPart({ asked }) {
   useStore(live);
   /** @type {Node[]} */

@@ -1,4 +1,4 @@
-// What falls due when, and whether that can be taken: bars of the forecast to zoom into.
+// Due messages over time, and whether the workers can deliver them: bars of the forecast to zoom into.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { Chart } from "../parts/chart.js";
@@ -16,11 +16,11 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** From now on, by their names in the address. @type {Record<string, number>} */
+/** The ranges from now on, by their names in the address. @type {Record<string, number>} */
 const RANGES = { "15m": 15 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY };
 const USUAL = "24h";
 
-/** ms that a bar may stand for. */
+/** The possible lengths of a bar, in ms. */
 const STEPS = [
   ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
   ...[1, 2, 5, 10, 15, 30].map((n) => n * SECOND),
@@ -29,20 +29,20 @@ const STEPS = [
   ...[1, 2, 7, 14, 28, 84, 364].map((n) => n * DAY),
 ];
 
-/** The closest look, and the farthest. */
+/** The shortest and the longest range. */
 const SHORTEST = 20; // ms
 const LONGEST = 40 * 364 * DAY;
 
-/** The forecast is of these: what is set aside has no time at which it goes. */
+/** The states in the forecast: parked and held messages have no time of delivery. */
 const STATES = "scheduled,due,inFlight,retrying";
 
-/** Stretches that are told in words, and how late something has to be for that. */
+/** The number of peaks that are described in words, and the lateness from which they are. */
 const MOST_TOLD = 3;
 const WORTH_TELLING = SECOND;
 
 /**
  * @typedef {{ from: number, to: number, messages: number, late: number, highest: number, goesOn: boolean }} Jam
- *   more falls due than goes out; `late`: ms by which the last of it goes out late; `highest`: which bar of it
+ *   more messages fall due than are delivered; `late`: the lateness of the last one in ms; `highest`: its highest bar
  */
 
 /** @param {{ rest: string[], query: Record<string, string> }} props */
@@ -51,14 +51,15 @@ export function Timeline({ query }) {
   const span = spanOf(query);
   const { topic } = filled(query);
   const asked = useAsked("v1/forecast", { topic, dueFrom: span.from, dueTo: span.to, step: span.step }, every);
-  // While the next bars are on their way the ones before stay, unless they are of other topics; and where none come, as long as it
-  // is the same time that is looked at: that goes on with the clock.
+  // While the next bars load, the earlier ones stay, unless they are of other topics. If none arrive, they stay as long as
+  // the range is the same, which moves with the clock.
   const view = span.range || `${span.from} ${span.to}`;
   const last = useRef(/** @type {{ data: any, step: number, at: number, topic: string | undefined, view: string } | null} */ (null));
   if (asked.data) last.current = { data: asked.data, step: span.step, at: asked.at, topic, view };
   const same = last.current !== null && last.current.topic === topic && (asked.problem === null || last.current.view === view);
   const shown = same ? last.current : null;
-  // What is due before the first bar is overdue where that bar holds now. It goes out first; the forecast has none of it.
+  // Messages due before the first bar are overdue if that bar is now. They are delivered first, and the forecast excludes
+  // them.
   const begins = span.from <= serverNow() && serverNow() < span.from + span.step;
   const overdue = useAsked(begins && !topic ? "v1/messages:count" : null, { state: STATES, dueTo: span.from }, every);
   const before = useRef(/** @type {number | null} */ (null));
@@ -102,7 +103,7 @@ export function Timeline({ query }) {
 }
 
 /**
- * What the address wants to see: from one time to another, or so long from now on.
+ * The range in the address: between two times, or from now on.
  * @param {Record<string, string>} query
  */
 function spanOf(query) {
@@ -112,7 +113,7 @@ function spanOf(query) {
   const range = Object.hasOwn(RANGES, query.range) ? query.range : USUAL;
   const wide = RANGES[range];
   const step = stepOf(wide);
-  // Bars begin where they began a second ago: they grow and go, but do not creep.
+  // Bars begin at the same times as a second ago: they grow and disappear, but do not creep.
   const begin = Math.floor(serverNow() / step) * step;
   return { from: begin, to: begin + wide + step, step, range };
 }
@@ -132,7 +133,7 @@ function spanText(from, to) {
   return t("timeline.span", { from: timeText(from, exact), to: timeText(to, exact) });
 }
 
-/** Which topics, from when on, at which scale. @param {{ query: Record<string, string>, span: ReturnType<typeof spanOf> }} props */
+/** The topics, the beginning, and the scale. @param {{ query: Record<string, string>, span: ReturnType<typeof spanOf> }} props */
 function Choices({ query, span }) {
   const [topic, setTopic] = useState(query.topic ?? "");
   useEffect(() => setTopic(query.topic ?? ""), [query.topic]);
@@ -161,14 +162,14 @@ function Choices({ query, span }) {
 }
 
 /**
- * From any time to any other.
+ * A range between any two times.
  * @param {{ span: ReturnType<typeof spanOf>, show: (from: number, to: number) => void }} props
  */
 function Free({ span, show }) {
   const [from, setFrom] = useState("");
   const [to, setTo] = useState("");
   const [wrong, setWrong] = useState(false);
-  // What moves on with the clock does not change what is being typed.
+  // A moving clock must not change a field while its reader types.
   useEffect(() => {
     setFrom(new Date(span.from).toISOString());
     setTo(new Date(span.to).toISOString());
@@ -192,7 +193,7 @@ function Free({ span, show }) {
 }
 
 /**
- * Closer, farther, earlier, later: by buttons, and by keys while one of them has the focus.
+ * Zoom and move: by buttons, and by keys while one of them has the focus.
  * @param {{ span: ReturnType<typeof spanOf>, show: (from: number, to: number, how?: typeof go) => void }} props
  */
 function Steps({ span: { from, to }, show }) {
@@ -218,7 +219,7 @@ function Steps({ span: { from, to }, show }) {
 }
 
 /**
- * `overdue`: how much goes out before all of it; null where nobody tells.
+ * `overdue`: the number of messages that are delivered first; null if it is unknown.
  * @param {{
  *   data: any, step: number, overdue: number | null, topic?: string, log: boolean, show: (from: number, to: number) => void,
  *   pick: (from: number, to: number) => void, listed: (from: number, to: number) => string,
@@ -231,7 +232,7 @@ function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
   /** @type {number[]} */
   const values = data.buckets.map((/** @type {any} */ one) => one.messages);
   const drain = data.drainRate || null;
-  const capacity = data.capacity || null; // known only where messages had to wait for each other
+  const capacity = data.capacity || null; // known only if messages had to wait for each other
   const total = values.reduce((sum, n) => sum + n, 0);
   const peak = values.indexOf(Math.max(...values));
   const line = drain === null ? null : { at: (drain * step) / SECOND, name: t("timeline.level", { rate: rate(drain), count: rate((drain * step) / SECOND) }) };
@@ -261,7 +262,8 @@ function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
 }
 
 /**
- * Whether that can be taken, in sentences. `measured`: what went out is what the workers can do, so it tells how long things take.
+ * Whether the workers can deliver that, in sentences. `measured`: the rate is the limit of the workers, so it shows how long
+ * deliveries take.
  * @param {{
  *   times: number[], values: number[], step: number, overdue: number, known: number, measured: boolean, topic?: string,
  *   show: (from: number, to: number) => void, listed: (from: number, to: number) => string,
@@ -279,12 +281,12 @@ function Verdict({ times, values, step, overdue, known, measured, topic, show, l
       ${values[peak] > 0 && step > 1 && html`${" "}<button type="button" class="link" onClick=${() => show(times[peak], times[peak] + step)}>${t("timeline.look")}</button>`}
     </p>`;
   }
-  // What idle workers did is no measure of what they cannot do: that is no warning, and tells no time.
-  const told = [...jams].sort((a, b) => b.messages - a.messages).slice(0, MOST_TOLD);
+  // The rate of idle workers is no limit: then there is no warning, and no duration.
+  const largest = [...jams].sort((a, b) => b.messages - a.messages).slice(0, MOST_TOLD);
   return html`<section>
     <h2>${t("timeline.jams", { count: jams.length })}</h2>
     <ul class="findings">
-      ${told.map(
+      ${largest.map(
         (one) => html`<li key=${one.from} class=${measured ? "finding" : "card"}>
           ${t(!measured ? "timeline.more" : one.goesOn ? "timeline.jam_goes_on" : "timeline.jam", {
             count: count(one.messages),
@@ -298,12 +300,12 @@ function Verdict({ times, values, step, overdue, known, measured, topic, show, l
         </li>`,
       )}
     </ul>
-    <p class="age">${jams.length > told.length ? t("timeline.jams_more", { count: jams.length - told.length }) : ""} ${basis}</p>
+    <p class="age">${jams.length > largest.length ? t("timeline.jams_more", { count: jams.length - largest.length }) : ""} ${basis}</p>
   </section>`;
 }
 
 /**
- * Bars that are more than went out at best in such a time: how long they take is not known.
+ * Bars above the best measured rate of such a time: the duration of their delivery is unknown.
  * @param {number[]} times
  * @param {number[]} values
  * @param {number} step
@@ -318,7 +320,7 @@ function highBars(times, values, step, perSecond) {
 }
 
 /**
- * Stretches in which more falls due than goes out, each until all of it has gone out.
+ * Ranges in which more messages fall due than are delivered, each until all of them are delivered.
  * @param {number[]} times
  * @param {number[]} values
  * @param {number} step

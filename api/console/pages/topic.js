@@ -1,4 +1,4 @@
-// One topic: where it goes, what holds for it, how much of it waits, and what stops it.
+// One topic: its destination, its settings, its waiting messages, and the causes of their wait.
 
 import { html, useState } from "../vendor/standalone.module.js";
 import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
@@ -48,7 +48,7 @@ export function Topic({ rest: [topic] }) {
 /** @param {{ one: any }} props */
 function Counts({ one }) {
   const { topic, counts, asOf } = one;
-  // What is held is known now, like all else here; the others by the last count.
+  // Held messages are counted now, like all else here; the others by the last count.
   const known = (/** @type {string} */ state) => (state === "held" ? one.held : counts ? (counts[state] ?? 0) : null);
   return html`<h2>${t("topic.messages")}</h2>
     ${!counts && html`<p class="empty">${t("topics.not_counted")}</p>`}

@@ -1,4 +1,4 @@
-// The topics, what holds for them and how much of them waits; their pauses and policies.
+// The topics, their settings and waiting messages; their pauses and policies.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
 import { Refresh, together, useAsked, useRefresh } from "../parts/lists.js";
@@ -12,13 +12,13 @@ import { Table } from "../parts/table.js";
 import { t } from "../parts/texts.js";
 import { Age, Time } from "../parts/times.js";
 
-/** Rows of a page; a page of the list takes the place of the one before, so that ten thousand are as light as a hundred. */
+/** Rows of a page. A page of the list replaces the previous one, so that ten thousand topics are as light as a hundred. */
 const LIMIT = 100;
 
-/** Pauses that stand above the topics. */
+/** Pauses that are listed above the topics. */
 const MOST_PAUSES = 20;
 
-/** Whose counts have a column; `held` is known now, the others by the last count. */
+/** The states with a column of counts; `held` is counted now, the others by the last count. */
 const STATES = ["scheduled", "due", "retrying", "parked", "dead"];
 
 /** @param {{ rest: string[], query: Record<string, string> }} props */

@@ -1,4 +1,4 @@
-// The body of a message as it came: JSON is coloured by a tokenizer that never reads a number, so that none loses a digit.
+// The body of a message, unchanged: JSON is colored by a tokenizer that never parses a number, so that none loses a digit.
 
 import { html, useState } from "../vendor/standalone.module.js";
 import { count } from "./numbers.js";
@@ -10,7 +10,7 @@ const SHORT = 64 * 1_024;
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d[\d.eE+-]*)|(true|false|null)|([{}[\],])|(\s+)|([^])/g;
 
 /**
- * The text of a member of a JSON text, letter by letter as it stands there; undefined if there is none.
+ * The text of a member of a JSON text, letter by letter; undefined if there is none.
  * @param {string} text of an object
  * @param {string[]} path names of members
  * @returns {string | undefined}
@@ -85,7 +85,7 @@ function layOut(text) {
 export function Body({ text, json }) {
   const [whole, setWhole] = useState(false);
   const shown = whole ? text : text.slice(0, SHORT);
-  // A million tokens would be a million elements: what is large is shown as it is.
+  // A million tokens would be a million elements: a large body is shown unchanged.
   const tokens = json && shown.length === text.length && text.length <= SHORT ? layOut(text) : null;
   return html`<pre class="body" tabindex="0" dir="auto">${
     tokens === null ? shown : tokens.map(([kind, one]) => (kind ? html`<span class=${kind}>${one}</span>` : one))

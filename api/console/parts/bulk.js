@@ -1,4 +1,4 @@
-// Something done to many ids: in batches, at a rate, with a bar, and a way to stop; what became of them is told by word and count.
+// An action on many ids: in batches, at a rate, with a bar and a button to stop. The outcomes are shown by word and count.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { Act } from "./dialog.js";
@@ -7,10 +7,10 @@ import { href } from "./router.js";
 import { ask, Problem } from "./server.js";
 import { t } from "./texts.js";
 
-/** Ids in one call, unless the API takes fewer. */
+/** Ids in one call, unless the API accepts fewer. */
 const BATCH = 100;
 
-/** Ids of one word that are told. */
+/** The number of ids shown for each word. */
 const TOLD = 50;
 
 /** @typedef {Map<string, { count: number, ids: string[] }>} Words  what became of ids, by the API's words */
@@ -32,7 +32,7 @@ function counted(words, results) {
 }
 
 /**
- * What became of ids. The word is the API's; beside it is what it means behind this action.
+ * The outcomes of ids. The word is the API's; beside it is its meaning for this action.
  * @param {{ action: string, words: Words }} props
  */
 function Outcome({ action, words }) {
@@ -55,7 +55,7 @@ function Outcome({ action, words }) {
 }
 
 /**
- * What became of one id, as the answer of one call.
+ * The outcome of one id in the answer of one call.
  * @param {string} action
  * @param {{ results: any[] }} answer
  */
@@ -64,10 +64,9 @@ export function outcomeOf(action, { results }) {
 }
 
 /**
- * A dialog that does something to many ids, once their count was typed, and to no more than that, whatever `pages` gives. It ends
- * what it does when it is closed.
- *
- * `pages` gives the ids; `rate` is how many a second unless another is chosen, without it they go as fast as the API answers.
+ * A dialog for an action on many ids, once their count was typed. It acts on no more than that, whatever `pages` yields. It
+ * stops when it is closed. `pages` yields the ids; `rate` is the default number per second. Without it, the calls are as fast
+ * as the API answers.
  * @param {{
  *   title: string, verb: string, action: string, total: number, path: string, close: () => void,
  *   pages: () => Iterable<string[]> | AsyncIterable<string[]>, rate?: number, danger?: boolean, text?: any,
@@ -86,15 +85,15 @@ export function Bulk({ title, verb, action, total, path, close, pages, rate, dan
   const done = [...words.values()].reduce((sum, one) => sum + one.count, 0);
   const run = async (/** @type {string} */ reason) => {
     /** @type {Words} */
-    let told = new Map();
+    let totals = new Map();
     let most = BATCH;
     let allowed = total;
     let more = false;
-    // All requests of this are one act: one entry of the audit.
+    // All its requests are one act: one entry of the audit.
     const act = `${Date.now()}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(16).padStart(8, "0")}`;
     const aSecond = rate === undefined ? Infinity : Number(pace);
     own.current.stopped = false;
-    setWords(told);
+    setWords(totals);
     setRunning(true);
     try {
       for await (const page of pages()) {
@@ -104,9 +103,9 @@ export function Bulk({ title, verb, action, total, path, close, pages, rate, dan
           const some = ids.slice(0, Math.max(1, Math.min(most, aSecond)));
           try {
             const { results } = await ask("POST", path, { body: { ids: some, ...(reason && { reason }) }, headers: { "Delayq-Act": act } });
-            setWords((told = counted(told, results)));
+            setWords((totals = counted(totals, results)));
           } catch (error) {
-            // An API may take fewer ids a call than others.
+            // An API may accept fewer ids per call than others.
             if (!(error instanceof Problem && error.status === 400 && error.field === "ids" && most > 1)) throw error;
             most = Math.floor(most / 2);
             continue;
@@ -127,7 +126,7 @@ export function Bulk({ title, verb, action, total, path, close, pages, rate, dan
       setRunning(false);
     }
     return html`${own.current.stopped ? html`<p>${t("bulk.stopped")}</p>` : more && html`<p>${t("bulk.enough", { count: total, n: count(total) })}</p>`}
-      ${told.size === 0 ? html`<p>${t("bulk.none")}</p>` : html`<${Outcome} action=${action} words=${told} />`}`;
+      ${totals.size === 0 ? html`<p>${t("bulk.none")}</p>` : html`<${Outcome} action=${action} words=${totals} />`}`;
   };
   return html`<${Act} title=${title} verb=${verb} danger=${danger} confirm=${total} close=${close} run=${run} text=${text}>
     ${

@@ -1,4 +1,4 @@
-// Charts: a figure with a name, drawn on a canvas, and the same numbers as a table beside it for whoever sees no canvas.
+// Charts: a figure with a name, drawn on a canvas, and the same numbers as a table beside it for readers without a canvas.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { serverNow } from "./live.js";
@@ -9,16 +9,16 @@ import { clockText, dayText, timeText, zone } from "./times.js";
 
 const DAY = 86_400_000; // ms
 
-/** Lines are told apart by more than their colour. */
+/** Lines differ by more than their color. */
 const DASHES = [[], [7, 3], [2, 3]];
 const BORDERS = ["solid", "dashed", "dotted"];
 
-/** What counts whole things has whole numbers at its axis. */
+/** A count has integers at its axis. */
 const WHOLE = Array.from({ length: 13 }, (_, i) => [1, 2, 5].map((n) => n * 10 ** i)).flat();
 
 /**
- * Numbers over the times: null is not known, and leaves a gap. `text` is for the table, `short` for the axis; `tone` is a colour of
- * console.css; `whole`: there are no halves of it.
+ * Numbers over the times: null is unknown, and leaves a gap. `text` is for the table, `short` for the axis; `tone` is a color
+ * of console.css; `whole`: the numbers are integers.
  * @typedef {{
  *   name: string, values: (number | null)[], text: (n: number | null) => string, short?: (n: number) => string, bars?: boolean,
  *   tone?: string, whole?: boolean,
@@ -96,7 +96,7 @@ export function Chart(props) {
   </figure>`;
 }
 
-/** Whether uPlot is there: the page runs without waiting for it. */
+/** Whether uPlot is loaded: the page runs without waiting for it. */
 function useLibrary() {
   const [there, setThere] = useState("uPlot" in window);
   useEffect(() => {
@@ -109,7 +109,7 @@ function useLibrary() {
 }
 
 /**
- * The same as a table, which is made only for who opens it.
+ * The same as a table, which is made only when it is opened.
  * @param {{ name: string, times: number[], series: Series[], pick?: (index: number) => void, step?: number }} props
  */
 function Numbers({ name, times, series, pick, step = 1_000 }) {
@@ -155,7 +155,7 @@ function widthOf(own) {
 }
 
 /**
- * Which bar or point that is: the last one that begins not later.
+ * The index of a bar or point: the last one that does not begin later.
  * @param {number[]} times
  * @param {number} at
  */
@@ -196,8 +196,7 @@ function optionsOf(own, drawn, height, log, clock, tell) {
       { ...axis, size: 52, space: 70, values: (/** @type {any} */ _u, /** @type {number[]} */ at, /** @type {number} */ _i, /** @type {number} */ _space, /** @type {number} */ step) => timesAt(at, step) },
       {
         ...axis,
-        // Wide enough for its longest number, at 12 px.
-        // A letter beyond Latin, as of Chinese, is as wide as two.
+        // Wide enough for its longest number, at 12 px. A letter beyond Latin, such as a Chinese one, is as wide as two.
         size: (/** @type {any} */ _u, /** @type {string[] | null} */ texts) => 18 + 7 * Math.max(3, ...(texts ?? []).map((one) => one.replace(/[^ -\xff]/g, "..").length)),
         values: (/** @type {any} */ u, /** @type {(number | null)[]} */ at) => at.map((n) => (n === null || (n < 1 && u.scales.y.min === 0.5) ? "" : (series[0].short ?? series[0].text)(n))),
         ...(whole && !log ? { incrs: WHOLE } : {}),
@@ -234,7 +233,7 @@ function optionsOf(own, drawn, height, log, clock, tell) {
 }
 
 /**
- * Points that have no line to be seen by, since their neighbours are not known.
+ * Points without a visible line, because their neighbors are unknown.
  * @param {any} u
  * @param {number} i
  */
@@ -246,7 +245,7 @@ function alone(u, i) {
 }
 
 /**
- * A colour of console.css as a canvas takes it: one that is a choice of light and dark has to be computed.
+ * A color of console.css for a canvas: a choice of light and dark must be computed.
  * @param {HTMLElement} own
  * @param {string} name
  */
@@ -258,7 +257,7 @@ function colourOf(own, name) {
 }
 
 /**
- * From the first to the last, and as far as the last bar goes.
+ * From the first to the last, and to the end of the last bar.
  * @param {number | null} min
  * @param {number | null} max
  * @param {number} step
@@ -277,13 +276,13 @@ function spanOf(min, max, step) {
 function levelsOf(min, max, log, level) {
   const most = max ?? 0;
   if (log) return [(min ?? 1) >= 1 ? 0.5 : (min ?? 1) / 2, Math.max(10, 1.5 * Math.max(most, level ?? 0))];
-  // A level far above all else would press that down to nothing: then nothing comes near it, and that is said in words.
+  // A level far above all else would flatten everything else; a sentence replaces it.
   const shown = level !== undefined && level <= 3 * most ? Math.max(most, level) : most;
   return [0, shown > 0 ? shown * 1.1 : 1];
 }
 
 /**
- * The powers of ten: more lines would be a grey wall.
+ * The powers of ten: more lines would be a gray wall.
  * @param {any} _u
  * @param {number} _axis
  * @param {number} min
@@ -295,7 +294,7 @@ function decades(_u, _axis, min, max) {
 }
 
 /**
- * Texts of an axis of times, with the day below where it is another.
+ * Texts of an axis of times, with the day below where it changes.
  * @param {number[]} at
  * @param {number} step ms from one to the next
  */

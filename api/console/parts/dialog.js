@@ -1,4 +1,4 @@
-// Dialogs: forms that do something and show what the API says of it; what destroys is confirmed by typing the count.
+// Dialogs: forms for actions, which show the API's answer. Destructive actions are confirmed by typing the count.
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { useHold } from "./lists.js";
@@ -6,7 +6,7 @@ import { Trouble } from "./notices.js";
 import { Problem } from "./server.js";
 import { t } from "./texts.js";
 
-/** The page's heading has the focus, as behind a link. */
+/** The page's heading has the focus, as after a link. */
 export function focusHeading() {
   /** @type {HTMLElement | null} */ (document.querySelector("main h1"))?.focus();
 }
@@ -25,8 +25,8 @@ export function Dialog({ title, close, children }) {
     dialog.showModal();
     return () => {
       over.current = true;
-      dialog.close(); // until then nothing behind it takes the focus
-      // What opened it may be gone: what was done may have changed the page.
+      dialog.close(); // until then nothing outside of it takes the focus
+      // The element that opened it may be gone, because the action may have changed the page.
       if (before?.isConnected) before.focus();
       else focusHeading();
     };
@@ -45,16 +45,15 @@ export function Dialog({ title, close, children }) {
   </dialog>`;
 }
 
-/** Whether the API itself said so; else nobody knows whether it did what was asked. @param {Problem} problem */
+/** Whether the API itself answered; otherwise the outcome of the action is unknown. @param {Problem} problem */
 function toldByApi({ status, kind }) {
   return status !== 0 && kind !== "";
 }
 
 /**
- * Something to do: fields, why (it goes into the audit), and for what destroys the count typed by hand. The answer is shown in
- * the API's words and stays until the dialog is closed.
- *
- * Nothing is sent while it is `blocked`. `run` gets the reason; it returns what to show, or raises Problem.
+ * An action: its fields, the reason (for the audit), and for a destructive one the typed count. The API's answer stays until
+ * the dialog is closed. Nothing is sent while it is `blocked`. `run` gets the reason; it returns the result to show, or
+ * raises Problem.
  * @param {{
  *   title: string, verb: string, close: () => void, run: (reason: string) => Promise<any>, text?: any, children?: any,
  *   confirm?: number, danger?: boolean, why?: boolean, blocked?: boolean,

@@ -3,7 +3,7 @@
 import { html } from "../vendor/standalone.module.js";
 
 /**
- * A text to look for, which no browser completes or corrects.
+ * A text to search for, which no browser completes or corrects.
  * @param {{ label: string, text: string, set: (text: string) => void, hint?: string }} props
  */
 export function TextField({ label, text, set, hint = "" }) {

@@ -1,4 +1,4 @@
-// What is wrong, in the API's sentences, with links to what each is about.
+// The problems, in the API's sentences, with links to their subjects.
 
 import { html } from "../vendor/standalone.module.js";
 import { live } from "./live.js";
@@ -10,11 +10,11 @@ import { t } from "./texts.js";
 
 /** @typedef {{ severity: string, code: string, text?: string, since?: string, topic?: string, queue?: number, node?: string, runbook: string }} Finding */
 
-/** What is counted as due: what a worker has in its hands is so still. */
+/** The states that count as due: a message in a worker's memory is still due. */
 export const DUE = "due,inFlight";
 
 /**
- * Where one sees more of what a check finds: the name of the link's text, and the link.
+ * The pages with details of a finding: the name of the link's text, and the link.
  * @type {Record<string, [string, string][]>}
  */
 const SEE = {
@@ -31,8 +31,8 @@ const SEE = {
 };
 
 /**
- * Findings in the order of the API: the worst first. Each keeps its place in the document while its words change, so that
- * whoever stands on its link stays there.
+ * Findings in the order of the API, worst first. Each keeps its place in the document while its words change, so that the
+ * focus on its link stays.
  * @param {{ findings: Finding[] }} props
  */
 function Findings({ findings }) {
@@ -71,8 +71,8 @@ function FindingItem({ finding }) {
 }
 
 /**
- * What is wrong by some checks, or that they find nothing, or that nobody knows.
- * @param {{ codes: string[] | null, well?: any, quiet?: boolean }} props `codes` null: by all; `quiet`: nothing is said where nothing is wrong
+ * The problems found by some checks, or that there are none, or that they are unknown.
+ * @param {{ codes: string[] | null, well?: any, quiet?: boolean }} props `codes` null: by all; `quiet`: no text if there is no problem
  */
 export function Wrong({ codes, well, quiet = false }) {
   const { data, problem } = useStore(live);
@@ -83,7 +83,7 @@ export function Wrong({ codes, well, quiet = false }) {
     ${!problem && found.length === 0 && !quiet && html`<p class="well"><span aria-hidden="true">✓</span> ${well ?? t("findings.well")}</p>`}`;
 }
 
-/** That nobody knows what is wrong now, and why: it is not that all is well. The footer reads it out. */
+/** The problems are unknown, and why: this does not mean that all is well. The footer reads it out. */
 function Unknown() {
   const { data, problem } = useStore(live);
   return html`<p class="trouble">

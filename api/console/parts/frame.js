@@ -1,4 +1,4 @@
-// What is around every page: the menu, the search, what is paused, how old the figures are, and the keys.
+// The frame of every page: the menu, the search, the pauses, the age of the figures, and the keys.
 
 import { html, useRef, useState } from "../vendor/standalone.module.js";
 import { Dialog } from "./dialog.js";
@@ -12,7 +12,7 @@ import { language, LANGUAGES, speak, t } from "./texts.js";
 import { setTheme, theme, THEMES } from "./theme.js";
 import { setZone, zone } from "./times.js";
 
-/** What became of an action, read out by screen readers; actions set it. */
+/** The outcome of an action, read out by screen readers; actions set it. */
 export const announced = makeStore("");
 
 /**
@@ -75,7 +75,7 @@ function Announced() {
   return useStore(announced);
 }
 
-/** End the session; why it goes on, where that was not done. @returns {Promise<Problem | null>} */
+/** End the session, or show why it continues. @returns {Promise<Problem | null>} */
 async function leave() {
   try {
     await ask("DELETE", "console/session", { query: { path: prefix() } });
@@ -88,7 +88,7 @@ async function leave() {
   return null;
 }
 
-/** Where the API's paths begin, as this page sees them: a proxy may serve it under a prefix. */
+/** The base of the API's paths for this page: a proxy may serve it under a prefix. */
 export function prefix() {
   return location.pathname.replace(/console\/[^/]*$/, "");
 }
@@ -127,7 +127,7 @@ function Choices() {
   </details>`;
 }
 
-/** What is paused, on every page: nobody is to wonder why nothing goes out. */
+/** The pauses, on every page, so that everybody knows why nothing is delivered. */
 function Pauses() {
   const { data } = useStore(live);
   const pauses = data?.pauses ?? [];

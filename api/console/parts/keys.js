@@ -1,4 +1,4 @@
-// Single keys, which nothing on the page needs and which are off wherever one types.
+// Single keys, which nothing on the page needs, and which are off in every text field.
 
 import { useLayoutEffect, useRef } from "../vendor/standalone.module.js";
 
@@ -14,7 +14,7 @@ function types(target) {
 export function useKeys(meanings) {
   const current = useRef(meanings);
   current.current = meanings;
-  // Keys work from the moment at which what they move is seen.
+  // Keys work from the moment at which their targets are visible.
   useLayoutEffect(() => {
     let before = "";
     let at = 0;

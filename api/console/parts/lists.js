@@ -1,4 +1,4 @@
-// Lists that are asked for: once, again on demand or every few seconds, and page by page.
+// Lists that are requested once, again on demand or every few seconds, and page by page.
 
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
 import { ask, Problem } from "./server.js";
@@ -6,14 +6,14 @@ import { remember, remembered, t } from "./texts.js";
 
 const KEPT = "delayq.refresh";
 
-/** Seconds between two looks that one can choose; 0 is never. */
+/** The choices of seconds between two requests; 0 is never. */
 const CHOICES = [0, 2, 5, 15, 60];
 
-/** Why lists stand still: rows are selected, a dialog is open. */
+/** The reasons why lists do not refresh: rows are selected, a dialog is open. */
 const holds = new Set();
 
 /**
- * Have lists stand still while `held`: nothing moves under the hand that selects.
+ * Stop refreshing while `held`: nothing moves under the hand that selects.
  * @param {boolean} held
  */
 export function useHold(held) {
@@ -28,11 +28,11 @@ export function useHold(held) {
 
 /**
  * @typedef {{ data: any, problem: Problem | null, at: number, loading: boolean, again: () => void }} Asked
- *   `at`: when `data` was heard, by this page's steady clock
+ *   `at`: the time of `data`, by this page's steady clock
  */
 
 /**
- * What the API answers, asked for anew when the question changes.
+ * The answer of the API, requested again when the question changes.
  * @param {string | null} path null: nothing is asked
  * @param {Record<string, unknown>} [query]
  * @param {number} [every] seconds; 0: only once
@@ -50,7 +50,7 @@ export function useAsked(path, query = {}, every = 0, how = ask) {
     if (path === null) return undefined;
     const leaving = new AbortController();
     asking.current = true;
-    // What was asked before stays on the page until the new answer is there, unless it answers something else.
+    // The old data stay on the page until the new answer arrives, unless they answer another question.
     setState((before) => (before.key === key ? { ...before, loading: true } : { ...first }));
     how("GET", path, { query, signal: leaving.signal })
       .then(
@@ -69,7 +69,7 @@ export function useAsked(path, query = {}, every = 0, how = ask) {
   useEffect(() => {
     if (!every || path === null) return undefined;
     const timer = setInterval(() => {
-      // An API that takes longer than that for an answer is not asked anew: it would never come to one.
+      // A slow answer is not requested again: it would never arrive.
       if (document.visibilityState === "visible" && holds.size === 0 && !asking.current) again();
     }, every * 1_000);
     return () => clearInterval(timer);
@@ -78,7 +78,7 @@ export function useAsked(path, query = {}, every = 0, how = ask) {
 }
 
 /**
- * How old what a page shows is, which asks for several things: as old as the oldest of them, and not fresh if one cannot be had.
+ * The age of a page with several requests: that of the oldest data, and outdated if one of them fails.
  * @param {Pick<Asked, "at" | "problem" | "loading">[]} all
  */
 export function together(all) {
@@ -91,7 +91,7 @@ export function together(all) {
 }
 
 /**
- * A list that has pages: what came so far, and the way on. `rows` tells the rows of an answer; `answers` are those that came.
+ * A list with pages: the rows so far, and the next page. `rows` returns the rows of an answer; `answers` are those so far.
  * @param {string | null} path
  * @param {Record<string, unknown>} query
  * @param {(answer: any) => any[]} rows
@@ -122,7 +122,7 @@ export function usePages(path, query, rows, every = 0) {
     }
   };
   return {
-    // The same rows are the same list: what is drawn of a thousand is not drawn again for nothing.
+    // The same rows are the same list: a thousand drawn rows are not drawn again for nothing.
     rows: useMemo(() => answers.flatMap(rows), [first.data, onward.length]),
     answers,
     last,
@@ -135,7 +135,7 @@ export function usePages(path, query, rows, every = 0) {
   };
 }
 
-/** How often lists are asked for again, as it was chosen last: [seconds, choose]. @returns {[number, (s: number) => void]} */
+/** The interval of refreshes, as it was chosen last: [seconds, choose]. @returns {[number, (s: number) => void]} */
 export function useRefresh() {
   const [every, setEvery] = useState(Number(remembered(KEPT) ?? 5));
   const choose = (/** @type {number} */ seconds) => {
@@ -146,7 +146,7 @@ export function useRefresh() {
 }
 
 /**
- * The control for it: how often, and at once.
+ * The control for it: the interval, and a refresh now.
  * @param {{ every: number, choose: (seconds: number) => void, again: () => void, loading?: boolean }} props
  */
 export function Refresh({ every, choose, again, loading = false }) {

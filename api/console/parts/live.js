@@ -1,4 +1,4 @@
-// What every page shows: who this is, and the overview, asked for every 2 s while somebody looks.
+// The data of every page: the caller, and the overview, requested every 2 s while somebody looks.
 
 import { ask, heard, Problem } from "./server.js";
 import { makeStore } from "./store.js";
@@ -10,16 +10,16 @@ const EVERY = 2_000; // ms
  * @typedef {{ data: any, at: number, problem: Problem | null }} Live  `at` of the data, by this page's own steady clock
  */
 
-/** Who asks; null until that is known. @type {import("./store.js").Store<Me | null>} */
+/** The caller; null until it is known. @type {import("./store.js").Store<Me | null>} */
 export const me = makeStore(/** @type {Me | null} */ (null));
 
-/** The overview as it was heard last. @type {import("./store.js").Store<Live>} */
+/** The last overview. @type {import("./store.js").Store<Live>} */
 export const live = makeStore(/** @type {Live} */ ({ data: null, at: 0, problem: null }));
 
-// The server's clock is told by what it said and how long ago that was: the browser's may be hours off.
+// The server's clock is computed from its last answer and the time since then: the browser's may be hours off.
 let serverThen = Date.now();
 let steadyThen = performance.now();
-let exact = false; // whether the overview has told it, to the ms
+let exact = false; // whether the overview has set it, to the ms
 
 /** Unix ms by the server's clock. */
 export function serverNow() {
@@ -29,16 +29,16 @@ export function serverNow() {
 /** @param {string} now as the overview has it, RFC 3339, or as the heads of all answers have it, in whole seconds */
 function hearClock(now) {
   const then = Date.parse(now);
-  if (Number.isNaN(then)) return; // a proxy's idea of a date
+  if (Number.isNaN(then)) return; // a date of a proxy
   serverThen = then;
   steadyThen = performance.now();
 }
 
-// A key that may not see the overview has the time from any answer.
+// A key that may not read the overview has the time from any answer.
 heard.date = (date) => !exact && hearClock(date);
 
 /**
- * Whether the caller may do so, on a topic or on some: what it may not is not offered. The server refuses it all the same.
+ * Whether the caller may do that, on a topic or on some: other actions are not offered. The server refuses them anyway.
  * @param {string} scope
  * @param {string} [topic]
  */
@@ -60,7 +60,7 @@ export function mayEverywhere(scope) {
 }
 
 /**
- * Whether a pattern covers a topic, or all that another pattern covers: a star of that is more than one character.
+ * Whether a pattern covers a topic, or everything that another pattern covers: a star there is more than one character.
  * @param {string} pattern with * and ?
  * @param {string} topic
  */
@@ -69,7 +69,7 @@ export function covers(pattern, topic) {
   return new RegExp(`^${source}$`, "s").test(topic);
 }
 
-/** Ask who this is; false if the API wants a key first. Other problems are raised. */
+/** Read the caller; false if the API needs a key first. Other problems are raised. */
 export async function hello() {
   try {
     me.set(await ask("GET", "v1/me"));
@@ -80,20 +80,20 @@ export async function hello() {
   }
 }
 
-// The cookie is that of all tabs: each is to show whom it acts for. What is written to one prefix of a proxy is for its own pages.
+// All tabs share the cookie, and each shows the caller that it acts for. Data of one prefix of a proxy are for its own pages.
 const tabs = new BroadcastChannel(`delayq ${new URL("../", location.href).pathname}`);
 tabs.onmessage = () => location.reload();
-// A page that the browser had put away heard nothing.
+// A page that the browser had suspended received nothing.
 addEventListener("pageshow", (event) => event.persisted && location.reload());
 
-/** Tell the other tabs that a session has begun or is over: they load again. */
+/** Notify the other tabs that a session has begun or ended: they load again. */
 export function tellTabs() {
   tabs.postMessage("session");
 }
 
-/** The look that is not over yet. @type {Promise<void> | null} */
+/** The current request. @type {Promise<void> | null} */
 let looking = null;
-let looked = -EVERY; // when the last one was over
+let looked = -EVERY; // when the last one ended
 let timer = 0;
 
 /** Look now. */
@@ -108,7 +108,7 @@ export function look() {
 async function lookOnce() {
   if (me.get() === null) return;
   try {
-    // The overview is of all topics. A key of some topics sees which of them are paused.
+    // The overview is of all topics. A key of some topics shows which of them are paused.
     const everywhere = mayEverywhere("read");
     const data = everywhere ? await ask("GET", "v1/overview") : { pauses: (await ask("GET", "v1/policies")).pauses };
     exact = everywhere;
@@ -121,7 +121,7 @@ async function lookOnce() {
 }
 
 /**
- * Call it in so many ms, or as soon after that as somebody looks.
+ * Call it in this many ms, or as soon after that as the page is visible.
  * @param {() => unknown} call
  * @param {number} ms
  */
@@ -135,13 +135,13 @@ export function whenSeen(call, ms) {
 function again() {
   clearTimeout(timer);
   if (document.visibilityState !== "visible" || me.get() === null) return;
-  // From the end of one look to the beginning of the next: an API that is slow is not asked more, nor by who comes and goes.
+  // From the end of one request to the beginning of the next: a slow API gets no more requests, even if readers come and go.
   const left = looked + EVERY - performance.now();
   if (left > 0) timer = setTimeout(again, left);
   else void look().finally(again);
 }
 
-/** Look again and again while the page is seen; nobody looking, nothing is asked. */
+/** Request it repeatedly while the page is visible; a hidden page requests nothing. */
 export function keepLooking() {
   looked = -EVERY;
   document.addEventListener("visibilitychange", again);

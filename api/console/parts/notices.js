@@ -1,4 +1,4 @@
-// What went wrong, what became of an action, and small things that many pages show.
+// Errors, outcomes of actions, and small parts of many pages.
 
 import { html, useState } from "../vendor/standalone.module.js";
 import { count, duration } from "./numbers.js";
@@ -7,7 +7,7 @@ import { Age, Time, useTicking } from "./times.js";
 import { t } from "./texts.js";
 
 /**
- * Why something is not there: in the API's words, or that it said none.
+ * The reason why data are missing: in the API's words, or that it gave none.
  * @param {import("./server.js").Problem} problem
  */
 export function why({ status, kind, message, wait }) {
@@ -21,7 +21,7 @@ export function Trouble({ problem }) {
 }
 
 /**
- * A number with its name and its age; what is not known is no zero.
+ * A number with its name and its age; an unknown one is not zero.
  * @param {{ name: string, value: number | null | undefined, asOf?: string, link?: string, tone?: string, text?: string }} props
  */
 export function Figure({ name, value, asOf, link, tone = "", text }) {
@@ -36,7 +36,7 @@ export function Figure({ name, value, asOf, link, tone = "", text }) {
 }
 
 /**
- * How old what is shown is, and that it is old if the API does not answer. `at` by this page's steady clock.
+ * The age of the shown data, and a notice if the API does not answer. `at` by this page's steady clock.
  * @param {{ at: number, problem: import("./server.js").Problem | null }} props
  */
 export function Freshness({ at, problem }) {
@@ -50,7 +50,7 @@ export function Freshness({ at, problem }) {
 }
 
 /**
- * Since when something is paused, until when if that is known, and why.
+ * The start of a pause, its end if it has one, and its reason.
  * @param {{ pause: { since: string, until?: string | null, reason?: string | null } }} props
  */
 export function PauseText({ pause: { since, until, reason } }) {
@@ -58,7 +58,7 @@ export function PauseText({ pause: { since, until, reason } }) {
 }
 
 /**
- * A text to take along, also where the page did not come by HTTPS and the browser has no clipboard for it.
+ * A text to copy, even if the page has no HTTPS and the browser therefore no clipboard.
  * @param {{ text: string, label?: string }} props
  */
 export function Copy({ text, label }) {
@@ -88,7 +88,7 @@ function copyBySelection(text) {
 }
 
 /**
- * The state of a message, in a word and a shape: colour is never alone.
+ * The state of a message, as a word and a shape: color is never alone.
  * @param {{ state: string }} props
  */
 export function State({ state }) {

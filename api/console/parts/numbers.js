@@ -1,10 +1,10 @@
-// Numbers and durations in the language of the reader. What is not known is no zero.
+// Numbers and durations in the language of the reader. An unknown one is not zero.
 
 import { language } from "./texts.js";
 
 export const UNKNOWN = "–";
 
-/** From so many ms on something is late, and very late. */
+/** The ms from which a message is late, and very late. */
 export const LATE = 1_000;
 export const VERY_LATE = 15_000;
 
@@ -23,7 +23,7 @@ function formatter(options) {
 }
 
 /**
- * A whole number.
+ * An integer.
  * @param {number | null | undefined} n
  */
 export function count(n) {
@@ -31,7 +31,7 @@ export function count(n) {
 }
 
 /**
- * A number in short, for axes: 1.2M.
+ * A short number, for axes: 1.2M.
  * @param {number} n
  */
 export function compact(n) {
@@ -39,7 +39,7 @@ export function compact(n) {
 }
 
 /**
- * A number of things a second, which may be less than one, but is no zero then.
+ * A number per second, which may be less than one, but is then not zero.
  * @param {number | null | undefined} n
  */
 export function rate(n) {

@@ -1,4 +1,4 @@
-// Pausing topics and resuming them, one or all that a pattern covers.
+// Pausing and resuming topics, one or all that a pattern covers.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
 import { Act } from "./dialog.js";
@@ -13,15 +13,15 @@ import { Time, TimeField } from "./times.js";
 const PATTERN = /^[A-Za-z0-9._:*?-]{1,255}$/;
 const MINUTE = 60_000; // ms
 
-/** How long a pause lasts that ends by itself. */
+/** The durations of a pause that ends by itself. */
 const LENGTHS = [15 * MINUTE, 60 * MINUTE, 4 * 60 * MINUTE, 24 * 60 * MINUTE];
 
-/** ms from one look at a pause to the next, while something may arrive yet. */
+/** ms between two checks of a pause, while messages may still arrive. */
 const AGAIN = 1_000;
 
 /**
- * How many topics that are known here a pattern covers. `confirm` is what has to be typed where that is more than one, `blocked`
- * that nobody knows yet.
+ * The number of known topics that a pattern covers. `confirm` is the number to type if there are several; `blocked` means
+ * that it is unknown yet.
  * @param {string} match
  */
 export function useCovered(match) {
@@ -37,7 +37,7 @@ export function useCovered(match) {
 }
 
 /**
- * What a pattern covers, in words.
+ * The topics that a pattern covers, in words.
  * @param {{ match: string, covered: ReturnType<typeof useCovered> }} props
  */
 export function Covered({ match, covered }) {
@@ -48,7 +48,7 @@ export function Covered({ match, covered }) {
 }
 
 /**
- * Pause a topic, or with `open` whatever pattern is typed.
+ * Pause a topic, or with `open` any typed pattern.
  * @param {{ match: string, open?: boolean, close: () => void }} props
  */
 export function Pause({ match: first, open = false, close }) {
@@ -59,9 +59,9 @@ export function Pause({ match: first, open = false, close }) {
   const run = async (/** @type {string} */ reason) => {
     const until = length === "at" ? end : length ? new Date(serverNow() + Number(length)).toISOString() : null;
     const body = { match, reason: reason || null, until };
-    const told = await ask("POST", "v1/topics:pause", { body });
+    const snapshot = await ask("POST", "v1/topics:pause", { body });
     void look();
-    return html`<${Pausing} first=${{ ...told, asked: body }} />`;
+    return html`<${Pausing} first=${{ ...snapshot, asked: body }} />`;
   };
   return html`<${Act}
     title=${open ? t("pausing.pause_some") : t("pausing.pause_one", { match })}
@@ -97,33 +97,34 @@ export function Pause({ match: first, open = false, close }) {
 const time = (at) => (at ? Date.parse(at) : null);
 
 /**
- * How a pause stands now, or that it is over. It is only read: what somebody has resumed since is not to be paused anew.
- * @param {any} told as it stood before, and what was `asked` for
+ * The current state of a pause, or that it is over. It is only read: a pause that was resumed meanwhile must not be made
+ * again.
+ * @param {any} snapshot as it stood before, and what was `asked` for
  * @param {AbortSignal} signal
  * @returns {Promise<any>}
  */
-async function standing(told, signal) {
-  const { match, since, asked } = told;
+async function standing(snapshot, signal) {
+  const { match, since, asked } = snapshot;
   const { pauses } = await ask("GET", "v1/policies", { signal });
   const lasts = pauses.find((/** @type {any} */ one) => one.match === match);
-  if (lasts === undefined) return { ...told, over: "resumed" };
+  if (lasts === undefined) return { ...snapshot, over: "resumed" };
   const same = lasts.since === since && (lasts.reason ?? "") === (asked.reason ?? "") && time(lasts.until) === time(asked.until);
-  if (!same) return { ...told, over: "changed" };
+  if (!same) return { ...snapshot, over: "changed" };
   const { arriving } = await ask("GET", "v1/topics", { query: { match, limit: 1 }, signal });
-  if (arriving === undefined) return { ...told, over: "resumed" };
+  if (arriving === undefined) return { ...snapshot, over: "resumed" };
   const counts = arriving.map((/** @type {any} */ one) => one.inFlight);
   const inFlight = counts.includes(null) ? null : counts.reduce((/** @type {number} */ sum, /** @type {number} */ n) => sum + n, 0);
-  return { ...told, inFlight, state: inFlight === 0 ? "paused" : "pausing" };
+  return { ...snapshot, inFlight, state: inFlight === 0 ? "paused" : "pausing" };
 }
 
 /**
- * How a pause stands, looked at until nothing may arrive any more.
+ * The state of a pause, checked until no message may arrive.
  * @param {{ first: any }} props
  */
 function Pausing({ first }) {
-  const [told, setTold] = useState(first);
+  const [snapshot, setTold] = useState(first);
   const [problem, setProblem] = useState(/** @type {Problem | null} */ (null));
-  const { match, state, inFlight, over } = told;
+  const { match, state, inFlight, over } = snapshot;
   const reads = may("read", match);
   useEffect(() => {
     if (state === "paused" || over || !reads) return undefined;
@@ -131,12 +132,12 @@ function Pausing({ first }) {
     const { signal } = leaving;
     const again = async () => {
       try {
-        setTold(await standing(told, signal));
+        setTold(await standing(snapshot, signal));
         return setProblem(null);
       } catch (error) {
         if (signal.aborted) return undefined;
         if (!(error instanceof Problem)) throw error;
-        setTold({ ...told });
+        setTold({ ...snapshot });
         return setProblem(error);
       }
     };
@@ -145,17 +146,17 @@ function Pausing({ first }) {
       clearTimeout(timer);
       leaving.abort();
     };
-  }, [told]);
+  }, [snapshot]);
   if (over) return html`<p>${t(over === "changed" ? "pausing.changed" : "pausing.over", { match })}</p>`;
   const text = state === "paused" ? t("pausing.paused", { match }) : inFlight === null ? t("pausing.not_told", { match }) : t("pausing.pausing", { match, count: inFlight });
   return html`<p>${text}</p>
     ${state !== "paused" && !reads && html`<p>${t("pausing.told_once")}</p>`}
-    ${!told.changed && html`<p>${t("pausing.before")} <${Time} at=${told.since} /></p>`}
+    ${!snapshot.changed && html`<p>${t("pausing.before")} <${Time} at=${snapshot.since} /></p>`}
     <${Trouble} problem=${problem} />`;
 }
 
 /**
- * End the pause that has this very pattern.
+ * End the pause with exactly this pattern.
  * @param {{ match: string, close: () => void }} props
  */
 export function Resume({ match, close }) {
@@ -163,9 +164,9 @@ export function Resume({ match, close }) {
   const covered = useCovered(match);
   const run = async (/** @type {string} */ reason) => {
     const body = { match, reason: reason || null, rate: perSecond === "" ? null : Number(perSecond) };
-    const told = await ask("POST", "v1/topics:resume", { body });
+    const snapshot = await ask("POST", "v1/topics:resume", { body });
     void look();
-    return html`<p>${told.changed ? t("pausing.resumed", { match, count: told.held, n: count(told.held) }) : t("pausing.no_pause", { match })}</p>`;
+    return html`<p>${snapshot.changed ? t("pausing.resumed", { match, count: snapshot.held, n: count(snapshot.held) }) : t("pausing.no_pause", { match })}</p>`;
   };
   return html`<${Act} title=${t("pausing.resume_one", { match })} verb=${t("pausing.resume")} close=${close} run=${run}>
     <${Covered} match=${match} covered=${covered} />

@@ -1,4 +1,4 @@
-// Policies: what one says, in words, and the dialogs that make, change and delete one.
+// Policies: their settings, in words, and the dialogs that create, change and delete one.
 
 import { html, useState } from "../vendor/standalone.module.js";
 import { Act } from "./dialog.js";
@@ -40,7 +40,7 @@ const UNITS = [
 ];
 
 /**
- * A duration as the API takes it: 1h30m.
+ * A duration in the API's format: 1h30m.
  * @param {number} ms
  */
 function typed(ms) {
@@ -60,7 +60,7 @@ function read(text) {
 }
 
 /**
- * What is typed for a field, of what the API tells.
+ * The text in a field, for a value of the API.
  * @param {Kind} kind
  * @param {any} value
  */
@@ -69,11 +69,11 @@ function shownOf(kind, value) {
   if (kind === "duration") return typed(value);
   if (kind === "durations") return value.map(typed).join(", ");
   if (kind === "lines") return value.join("\n");
-  return Array.isArray(value) ? [...value].sort().reverse().join(",") : String(value); // as the choices of `index` say it
+  return Array.isArray(value) ? [...value].sort().reverse().join(",") : String(value); // as the choices of `index` write it
 }
 
 /**
- * What the API takes, of what was typed.
+ * The value for the API, from the typed text.
  * @param {string} name
  * @param {Kind} kind
  * @param {string} text
@@ -89,7 +89,7 @@ function valueOf(name, kind, text) {
 }
 
 /**
- * What a policy says, each in words.
+ * The settings of a policy, each in words.
  * @param {{ policy: any }} props
  */
 export function Said({ policy }) {
@@ -115,7 +115,7 @@ export function Said({ policy }) {
 }
 
 /**
- * Make a policy, or change one that is there.
+ * Create a policy, or change an existing one.
  * @param {{ policy: any | null, version: number, names: string[], close: () => void }} props `version` of the policies, as they
  *   were seen, and the names that there are
  */
@@ -128,11 +128,11 @@ export function PutPolicy({ policy, version, names, close }) {
     const body = Object.fromEntries(FIELDS.map(([field, kind]) => [field, valueOf(field, kind, given[field])]).filter(([, value]) => value !== null));
     const headers = { "If-Match": String(seen), ...reasonHeader(reason) };
     try {
-      const told = await ask("PUT", at`v1/policies/${name}`, { body, headers });
-      return told.changed ? t("policies.holds", { version: told.version }) : t("policies.same");
+      const stored = await ask("PUT", at`v1/policies/${name}`, { body, headers });
+      return stored.changed ? t("policies.holds", { version: stored.version }) : t("policies.same");
     } catch (error) {
       if (error instanceof Problem && error.status === 412) {
-        // What was typed stays; what others made of it is shown beside it, and the next attempt is on top of that.
+        // The typed text stays; changes of others are shown beside it, and the next attempt builds on them.
         const all = await ask("GET", "v1/policies");
         setSeen(all.version);
         setChanged(all.policies.find((/** @type {any} */ one) => one.name === name) ?? {});
@@ -163,7 +163,7 @@ export function PutPolicy({ policy, version, names, close }) {
 }
 
 /**
- * A field, with what it means.
+ * A field, with its meaning.
  * @param {{ name: string, kind: Kind, value: string, set: (event: any) => void }} props
  */
 function Field({ name, kind, value, set }) {
@@ -184,14 +184,14 @@ function Field({ name, kind, value, set }) {
 }
 
 /**
- * Let a policy hold no more.
+ * Delete a policy.
  * @param {{ policy: any, version: number, close: () => void }} props
  */
 export function DeletePolicy({ policy, version, close }) {
   const covered = useCovered(policy.match);
   const run = async (/** @type {string} */ reason) => {
-    const told = await ask("DELETE", at`v1/policies/${policy.name}`, { headers: { "If-Match": String(version), ...reasonHeader(reason) } });
-    return told.changed ? t("policies.deleted", { version: told.version }) : t("policies.not_there");
+    const stored = await ask("DELETE", at`v1/policies/${policy.name}`, { headers: { "If-Match": String(version), ...reasonHeader(reason) } });
+    return stored.changed ? t("policies.deleted", { version: stored.version }) : t("policies.not_there");
   };
   return html`<${Act}
     title=${t("policies.delete_one", { name: policy.name })}

@@ -1,11 +1,11 @@
-// Where one is: the part of the address behind the #, so that every view is a link that can be sent to somebody.
+// The current place: the part of the address after the #, so that every view is a link that can be shared.
 
 import { useEffect } from "../vendor/standalone.module.js";
 import { queryText } from "./server.js";
 import { makeStore } from "./store.js";
 
 /**
- * `page` is '' where the address names none.
+ * `page` is '' if the address names none.
  * @typedef {{ page: string, rest: string[], query: Record<string, string> }} Place
  */
 
@@ -30,7 +30,7 @@ export const place = makeStore(read());
 addEventListener("hashchange", () => place.set(read()));
 
 /**
- * The link to a page; its parts and its query may hold any character.
+ * The link to a page; its parts and its query may contain any character.
  * @param {string[]} parts the page, then what on it
  * @param {Record<string, unknown>} [query]
  */
@@ -39,7 +39,7 @@ export function href(parts, query) {
 }
 
 /**
- * What has been filled in: a field that is empty asks for nothing.
+ * The filled-in fields: an empty one requests nothing.
  * @param {Record<string, string | undefined>} fields
  * @returns {Record<string, string>}
  */
@@ -57,7 +57,7 @@ export function go(parts, query) {
 }
 
 /**
- * Say by the address what is shown now, without a step in the browser's history.
+ * Show the current view in the address, without a step in the browser's history.
  * @param {string[]} parts
  * @param {Record<string, unknown>} [query]
  */
@@ -67,7 +67,7 @@ export function replace(parts, query) {
 }
 
 /**
- * Bring a part into view when its link was followed and all that stands above it is there, and go on from there by keys.
+ * Scroll to a part when its link was followed and everything above it is loaded, and continue from there by keys.
  * @param {string | undefined} part
  * @param {string} link which of the links to it
  * @param {boolean} ready

@@ -1,38 +1,38 @@
-// Calls of the public HTTP API, by URLs relative to this page, so that any prefix of a proxy will do.
+// Calls of the public HTTP API, by URLs relative to this page, so that any prefix of a proxy works.
 
 /**
- * What the API did not do, in its own words (RFC 9457). Status 0: there was no answer, or with the kind "foreign" not one of the
- * API's, as of a proxy that wants somebody to sign in.
+ * A refusal of the API, in its own words (RFC 9457). Status 0: there was no answer, or with the kind "foreign" an answer of
+ * something else, such as a proxy that requires a login.
  */
 export class Problem extends Error {
   /**
    * @param {number} status
-   * @param {{ type?: string, title?: string, detail?: string, field?: string }} told
+   * @param {{ type?: string, title?: string, detail?: string, field?: string }} reply
    * @param {number} [wait] seconds after which it may be asked again
    */
-  constructor(status, told, wait = 0) {
-    super(told.detail ?? told.title ?? String(status));
+  constructor(status, reply, wait = 0) {
+    super(reply.detail ?? reply.title ?? String(status));
     this.status = status;
-    this.kind = (told.type ?? "").split(":").pop() ?? "";
-    this.field = told.field;
+    this.kind = (reply.type ?? "").split(":").pop() ?? "";
+    this.field = reply.field;
     this.wait = wait;
   }
 }
 
-/** Called when the API wants to know who this is. @type {{ ended: (problem: Problem) => void }} */
+/** Called when the API requires a login. @type {{ ended: (problem: Problem) => void }} */
 export const session = { ended: () => {} };
 
-/** Called with the time of each answer, as its head has it. @type {{ date: (date: string) => void }} */
+/** Called with the time of each answer, from its head. @type {{ date: (date: string) => void }} */
 export const heard = { date: () => {} };
 
-const LONGEST = 30_000; // ms for which an answer is waited for
+const LONGEST = 30_000; // ms to wait for an answer
 
 /**
  * @typedef {{ query?: Record<string, unknown>, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal }} Asked
  */
 
 /**
- * Ask the API, and get what it answers; raises Problem, or the AbortError of `signal`.
+ * Call the API, and return its answer; raises Problem, or the AbortError of `signal`.
  * @param {string} method
  * @param {string} path from the API's root, without a slash in front: `v1/overview`
  * @param {Asked} [asked]
@@ -44,7 +44,7 @@ export async function ask(method, path, asked = {}) {
 }
 
 /**
- * The same as the text that came, whose numbers have all their digits.
+ * The same as text, whose numbers have all their digits.
  * @param {string} method
  * @param {string} path
  * @param {Asked} [asked]
@@ -73,19 +73,19 @@ export async function askText(method, path, { query, body, headers = {}, signal 
     throw new Problem(0, { type: "foreign" });
   }
   if (answer.ok) return text;
-  let told;
+  let reply;
   try {
-    told = JSON.parse(text);
+    reply = JSON.parse(text);
   } catch {
-    told = { title: `${answer.status} ${answer.statusText}` }; // a proxy's answer, not the API's
+    reply = { title: `${answer.status} ${answer.statusText}` }; // a proxy's answer, not the API's
   }
-  const problem = new Problem(answer.status, told ?? {}, Number(answer.headers.get("retry-after")));
+  const problem = new Problem(answer.status, reply ?? {}, Number(answer.headers.get("retry-after")));
   if (answer.status === 401) session.ended(problem);
   throw problem;
 }
 
 /**
- * The header that says why, where the body has no place for it: headers are bytes, and these are UTF-8.
+ * The header with the reason, if the body has no place for it: headers are bytes, and these are UTF-8.
  * @param {string} reason
  * @returns {Record<string, string>}
  */
@@ -94,8 +94,8 @@ export function reasonHeader(reason) {
 }
 
 /**
- * A query behind its `?`; what is undefined or null is left out. What is empty stays: to the API it may be a value, and a filter
- * that is dropped asks for more than was meant.
+ * A query after its `?`; undefined and null are omitted. An empty text stays: to the API it may be a value, and a dropped
+ * filter matches more than was meant.
  * @param {Record<string, unknown>} [query]
  */
 export function queryText(query = {}) {
@@ -107,7 +107,7 @@ export function queryText(query = {}) {
 }
 
 /**
- * A path with its parts encoded: ids and topics may hold any character.
+ * A path with its parts encoded: ids and topics may contain any character.
  * @param {TemplateStringsArray} fixed
  * @param {...unknown} parts
  */

@@ -1,10 +1,10 @@
-// Values that several parts of the page look at.
+// Values that several parts of the page use.
 
 import { useEffect, useState } from "../vendor/standalone.module.js";
 
 /**
  * @template T
- * @typedef {{ get(): T, set(next: T): void, subscribe(heard: () => void): () => void }} Store
+ * @typedef {{ get(): T, set(next: T): void, subscribe(listener: () => void): () => void }} Store
  */
 
 /**
@@ -30,7 +30,7 @@ export function makeStore(first) {
 }
 
 /**
- * The value of a store; the component is drawn anew when it changes.
+ * The value of a store; the component is drawn again when it changes.
  * @template T
  * @param {Store<T>} store
  * @returns {T}
@@ -39,7 +39,7 @@ export function useStore(store) {
   const [, draw] = useState(0);
   const drawn = store.get();
   useEffect(() => {
-    // What was set between the drawing and this moment was heard by nobody.
+    // A value that was set between the drawing and this moment had no listener.
     if (store.get() !== drawn) draw((n) => n + 1);
     return store.subscribe(() => draw((n) => n + 1));
   }, [store]);

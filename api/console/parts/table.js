@@ -5,8 +5,8 @@ import { language, t } from "./texts.js";
 import { useKeys } from "./keys.js";
 
 /**
- * Rows that are drawn at once, about as many as fit on a screen, and how many more in each frame that follows: the page answers to
- * hands meanwhile, and the browser's own search soon finds all.
+ * Rows that are drawn at once, about as many as fit on a screen, and the number in each frame that follows. The page answers
+ * meanwhile, and the browser's own search soon finds all rows.
  */
 const FIRST = 50;
 const SLICE = 320;
@@ -17,7 +17,7 @@ const SLICE = 320;
  */
 
 /**
- * A table. `open` tells the link of a row (Enter follows it), `chosen` and `choose` are the ids of selected rows.
+ * A table. `open` returns the link of a row (Enter follows it), `chosen` and `choose` are the ids of selected rows.
  * @param {{
  *   caption: string, columns: Column<any>[], rows: any[], id: (row: any) => string, open?: (row: any) => string | null,
  *   chosen?: Set<string>, choose?: (chosen: Set<string>) => void, empty?: any, hideCaption?: boolean,
@@ -28,7 +28,7 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
   const [current, setCurrent] = useState(-1);
   const [most, setMost] = useState(FIRST);
   const body = useRef(/** @type {any} */ (null));
-  // Of several tables on a page, keys are for the one that has the focus, else for the first.
+  // If a page has several tables, keys are for the one with the focus, otherwise for the first.
   const meant = () => {
     const all = [...document.querySelectorAll("tbody[data-rows]")];
     return (all.find((one) => one.contains(document.activeElement)) ?? all[0]) === body.current;
@@ -61,13 +61,13 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
   useEffect(() => {
     if (current >= rows.length) setCurrent(rows.length - 1);
   }, [rows.length]);
-  // How many are drawn only grows: a list that is asked for anew stands as it stood.
+  // The number of drawn rows only grows: a list that is requested again stays in its place.
   useEffect(() => {
     if (most >= rows.length) return undefined;
     const frame = requestAnimationFrame(() => setMost(most + SLICE));
     return () => cancelAnimationFrame(frame);
   }, [most, rows.length]);
-  // Of a thousand rows none is drawn again for a step from row to row, for another one that is selected, or for those that follow.
+  // None of a thousand rows is drawn again for a step from row to row, for a selection, or for new rows.
   const made = useMemo(() => new WeakMap(), [columns, tone, language.get()]);
   const drawn = rows.slice(0, most).map((row) => {
     const one = id(row);
@@ -120,7 +120,7 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
 }
 
 /**
- * The way on in a list of pages. The button is not disabled while more comes: whoever stands on it would lose his place.
+ * The next page of a list. The button stays enabled while rows load, because a disabled one would lose the focus.
  * @param {{ next: (() => void) | null, loading: boolean }} props
  */
 export function More({ next, loading }) {

@@ -1,11 +1,11 @@
-// The words of the console, in the language that was chosen. Pages hold no words of their own.
+// The words of the console, in the chosen language. Pages have no words of their own.
 
 import en from "../strings/en.js";
 import { makeStore } from "./store.js";
 
 const KEPT = "delayq.language";
 
-/** The languages there are: by their tag, their name in themselves and where their words are. */
+/** The languages: by their tag, with their own name and the place of their words. */
 export const LANGUAGES = {
   en: { name: "English", load: async () => en },
   "zh-CN": { name: "简体中文", load: async () => (await import("../strings/zh-CN.js")).default },
@@ -20,7 +20,7 @@ let words = en;
 export const language = makeStore("en");
 
 /**
- * The words of a name, with `{these}` filled in; where they differ by number, `n` says which.
+ * The text of a name, with `{these}` filled in; if it differs by number, `n` chooses.
  * @param {string} name
  * @param {Record<string, unknown>} [values]
  * @returns {string}
@@ -36,7 +36,7 @@ export function t(name, values = {}) {
 }
 
 /**
- * Speak another language from now on, and the next time.
+ * Use another language from now on, and the next time.
  * @param {string} tag
  */
 export async function speak(tag) {
@@ -47,7 +47,7 @@ export async function speak(tag) {
   language.set(tag);
 }
 
-/** The language that was chosen, else the first of the browser's that there is. */
+/** The chosen language, otherwise the browser's first one that exists here. */
 export function preferred() {
   const wanted = [remembered(KEPT), ...navigator.languages];
   for (const one of wanted) {
@@ -59,7 +59,7 @@ export function preferred() {
 }
 
 /**
- * What this browser keeps of choices; a browser that keeps nothing is none the worse.
+ * The choices in this browser; a browser that stores nothing works too.
  * @param {string} name
  */
 export function remembered(name) {
@@ -78,6 +78,6 @@ export function remember(name, value) {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // It holds until the page is left.
+    // It applies until the page is left.
   }
 }

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it.
+// Light, dark, or the system's choice.
 
 import { makeStore } from "./store.js";
 import { remember, remembered } from "./texts.js";
@@ -29,5 +29,5 @@ export function isDark() {
   return theme.get() === "dark" || (theme.get() === "system" && system.matches);
 }
 
-// Charts read their colours when they are drawn.
+// Charts read their colors when they are drawn.
 system.addEventListener("change", () => theme.set(theme.get()));

@@ -1,4 +1,4 @@
-// Times as the server means them: its clock, and a zone that the reader chose.
+// Times by the server's clock, in a zone that the reader chose.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
 import { serverNow } from "./live.js";
@@ -18,7 +18,7 @@ export function setZone(wanted) {
 }
 
 /**
- * Unix ms of what the API says, or an address: RFC 3339 or Unix ms; null of what is no time.
+ * Unix ms of a time of the API, or of an address: RFC 3339 or Unix ms; null if it is not a time.
  * @param {string | number | null | undefined} at
  */
 export function ms(at) {
@@ -44,7 +44,7 @@ function formatter(options) {
 }
 
 /**
- * A time as text; the day is left out of today's.
+ * A time as text; a time of today has no day.
  * @param {string | number | null | undefined} at
  * @param {boolean} [exact] to the ms
  */
@@ -61,11 +61,11 @@ function dayOf(at) {
   return formatter({ year: "numeric", month: "2-digit", day: "2-digit" }).format(at);
 }
 
-/** Which day it is: a page on which nothing else changes is drawn anew when that does. @type {import("./store.js").Store<string>} */
+/** The current day: a page without other changes is drawn again when it changes. @type {import("./store.js").Store<string>} */
 export const today = makeStore(dayOf(serverNow()));
 
 /**
- * The time of day, as finely as times that are `step` ms apart want it.
+ * The time of day, as precise as times that are `step` ms apart need.
  * @param {number} at
  * @param {number} step
  */
@@ -85,11 +85,11 @@ export function dayText(at) {
   return formatter({ month: "short", day: "numeric" }).format(at);
 }
 
-/** What is drawn anew every second: by one timer, however many ages a page has. @type {Set<() => void>} */
+/** The components that are drawn again every second: by one timer, however many ages a page has. @type {Set<() => void>} */
 const ticking = new Set();
 let timer = 0;
 
-/** Seconds pass: draws the component anew every second while it is seen. */
+/** Draws the component again every second while it is visible. */
 export function useTicking() {
   const [, draw] = useState(0);
   useEffect(() => {
@@ -111,7 +111,7 @@ function tick() {
 }
 
 /**
- * A time, with the whole of it to hover over.
+ * A time, with its complete form on hover.
  * @param {{ at: string | number | null | undefined, exact?: boolean }} props
  */
 export function Time({ at, exact = false }) {
@@ -120,7 +120,7 @@ export function Time({ at, exact = false }) {
 }
 
 /**
- * The same for a list that looks at the zone once for all its rows.
+ * The same for a list that reads the zone once for all its rows.
  * @param {string | number | null | undefined} at
  * @param {boolean} [exact]
  */
@@ -132,7 +132,7 @@ export function timeTag(at, exact = false) {
 }
 
 /**
- * How long ago that was, or how long until it is, by the server's clock.
+ * The time since then, or until then, by the server's clock.
  * @param {{ at: string | number | null | undefined }} props
  */
 export function Age({ at }) {
@@ -147,7 +147,7 @@ export function Age({ at }) {
 }
 
 /**
- * A time to the ms by the clock on the wall, as fields of times take it.
+ * A time to the ms in the chosen zone, as fields of times need it.
  * @param {number | null} at
  */
 function wall(at) {
@@ -157,8 +157,8 @@ function wall(at) {
 }
 
 /**
- * Unix ms of a time by the clock on the wall; null of what is no time. Of an hour that comes twice it is the one in which it was
- * `before`, so that who moves a time by a minute moves it by a minute.
+ * Unix ms of a time in the chosen zone; null if it is not a time. In an hour that comes twice, it is the occurrence of
+ * `before`, so that a change by a minute is a minute.
  * @param {string} text
  * @param {number | null} before
  */
@@ -169,7 +169,7 @@ function fromWall(text, before) {
   return wall(asBefore) === wall(made) ? asBefore : made;
 }
 
-/** Which clock a field for a time goes by, and how far that is from UTC at this time. @param {number | null} at */
+/** The clock of a field for a time, and its distance from UTC at this time. @param {number | null} at */
 function zoneText(at) {
   if (zone.get() === "UTC") return "UTC";
   const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -180,14 +180,14 @@ function zoneText(at) {
 }
 
 /**
- * A field for a time in the zone that was chosen; `set` gets it as RFC 3339, "" while there is none.
+ * A field for a time in the chosen zone; `set` gets it as RFC 3339, "" if there is none.
  * @param {{ label: string, at: string | undefined, set: (at: string) => void, required?: boolean }} props
  */
 export function TimeField({ label, at, set, required = false }) {
   const clock = useStore(zone);
   const then = ms(at);
   const [typed, setTyped] = useState({ text: wall(then), then, clock });
-  // What is half typed stays, unless another time is told.
+  // A half-typed time stays, unless another time is set.
   const text = typed.then === then && typed.clock === clock ? typed.text : wall(then);
   const input = (/** @type {string} */ next) => {
     const made = fromWall(next, then);

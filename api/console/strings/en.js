@@ -547,7 +547,7 @@ export default {
   "queues.zookeeper_told": "Nodes shows each node that waits for ZooKeeper. Queues shows the queues without an owner.",
 
   // Dead letters
-  "dead.groups": "By topic and reason",
+  "dead.groups": "Groups by topic and reason",
   "dead.letters": "Letters",
   "dead.unreadable": "unreadable",
   "dead.count": "Letters",
