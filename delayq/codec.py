@@ -15,10 +15,10 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
     35   …  topic, tags, ordering key, options ("maxAttempts,expireAfter"), keys (a space between two),
             properties (2 bytes length, name, 2 bytes length, value, …; sorted by name), body. Behind the caller's keys
             stand the reserved ones, which begin with 'delayq:'
-     …  13  only if moved: the due first asked for
+     …  13  only if moved: the due time first asked for
 
-What follows the mark is the *content*: two calls with the same content and due are the same call, whatever their property
-`traceparent`, their reserved keys and the expireAfter of a policy say.
+The bytes after the mark are the *content*. Two calls with the same content and due time are the same call. Their property
+`traceparent`, their reserved keys and the expireAfter of a policy may differ.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from delayq.times import parse_duration
 __all__ = ["OTHERS", "PREFIX", "SETTINGS", "Setting", "Settings", "load_settings", "variable"]
 
 PREFIX: Final = "DELAYQ_"
-#: Prefixes of variables that are not settings of a process: those of docker-compose.yml, and of ./dev for jars.
+#: Prefixes of variables that are not settings of a process: variables of docker-compose.yml, and of ./dev for jars.
 OTHERS: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (

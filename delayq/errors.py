@@ -210,7 +210,7 @@ class StoreError(DelayqError):
 class StoreUnavailable(StoreError):
     """Redis is unreachable, or its reply was lost: the outcome is unknown, and repeating the same call is safe.
 
-    A change that was not made by now is not made later, either: Redis refuses it then.
+    A change that was not made when this is raised is not made later either: Redis refuses it then.
     """
 
 

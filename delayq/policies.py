@@ -240,7 +240,7 @@ class Policy(_Set, frozen=True, kw_only=True):
         _check_range("expireAfter", self.expire_after, 0, limits.horizon)
         _check_range("pending", self.pending, 1, MOST)
         if not set(self.index) <= {"topic", "tags"} or len(set(self.index)) < len(self.index):
-            raise InvalidMessage("index", "must be 'topic', 'tags' or both")
+            raise InvalidMessage("index", "must be 'topic', 'tags' or both, each once")
         if len(self.redact) > MOST_PATHS or not all(_PATH.fullmatch(one) and len(one) <= 255 for one in self.redact):
             raise InvalidMessage(
                 "redact", f"must be at most {MOST_PATHS} JSON paths such as '$.card' or '$.items[*].name'"

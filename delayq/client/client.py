@@ -75,7 +75,7 @@ class Client:
     when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
     OpenTelemetry, each call that schedules is a span, and its context is sent with the messages. `routes` replace those
     of the settings. A topic is refused if no live worker has a route for it, by the tables that the workers publish.
-    Without a live worker every topic is accepted, and one line of the log says so. `check_routes=False` accepts every topic.
+    Without a live worker every topic is accepted, and one line of the log reports that. `check_routes=False` accepts every topic.
     """
 
     def __init__(

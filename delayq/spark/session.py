@@ -177,7 +177,7 @@ def check_java() -> None:
         raise ConfigError(f"{java} does not report its version ({first.strip()}); {needs}")
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])  # 1.8 is 8
     if major < least:
-        raise ConfigError(f"{java} is Java {major}, and {needs}: install it, or set JAVA_HOME to an installed one")
+        raise ConfigError(f"{java} is Java {major}, but {needs}: install it, or set JAVA_HOME to an installed one")
 
 
 def needed_java() -> int:

@@ -37,7 +37,7 @@ CHANNELS: Final = "delayq:*"
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of process may have to run: its `scripts`, and the `plain` commands outside of them."""
+    """The rights that one kind of process may need: its `scripts`, and the `plain` commands outside of them."""
 
     processes: str
     scripts: frozenset[str]

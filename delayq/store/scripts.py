@@ -31,7 +31,7 @@ _MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)
 _FIRST = re.compile(r"^-- @first (.+)$", re.MULTILINE)
 _GUARD = re.compile(r"^ *-- @guard (.+)$", re.MULTILINE)
 _CALL = re.compile(r"(?<!p)call\('([A-Z]+)'")
-#: By pcall, or as the beginning of an argument of pcall: the script continues if Redis refuses it.
+#: Called by pcall, or the beginning of an argument of pcall: the script continues if Redis refuses it.
 _TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"

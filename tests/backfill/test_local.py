@@ -220,7 +220,7 @@ def check_correcting(cli: Cli, given: Given, tmp_path: Path, form: str, *more: s
     ]  # fmt: skip
     assert {one["reject_file"] for one in found} == {f"r.{form}"}
     details = [one["reject_detail"] for one in found[:3]]
-    assert details[0].lstrip('"').startswith("when: write a date") and details[1].lstrip('"').startswith("nr: ")
+    assert details[0].lstrip('"').startswith("when: use a date") and details[1].lstrip('"').startswith("nr: ")
     assert details[2] == "when: the time has passed"
     if bad_line:
         assert found[3] == {

@@ -225,7 +225,7 @@ def test_a_weak_or_wrong_secret_is_refused_and_not_repeated() -> None:
         ({"retriedStatuses": [600]}, "retriedStatuses: 600"),
         ({"retriedStatuses": ["404"]}, "Expected `int`"),
         ({"retriedStatuses": 404}, "Expected `array`"),
-        ({"secret": "env:NOWHERE_TO_BE_FOUND"}, "no variable NOWHERE_TO_BE_FOUND"),
+        ({"secret": "env:NOWHERE_TO_BE_FOUND"}, "the variable NOWHERE_TO_BE_FOUND is not set"),
         ({"secret": "file:/nowhere/secret"}, "cannot read /nowhere/secret"),
         ({"ca": "/nowhere/ca.pem"}, "No such file"),
     ],

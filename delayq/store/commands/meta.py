@@ -1,4 +1,4 @@
-"""What concerns all queues: the layouts, the era, the nodes, the time."""
+"""The facts of all queues: the layouts, the era, the nodes, the time."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ LAYOUT_VERSION: Final = "3"
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What all processes agree on: the layouts, oldest first, their version, the era of the epochs.
+    """The facts that all processes share: the layouts, oldest first, their version, the era of the epochs.
 
-    `advanced` is by how many ms a development server is ahead of its machine's clock, and None for every other server.
+    `advanced` is the ms that a development server is ahead of its machine's clock, and None for every other server.
     """
 
     layouts: tuple[Layout, ...]
@@ -64,7 +64,7 @@ class Meta(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> int:
-        """How many queues the newest layout has."""
+        """The number of queues of the newest layout."""
         return self.layouts[-1].queues
 
 
@@ -74,7 +74,7 @@ def layout(queues: int) -> Command[Meta]:
 
 
 def meta() -> Command[Meta | None]:
-    """What was agreed on, without writing; None in a Redis that nobody has used yet."""
+    """Read the shared facts without writing; None in an unused Redis."""
     fields = "layouts", "version", "era", "advanced"
     return plain("HMGET", META, *fields, read=lambda reply: _read_meta(reply) if reply[0] else None)
 
@@ -86,12 +86,12 @@ def _read_meta(reply: Any) -> Meta:
 
 
 def layouts() -> Command[tuple[Layout, ...]]:
-    """The layouts as they are listed now; none in a Redis that nobody has used yet."""
+    """Read the current list of layouts; empty in an unused Redis."""
     return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """The time of Redis (Unix ms), the layouts as they are listed, the version of the policies ('' = nobody set any)."""
+    """Read the time of Redis (Unix ms), the list of layouts, and the version of the policies ('' = none was ever set)."""
 
     now: int
     layouts: tuple[Layout, ...]
@@ -99,7 +99,7 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 def glance(*, now: Now = "") -> Command[Glance]:
-    """What a worker asks again and again."""
+    """The facts that a worker reads repeatedly."""
     return Command(
         "glance",
         (META, POLICIES),
@@ -109,7 +109,7 @@ def glance(*, now: Now = "") -> Command[Glance]:
 
 
 def set_layouts(before: Sequence[Layout], after: Sequence[Layout], *, entry: str = "") -> Command[tuple[Layout, ...]]:
-    """List other layouts, if these are still those that are listed; what is listed now."""
+    """List other layouts, if the list is still the given one. Return the current list."""
     return Command(
         "set_layouts",
         (META, AUDIT),
@@ -119,12 +119,12 @@ def set_layouts(before: Sequence[Layout], after: Sequence[Layout], *, entry: str
 
 
 def close(keys: QueueKeys, *, entry: str = "") -> Command[bool]:
-    """Let a queue take no new message, for ever; whether it was open."""
+    """Close a queue permanently to new messages. Return whether it was open."""
     return Command("close", (keys.state, keys.audit), (entry,), bool)
 
 
 def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) -> Command[bool]:
-    """Whether a closed queue holds and remembers nothing any more; ids that ended before the window are forgotten."""
+    """Return whether a closed queue is empty and remembers no ids. Ids that ended before the window are forgotten."""
     return Command(
         "is_drained",
         (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index, keys.ended),
@@ -134,33 +134,33 @@ def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTI
 
 
 def era() -> Command[int]:
-    """The era of new epochs; 0 in a Redis that nobody has used yet."""
+    """Read the era of new epochs; 0 in an unused Redis."""
     return plain("HGET", META, "era", read=lambda reply: int(reply or 0))
 
 
 def bump_era(latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
-    """Begin a new era, later than `latest`, the one that the queues' epochs are of: (the era before, the era now).
+    """Begin a new era, later than `latest`, the era of the queues' epochs. Return the eras before and after.
 
-    Doing it again makes it later still, which is harmless.
+    A repeat begins a still later one, which is harmless.
     """
     return Command("bump_era", (META, AUDIT), (latest, entry), lambda reply: (int(reply[0]), int(reply[1])))
 
 
 def redis_now() -> Command[int]:
-    """The time of Redis, Unix ms."""
+    """Read the time of Redis, Unix ms."""
     return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
 
 
 def advance(advanced: int) -> Command[int | None]:
-    """Let the time of a development server be ahead of the machine's clock by so many ms; by how many it is now.
+    """Set the ms that the time of a development server is ahead of the machine's clock. Return the current ms.
 
-    None if this is no development server: nothing was done.
+    None if the server is not a development server: nothing was done.
     """
     return Command("advance", (META,), (advanced, ADVANCED), lambda reply: None if reply is None else int(reply))
 
 
 def advanced() -> Command[int | None]:
-    """By how many ms a development server is ahead of the machine's clock; None for every other server."""
+    """Read the ms that a development server is ahead of the machine's clock; None for every other server."""
     return plain("HGET", META, "advanced", read=lambda reply: None if reply is None else int(reply))
 
 
@@ -170,47 +170,47 @@ def followed(node: str, advanced: int) -> Command[None]:
 
 
 def followers() -> Command[dict[str, int]]:
-    """By node, how far it has followed the time of a development server."""
+    """Read by node how far it has followed the time of a development server."""
     return plain("HGETALL", ADVANCED, read=lambda reply: {name: int(ms) for name, ms in by_name(reply).items()})
 
 
 def publish_node(name: str, line: bytes) -> Command[bytes]:
-    """Write a node's line, which API and CLI read, also when Redis is full. Returns the line before, or b''."""
+    """Write a node's report, which API and command line read, even if Redis is full. Return the report before, or b''."""
     return Command("publish_node", (NODES,), (name, line), read=lambda reply: reply)
 
 
 def forget_node(name: str) -> Command[None]:
-    """Remove a node's line."""
+    """Remove a node's report."""
     return plain("HDEL", NODES, name, read=lambda _: None)
 
 
 def forget_silent(cursor: str, silent: int, *, page: int = 100, now: Now = "") -> Command[str]:
-    """Remove the lines of nodes that have been silent for more than `silent` ms, a page at a time.
+    """Remove the reports of nodes that have been silent for more than `silent` ms, one page at a time.
 
-    Begins with the cursor '0', and returns the next one; with '0' all have been looked at.
+    Begins with the cursor '0', and returns the next one; '0' means that all were checked.
     """
     return Command("forget_silent", (NODES,), (now, cursor, page, silent), lambda reply: str(reply.decode()))
 
 
 def nodes() -> Command[dict[str, bytes]]:
-    """The nodes' lines, as they were written; `delayq.nodes` reads them."""
+    """Read the nodes' reports as they were written; `delayq.nodes` parses them."""
     return plain("HGETALL", NODES, read=by_name)
 
 
 def rewrite() -> Command[None]:
-    """Begin to rewrite the append-only file; of a cluster, of each primary."""
+    """Begin to rewrite the append-only file; for a cluster, of each primary."""
     return every("BGREWRITEAOF", read=lambda _: None)
 
 
 def rewritten() -> Command[dict[str, int]]:
-    """Of each server, by its run id, how many write errors it had counted when a rewrite began that made them good."""
+    """Read by the run id of each server its number of write errors at the beginning of the rewrite that repaired them."""
     return plain(
         "HGETALL", REWRITTEN, read=lambda reply: {run_id: number(errors) for run_id, errors in by_name(reply).items()}
     )
 
 
 def tell_rewritten(run_id: str, errors: int, gone: Sequence[str]) -> list[Command[None]]:
-    """Write that down, and forget the servers that are gone."""
+    """Record that, and forget the servers that are gone."""
     told = [plain("HSET", REWRITTEN, run_id, errors, read=lambda _: None)]
     if gone:
         told.append(plain("HDEL", REWRITTEN, *gone, read=lambda _: None))

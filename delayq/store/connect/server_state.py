@@ -1,6 +1,6 @@
 """One server: how redis-py makes connections to it and reads its errors, and the known state of the server.
 
-redis-py must never repeat anything by itself.
+redis-py must never repeat anything itself.
 
 A script whose answer is a promise gets a deadline by the clock of the server, and does nothing after it. When the caller
 gives up, a delayed command must not run later, after newer calls. `TIME` compares the server's clock with the monotonic
