@@ -40,7 +40,11 @@ def complaints(root: Path = ROOT, unclean: Path = UNCLEAN) -> Iterator[str]:
             raise
         yield str(error)
         return
-    for name in found.keys() - set(read(unclean).splitlines()):
+    listed = read(unclean).splitlines()
+    for number, name in enumerate(listed, start=1):
+        if name not in found and not name.startswith("#"):
+            yield f"{unclean.relative_to(root)}:{number}: {name} follows the rules now: ./dev check --fix removes this line"
+    for name in found.keys() - set(listed):
         yield from found[name]
 
 

@@ -105,10 +105,12 @@ def test_a_file_that_is_listed_may_have_findings_until_it_is_clean(tmp_path: Pat
         tmp_path / "list",
     )
     listed.write_text("# until\nclean.md\nold.md\n")
-    (complaint,) = prose.complaints(root, listed)
-    assert complaint.startswith("new.md:1: 'told' ")
+    first, second = prose.complaints(root, listed)
+    assert first.startswith("list:2: clean.md follows the rules now")
+    assert second.startswith("new.md:1: 'told' ")
     prose.forget_clean(root, listed)
     assert listed.read_text() == "# until\nold.md\n"
+    assert [line.partition(":")[0] for line in prose.complaints(root, listed)] == ["new.md"]
 
 
 def test_only_ci_requires_the_linter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
