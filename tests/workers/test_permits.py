@@ -491,6 +491,15 @@ def test_a_message_that_comes_alone_does_not_use_up_what_was_saved(worlds: World
     assert len(live(hand, 2_500)) - 1 == 40
 
 
+def test_a_request_that_came_too_late_is_made_again_at_once() -> None:
+    limit = RateLimit(Bucket("t:x", 10_000_000, 10_000_000), lambda limit, at: None, lambda version: None)
+    limit.listen(Waits(), 0)
+    assert limit.next_request(0)[0] is not None
+    again, _, _ = limit.take_answer(Granted(0, 0), 0)
+    assert again is not None
+    assert again <= 100
+
+
 class TwoServers:
     """Keys lie on either of two servers; one of them hangs until it is released."""
 

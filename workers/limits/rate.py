@@ -184,7 +184,9 @@ class RateLimit(Limit):
             self._not_before = asked_at + round(self._pause(answer, asked_at))
         else:  # nobody knows what was granted, or nothing was
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
-        return self._not_before if self.is_short(asked_at) else asked_at + IDLE if self._parked else None
+        if self.is_short(asked_at) or answer.count < self._asked:  # the request may have come too late
+            return self._not_before
+        return asked_at + IDLE if self._parked else None
 
     def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
         """See `Limit`."""
