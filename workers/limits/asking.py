@@ -1,5 +1,7 @@
-"""The limits of a node, and the threads that ask Redis for their permits: one for each server, as each has a puller. So a server
-that hangs stops no limit that lies elsewhere."""
+"""The limits of a node, and the threads that ask Redis for their permits.
+
+Each server has its own thread, so a server that hangs stops only its own limits.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from workers.limits.slots import SlotLimit
 
 __all__ = ["NodeLimits"]
 
-#: The most limits that one packet asks for.
+#: The most limits in one packet.
 AT_A_TIME: Final = 200
 LONGEST_WAIT: Final = 60_000
-REMEMBERED: Final = 10_000  # topics whose limits are found without a look at the policies
-PAUSE: Final = 100  # ms, after an error that nobody expected
+REMEMBERED: Final = 10_000  # topics whose limits are cached
+PAUSE: Final = 100  # ms after an unexpected error
 log = structlog.get_logger()
 
 
@@ -35,8 +37,10 @@ def _failed() -> None:
 
 
 class _Asker:
-    """Asks for the limits that lie on one server, `together` buckets in a command. `test_now` hands the scripts a time; None
-    means the clock of Redis."""
+    """Asks for the limits of one server, with `together` buckets in a command.
+
+    `test_now` returns the time for the scripts; None means the clock of Redis.
+    """
 
     def __init__(self, store: Store, clock: Clock, together: int, test_now: Callable[[], int] | None) -> None:
         self._store = store
@@ -44,14 +48,14 @@ class _Asker:
         self._together = together
         self._test_now = test_now
         self._condition = threading.Condition(threading.Lock())
-        self._due: dict[Limit, int] = {}  # when to ask for each
-        self._wakes_at = 0  # while it sleeps
-        self._server_ahead: tuple[int, int] | None = None  # its clock minus ours, by the last two answers
+        self._due: dict[Limit, int] = {}  # the time of the next request for each
+        self._wakes_at = 0  # the end of its sleep
+        self._server_ahead: tuple[int, int] | None = None  # its clock minus that of this node, by the last two answers
         self._stopping = False
         self.thread: threading.Thread | None = None
 
     def schedule(self, limit: Limit, at: int) -> None:
-        """Ask for a limit at such a time, unless it is asked for earlier."""
+        """Schedule a request for a limit, unless an earlier one is scheduled."""
         with self._condition:
             if self._due.get(limit, at + 1) > at:
                 self._due[limit] = at
@@ -59,7 +63,7 @@ class _Asker:
                     self._condition.notify()
 
     def start(self) -> None:
-        """Start the thread; again is harmless. Where it cannot be started now, the next call tries again."""
+        """Start the thread. A second call does nothing, or retries a failed start."""
         with self._condition:
             if self.thread is None and not self._stopping:
                 thread = threading.Thread(target=self._run, name="limits", daemon=True)
@@ -70,7 +74,7 @@ class _Asker:
                     _failed()
 
     def stop(self) -> None:
-        """End the thread; again is harmless."""
+        """End the thread. A second call does nothing."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -94,7 +98,7 @@ class _Asker:
                 self._wakes_at = 0
 
     def _give_back(self) -> None:
-        """Give back all slots: nobody sends any more."""
+        """Give back all slots, because all sends have ended."""
         closed = [limit for limit in self._due if isinstance(limit, SlotLimit)]
         for limit in closed:
             limit.close()
@@ -108,7 +112,7 @@ class _Asker:
         return max(0, min(self._due.values(), default=now + LONGEST_WAIT) - now)
 
     def tick(self) -> int:
-        """Ask for what is due now; for how many ms there is nothing to do."""
+        """Send the requests that are due; return the ms until the next ones."""
         now = self._clock.monotonic()
         server_now: Now = "" if self._test_now is None else self._test_now()
         server_ahead = None if self._server_ahead is None else min(self._server_ahead)
@@ -140,20 +144,20 @@ class _Asker:
         answers: list[Any] = [None] * len(packet)
         try:
             answers = self._store.run_many(packet)
-        finally:  # whatever happens, each of them is asked for again
-            told: list[tuple[Limit, Any]] = []
+        finally:  # also after an error, schedule the next request of each limit
+            answered: list[tuple[Limit, Any]] = []
             for part, answer in zip(parts, answers, strict=False):
                 granted: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
-                told += zip([limit for limit, _ in part], granted, strict=True)
-            told += zip([limit for limit, _ in slots], answers[len(parts) :], strict=True)
+                answered += zip([limit for limit, _ in part], granted, strict=True)
+            answered += zip([limit for limit, _ in slots], answers[len(parts) :], strict=True)
             listeners: dict[Listener, dict[Limit, int]] = {}
-            for limit, answer in told:
+            for limit, answer in answered:
                 again, waiting, count = limit.take_answer(answer, now)
                 if again is not None:
                     self.schedule(limit, again)
                 for listener in waiting:
                     listeners.setdefault(listener, {})[limit] = count
-            if told and isinstance(answer := told[0][1], Granted):
+            if answered and isinstance(answer := answered[0][1], Granted):
                 ahead = answer.now - now
                 self._server_ahead = ahead if self._server_ahead is None else self._server_ahead[1], ahead
             for listener, limits in listeners.items():
@@ -161,8 +165,11 @@ class _Asker:
 
 
 class NodeLimits:
-    """All limits of a node, by which its queues and senders share permits. `outdated` is told of policies that are newer than
-    the node's. With `test_now` no threads are started: `tick` asks."""
+    """All limits of a node, whose permits its queues and senders share.
+
+    `outdated` is called with the version of policies that are newer than the node's. With `test_now` there are no threads, and
+    `tick` sends the requests.
+    """
 
     def __init__(
         self,
@@ -182,12 +189,10 @@ class NodeLimits:
         self._askers: dict[Node | None, _Asker] = {}
         self._forgot_at = 0  # monotonic ms
         self._policies = NO_POLICIES
-        self._found: Remembered[str, tuple[Limit, ...]] = Remembered(
-            REMEMBERED
-        )  # the limits of each topic, by these policies
+        self._found: Remembered[str, tuple[Limit, ...]] = Remembered(REMEMBERED)  # by topic, for these policies
 
     def of(self, topic: str, policies: Policies, longest: int) -> tuple[Limit, ...]:
-        """The limits of a topic whose sends take at most `longest` ms; rates first, see `begin`."""
+        """The limits of a topic whose sends take at most `longest` ms. Rates come first, see `begin`."""
         if policies is self._policies and (found := self._found.get(topic)) is not None:
             return found
         rate, slots = self.rate(topic, policies), policies.slots(topic)
@@ -206,7 +211,7 @@ class NodeLimits:
         return tuple(limits)
 
     def rate(self, topic: str, policies: Policies) -> RateLimit | None:
-        """The limit on the rate of a topic."""
+        """The rate limit of a topic, or None."""
         if (bucket := policies.bucket(topic)) is None:
             return None
         with self._lock:
@@ -218,10 +223,9 @@ class NodeLimits:
         return known
 
     def by_permits(self, names: Iterable[str], now: int) -> list[RateLimit]:
-        """The rates of these names that a pull may spend by permits only, because they are short or messages wait for them.
+        """The rates of these names for which a pull needs permits, because permits are short or messages wait for them.
 
-        A pull that spent from the bucket itself would overtake these messages. It is called for all limited topics of a queue
-        at each pull.
+        A pull that spent from the bucket itself would overtake these messages. Every pull calls this for all its limited topics.
         """
         known = self._rates
         return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
@@ -240,7 +244,7 @@ class NodeLimits:
     def _soon(self, limit: Limit, at: int) -> None:
         server = self._store.server_of(limit.key)
         if (asker := self._askers.get(server)) is None:
-            # The keys of a command lie in one slot of a Redis Cluster.
+            # All keys of a command are in one slot of a Redis Cluster.
             together = AT_A_TIME if server is None else 1
             with self._lock:
                 asker = self._askers.setdefault(server, _Asker(self._store, self._clock, together, self._test_now))
@@ -249,16 +253,16 @@ class NodeLimits:
             asker.start()
 
     def start_again(self) -> None:
-        """Start the threads that could not be started when they were needed."""
+        """Start threads that could not be started before."""
         for asker in list(self._askers.values()):
             asker.start()
 
     def tick(self) -> int:
-        """Ask for what is due, in this thread; for how many ms there is nothing to do."""
+        """Send the requests that are due, in this thread; return the ms until the next ones."""
         return min((asker.tick() for asker in list(self._askers.values())), default=LONGEST_WAIT)
 
     def stop(self, timeout_ms: int) -> None:
-        """End the threads, and give back what there is. What hangs is waited for no longer than this."""
+        """End the threads, and give back all slots. Wait for `timeout_ms` at most."""
         end = self._clock.monotonic() + timeout_ms
         for asker in self._askers.values():
             asker.stop()

@@ -1,6 +1,6 @@
-"""A limit on the rate: permits of a bucket in Redis, each valid for a short while.
+"""A rate limit: permits from a token bucket in Redis, each valid for a short time.
 
-A permit that is not used in time is lost: nothing is given back to the bucket, as a lost reply would give it back twice.
+A permit that is not used in time is lost. It does not go back to the bucket, because a lost reply could return it twice.
 """
 
 from __future__ import annotations
@@ -16,61 +16,65 @@ from workers.limits.limit import IDLE, Limit, Listener
 
 __all__ = ["Permits", "RateLimit", "life_and_burst"]
 
-#: Permits that are valid until such a time (monotonic ms), and how many.
+#: The ends (monotonic ms) and the numbers of permits.
 Permits = Sequence[tuple[int, int]]
-#: ms for which a permit is valid at most, and at least. What may be used so late is taken off the burst.
+#: The longest and the shortest life of a permit in ms. The burst in Redis is smaller by the permits of one life.
 LIFE: Final = 400
 SHORTEST_LIFE: Final = 100
-#: At most this part of the burst is valid at a time, and may be used at once. A burst counts as at least so much that this is
-#: what the rate makes in the shortest life: the bucket would run over between two requests.
+#: At most this part of the burst is valid at a time, and may be used at once. A small burst counts as larger: this part of it
+#: is at least the permits of the shortest life. Otherwise the bucket would overflow between two requests.
 VALID: Final = 2 / 3
-#: ms between two requests, at least; and the longest to a bucket that is short.
+#: The shortest time between two requests in ms, and the longest while permits are short.
 QUICKEST: Final = 10
 LONGEST_WAIT: Final = 1_000
-#: Part of the time that a permit takes to come, for which a node that had one just now asks later than one that had none.
+#: A node that just got a permit asks later than others, by this part of the time between two permits.
 YIELD: Final = 0.1
-#: ms for which a bucket that had less than was wanted is asked only for what is needed. Else permits are kept ready: as many as
-#: twice the sends that begin in LATELY, and this part of what the rate makes while a permit is valid.
+#: ms for which a bucket with too few permits is asked only for needed ones. Otherwise permits are kept ready: twice the sends
+#: that begin in LATELY, and this part of the permits of one life.
 SHORT: Final = 2_000
 READY: Final = 1 / 8
-#: A node asks for no more than it can use while it is valid, by what it used lately, and so many.
+#: A node asks for the permits that it can use while they are valid, by its recent use, and MORE.
 MORE: Final = 500
-#: A pull takes permits that last so many ms, as it has a trip to make; and no more than this part of what nobody waits for, as
-#: all queues pull at the same moment.
+#: A pull takes permits that last for at least TRIP ms, because of its round trip. It takes at most 1/PART of those that no
+#: message waits for, because all queues pull at the same time.
 TRIP: Final = 20
 PART: Final = 4
 
 
 def life_and_burst(bucket: Bucket) -> tuple[int, float]:
-    """For how many ms its permits are valid, and how many messages the bucket holds in Redis: less than its burst by what is
-    valid, so that no more than the burst is there at any time."""
+    """The life of permits in ms, and the burst of the bucket in Redis.
+
+    That burst is smaller by the valid permits, so that both together never exceed the burst of the policy.
+    """
     burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / VALID / 1_000)
     life = int(min(LIFE, 1_000 * VALID * burst / bucket.rate))
     return life, max(1.0, burst - bucket.rate * life / 1_000)
 
 
 class RateLimit(Limit):
-    """The bucket of a rate. `outdated` is called with the version of the policies if the bucket knows newer ones."""
+    """The token bucket of a rate. `outdated` is called with the version of newer policies that the bucket has."""
 
     def __init__(self, bucket: Bucket, soon: Callable[[Limit, int], None], outdated: Callable[[str], None]) -> None:
         super().__init__(bucket.name, rate_key(bucket.name), soon)
         self._outdated = outdated
-        self._taken_until = 0  # when the first one ends of the permits that a sender took last
-        self._low = 0  # permits; fewer are too few, if it is not short
-        self._asked = 0  # how many permits the last request wanted
-        self._got_at = 0  # when a request got some last, of a bucket that is short
-        self.valid_until = 0  # no permit lasts longer; read without the lock
+        self._taken_until = 0  # the earliest end of the permits that a sender took last
+        self._low = 0  # ask for more permits if there are fewer than these
+        self._asked = 0  # the number of permits in the last request
+        self._got_at = 0  # the time of the last permits, while they are short
+        self.valid_until = 0  # the latest end of all permits; read without the lock
         self._use(bucket)
 
     def _use(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._life, self._burst = life_and_burst(bucket)
-        self._made = int(bucket.rate * self._life / 1_000)  # in a life
-        self._permits: dict[int, int] = {}  # those of the former rate may be more than this one has
+        self._made = int(bucket.rate * self._life / 1_000)  # permits of one life
+        self._permits: dict[
+            int, int
+        ] = {}  # by their ends; permits of the former rate are dropped, as they may be too many
         self._short_until = 0
 
     def update(self, bucket: Bucket, version: str, now: int) -> None:
-        """Go by the bucket of newer policies."""
+        """Use the bucket of newer policies."""
         with self.lock:
             if version <= self.version:
                 return
@@ -85,7 +89,7 @@ class RateLimit(Limit):
         return now < self._short_until
 
     def has_queue(self, now: int) -> bool:
-        """Whether messages wait for permits, or will soon, or there are permits for them."""
+        """Whether messages wait for permits or will soon, or there are permits."""
         return self._waiting > 0 or self.valid_until > now or self.is_short(now)
 
     def _most_waiting(self, now: int) -> int:
@@ -99,7 +103,7 @@ class RateLimit(Limit):
         return sum(self._permits.values())
 
     def _pop(self, count: int, until: int) -> list[tuple[int, int]]:
-        """Take permits that are valid so long, those first that end first."""
+        """Take permits that are valid longer than `until`, the earliest ends first."""
         taken = []
         for end in sorted(self._permits) if len(self._permits) > 1 else self._permits:
             if end > until and (some := min(count, self._permits[end])):
@@ -117,7 +121,7 @@ class RateLimit(Limit):
         self._permits[self._taken_until] = self._permits.get(self._taken_until, 0) + count
 
     def begin(self, sender: Listener, count: int, longest: int, now: int) -> int:
-        """See `Limit`. Mostly there are permits enough, and nothing is parked: thousands of topics may have a limit each."""
+        """See `Limit`. This is fast with enough permits and no parked messages, because thousands of topics may have limits."""
         if not self._parked:
             with self.lock:
                 until, there = next(iter(self._permits.items()), (now, 0))
@@ -130,7 +134,7 @@ class RateLimit(Limit):
         return super().begin(sender, count, longest, now)
 
     def take(self, waiting: int, most: int, now: int) -> Permits:
-        """Permits for what a pull appends, of a queue that has so many messages waiting."""
+        """Take permits for messages that a pull appends. `waiting` messages of the queue wait for permits."""
         with self.lock:
             free = -(-(self._count_permits(now) - self._waiting) // PART)
             taken = self._pop(min(most, waiting + max(0, free)), now + TRIP)
@@ -138,7 +142,7 @@ class RateLimit(Limit):
             return taken
 
     def put_back(self, permits: Permits, used: int, now: int) -> None:
-        """A pull used so many of these, those that end first."""
+        """Return the permits that a pull did not use. It used those that end first."""
         with self.lock:
             for until, count in permits:
                 left = max(0, count - used)
@@ -149,8 +153,10 @@ class RateLimit(Limit):
     # -- for its asker -----------------------------------------------------------------------------------------------
 
     def _ready(self, now: int) -> int:
-        """How many permits are kept ready beside those that are wanted. If many were and the bucket is short, other nodes
-        would lack them; a lone message would use up a burst that was saved."""
+        """The number of permits to keep ready besides the wanted ones.
+
+        While permits are short, other nodes need them. And a lone message must not use up a saved burst.
+        """
         pace = int(self._count_begun(0, now))
         return pace if self.is_short(now) else min(2 * pace + int(self._made * READY), self._made)
 
@@ -182,7 +188,7 @@ class RateLimit(Limit):
             self._permits[until] = self._permits.get(until, 0) + answer.count
             self.valid_until = max(self.valid_until, until)
             self._not_before = asked_at + round(self._pause(answer, asked_at))
-        else:  # nobody knows what was granted, or nothing was
+        else:  # the number is unknown, or it is 0
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
         if self.is_short(asked_at) or answer.count < self._asked:  # the request may have come too late
             return self._not_before
@@ -195,15 +201,18 @@ class RateLimit(Limit):
         return super().take_answer(answer, asked_at)
 
     def _pause(self, granted: Granted, asked_at: int) -> float:
-        """ms until the next request. While the bucket is short, the node that got something lets the others ask first, and of
-        these the one that has waited longest asks first: else the same node would be the first one each time."""
+        """The ms until the next request.
+
+        While permits are short, a node that got some lets the others ask first. The node that has waited longest asks before the
+        others. Otherwise the same node would be first each time.
+        """
         if granted.count >= self._asked or not granted.wait:
             return QUICKEST * random.uniform(0.5, 1.5)
         each = 1_000 / self._bucket.rate
         self._short_until = asked_at + SHORT
         if granted.count:
             self._got_at = asked_at
-            full = 0.8 * self._burst * each  # by then the bucket must have been asked, or it would run over
+            full = 0.8 * self._burst * each  # the bucket would overflow without a request by then
             return max(QUICKEST, min(2.5 * granted.wait, full, LONGEST_WAIT)) * random.uniform(0.8, 1.2)
         if granted.wait > LONGEST_WAIT:
             return LONGEST_WAIT

@@ -1,6 +1,6 @@
-"""A limit on how many messages are sent at a time: slots in Redis, of which each send has one.
+"""A concurrency limit: slots in Redis. Each send has one.
 
-A slot that came free is used again for a while, and goes back to Redis then, so that other nodes get some.
+A free slot is used again for a while. Then it goes back to Redis, so that other nodes get slots.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from workers.limits.limit import IDLE, Limit
 
 __all__ = ["SlotLimit"]
 
-#: ms for which a slot is used again and again; and for which it is taken besides the longest send: until the send begins, and
-#: until a hung one is given up.
+#: A node uses a slot repeatedly for USED_AGAIN ms. Redis keeps it BESIDES ms longer than the longest send lasts. A send begins
+#: after the request, and a hung send is given up late.
 USED_AGAIN: Final = 800
 BESIDES: Final = 1_500
-#: ms between two requests, about; until a slot is given back; and at most between that and taking others, if there are too few.
+#: ms between two requests, about. While slots are short, a slot is given back after GIVEN_BACK ms, and others are taken within
+#: APART ms from then on.
 EVERY: Final = 50
 GIVEN_BACK: Final = 5
 APART: Final = 40
 AFTER_ERROR: Final = 1_000
-#: By this the names of all slots of this process differ from those of others.
+#: Makes the names of this process's slots unique.
 _MAKER: Final = secrets.token_hex(8)
 
 
 class _Slot(NamedTuple):
-    """A send may begin with it `until` then; Redis keeps it until it `expires` (monotonic ms)."""
+    """A slot. A send may begin with it before `until`; Redis keeps it until it `expires` (monotonic ms)."""
 
     expires: int
     until: int
@@ -52,18 +53,18 @@ class SlotLimit(Limit):
         self._free: list[_Slot] = []
         self._in_use: list[_Slot] = []  # a heap
         self._given: list[_Slot] = []  # to give back
-        self._used = 0  # since the last request
-        self._useful = 0  # how many the last request could have used
-        self._short = False  # there were fewer
-        self._contended = False  # fewer than the last request asked for: other nodes have some
-        self._gave = False  # the last request only gave some back
-        # How many slots the last request wanted, their life, its name, and the slots that it gave back.
+        self._used = 0  # number of slots used after the last request
+        self._useful = 0  # number of slots that the last request could have used
+        self._short = False  # whether there were fewer
+        self._contended = False  # whether the last request got too few, because other nodes have some
+        self._gave = False  # whether the last request only gave slots back
+        # The last request: the number of slots, their life, its name, and the slots that it gave back.
         self._request: tuple[int, int, str, Sequence[_Slot]] = 0, 0, "", ()
         self._calls = 0
         self._closed = False
 
     def update(self, slots: Slots, version: str, longest: int) -> None:
-        """Go by newer policies, for sends of at most `longest` ms."""
+        """Use newer policies, for sends of at most `longest` ms."""
         with self.lock:
             self._life = max(self._life, longest + BESIDES)
             if version > self.version:
@@ -80,7 +81,7 @@ class SlotLimit(Limit):
     # -- slots -------------------------------------------------------------------------------------------------------
 
     def _count_permits(self, now: int) -> int:
-        """Those that are not used in time are given back."""
+        """Give back the slots that were not used in time, and return the number of the others."""
         self._given += [slot for slot in self._free if slot.until <= now]
         self._free = [slot for slot in self._free if slot.until > now]
         return len(self._free)
@@ -95,22 +96,22 @@ class SlotLimit(Limit):
         return len(taken)
 
     def end(self, count: int, now: int) -> None:
-        """So many sends have ended: others begin with their slots."""
+        """Note that `count` sends have ended. Other sends begin with their slots."""
         with self.lock:
             self._put_back(count, now)
-            told = self._listeners_to_notify(now)
+            notified = self._listeners_to_notify(now)
             again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
         self._soon(self, max(self._not_before, again))
-        self._notify(*told)
+        self._notify(*notified)
 
     def _put_back(self, count: int, now: int) -> None:
-        """Slots are all alike: the one that expires first goes first, and the sends that go on have those that last longer."""
+        """Free the slots that expire first. Any send may use any slot, so the other sends keep those that last longer."""
         for _ in range(min(count, len(self._in_use))):
             slot = heappop(self._in_use)
             (self._free if slot.until > now and not self._closed else self._given).append(slot)
 
     def close(self) -> None:
-        """Take no more slots; the next request gives back what there is."""
+        """Take no more slots. The next request gives all slots back."""
         with self.lock:
             self._closed, self._not_before = True, 0
             self._given, self._free = self._given + self._free, []
@@ -120,11 +121,13 @@ class SlotLimit(Limit):
     def next_request(
         self, now: int, server_ahead: int | None = None, server_now: Now = ""
     ) -> tuple[Command[int] | None, int | None]:
-        """See `Limit`. If there are too few, a request gives slots back or takes others, in turns and a random moment apart: else
-        the node would have the same ones again each time."""
+        """See `Limit`. If slots are short, requests give slots back and take others in turn, with a random pause between.
+
+        Otherwise the node would get the same slots back each time.
+        """
         with self.lock:
             free = self._count_permits(now)
-            # Redis has freed the others already.
+            # Redis has removed the others already.
             given = [slot for slot in self._given if slot.expires > now][:MOST_SLOTS]
             useful = 0 if self._closed else self._count_wanted(now) + (0 if self._contended else self._used)
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
@@ -148,7 +151,7 @@ class SlotLimit(Limit):
             return commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now), None
 
     def _use_answer(self, answer: Any, asked_at: int) -> int:
-        """See `Limit`. What an unheard request may have taken is given back, as what it gave back is again."""
+        """See `Limit`. After a lost reply, the slots that the request took are given back, and those that it gave back, again."""
         wanted, life, call, given = self._request
         heard = isinstance(answer, int)
         names = taken_slots(life, call, answer if heard else wanted)

@@ -1,8 +1,9 @@
-"""What the owner of a queue knows of its parked sets.
+"""The parked sets of a queue, as its owner knows them.
 
-Nothing of it is certain: a reply may be lost, and Redis may go back in time. For the sets of topics it does not matter, as the
-scripts look at these themselves. Behind a set of a route or a lane the owner parks messages with an ordering key. So it notes the
-place of a message before it is parked, only an answer of Redis raises that place, and once a second the names are compared.
+This knowledge may be wrong: a reply may be lost, and Redis may go back in time. That does not matter for the sets of topics,
+because the scripts read these themselves. But messages with an ordering key are parked behind those in the set of their route or
+lane. So the place of a message is noted before it is parked, and only an answer of Redis raises it. Once a second the names
+are compared with those in Redis.
 """
 
 from __future__ import annotations
@@ -19,16 +20,15 @@ __all__ = ["ParkedSets"]
 
 #: ms until the names of the sets of topics are read again, too.
 READ_EVERY: Final = 10_000
-#: A set that Redis has not described yet: everything counts as behind its earliest message. It counts as a small one, as most
-#: sets are where there are many, and the first release describes the others.
+#: A set that Redis has not described. All messages count as later than its earliest one. It counts as small, like most sets where
+#: there are many. The first release describes the others.
 _UNKNOWN: Final = Parked((-1, b""), 1)
 
 
 class ParkedSets:
-    """The parked sets of one queue by name (`ParkedSet`), as Redis described them last; the one that is looked at next stands
-    first. The sets of paused topics are not here.
+    """The parked sets of one queue by name (`ParkedSet`), without those of paused topics. The next one to check comes first.
 
-    `has_sender` is false for sets of which no sender takes anything: of routes that are gone, say.
+    `has_sender` is false for sets without a sender, for example those of removed routes.
     """
 
     def __init__(self, has_sender: Callable[[str], bool]) -> None:
@@ -37,7 +37,7 @@ class ParkedSets:
         self._policies = NO_POLICIES
         self._read_at: int | None = None  # monotonic ms; None: some sets of topics are not known
         self._emptied: dict[str, None] = {}
-        self.changed = False  # since messages were last released
+        self.changed = False  # whether a set has changed after the last release
 
     def __contains__(self, name: str) -> bool:
         return name in self._sets
@@ -49,36 +49,35 @@ class ParkedSets:
         return len(self._sets)
 
     def count(self, name: str) -> int:
-        """How many tickets stand in a set, as far as is known."""
+        """The known number of tickets in a set."""
         return self._sets[name].count
 
     def head(self, name: str) -> Head:
-        """A place before which nothing stands in a set, as far as is known."""
+        """The place of the earliest message in a set, or an earlier place."""
         return self._sets[name].head or (-1, b"")
 
     def first(self, most: int) -> list[str]:
-        """At most so many sets, in the order in which they are looked at."""
+        """The next sets to check, `most` at most."""
         return list(islice(self._sets, most))
 
     def to_end(self, name: str) -> None:
-        """Look at the other sets before this one."""
+        """Check the other sets before this one."""
         self._sets[name] = self._sets.pop(name)
 
     def holds_up(self, name: str, place: Head) -> bool:
-        """Whether something that comes before this place may be parked there. A ticket that the message itself had before it was
-        delivered now does not count."""
+        """Whether a message before this place may be in a set. An earlier ticket of the same message does not count."""
         if name not in self._sets:
             return False
         due, ticket = self.head(name)
         return (place[0], place[1][:-8]) > (due, ticket[:-8])
 
     def expect(self, name: str, place: Head) -> None:
-        """A message with this place is about to be parked there."""
+        """Note that a message with this place is about to be parked in a set."""
         known = self._sets.get(name)
         self._sets[name] = Parked(place, 1) if known is None else Parked(min(self.head(name), place), known.count)
 
     def describe(self, name: str, now: Parked) -> None:
-        """Redis describes a set."""
+        """Record the description of a set by Redis."""
         if now.head is None or self._is_paused(name):
             self._sets.pop(name, None)
             self._emptied.pop(name, None)
@@ -105,12 +104,14 @@ class ParkedSets:
         self._read_at = None
 
     def reads_all(self, now: int) -> bool:
-        """Whether the names of the sets of topics are to be read, too."""
+        """Whether the next read of names includes the sets of topics."""
         return self._read_at is None or now - self._read_at >= READ_EVERY
 
     def read(self, names: Iterable[str], now: int, *, every: bool, pending: Collection[str] = ()) -> None:
-        """The names of the parked sets that Redis has, with those of topics (`every`) or without; `pending` are those where
-        something is yet to be parked."""
+        """Record the names of the parked sets in Redis, which include those of topics with `every`.
+
+        `pending` are sets that are about to get messages.
+        """
         found = dict.fromkeys(names)
         if every:
             self._read_at = now
@@ -126,14 +127,14 @@ class ParkedSets:
                 if not self._has_sender(name):
                     self.empty(name)
 
-    # -- what nobody sends -------------------------------------------------------------------------------------------
+    # -- sets without a sender ---------------------------------------------------------------------------------------
 
     def empty(self, name: str) -> None:
-        """Move all that is parked there into the sets of its topics: another sender may take it, or its stream here."""
+        """Have all messages of a set moved into the sets of their topics, from where another sender or stream gets them."""
         if name in self._sets:
             self._emptied[name] = None
 
     @property
     def emptied(self) -> list[str]:
-        """The sets that are being emptied. Nothing is pulled meanwhile: it would overtake what they hold."""
+        """The sets that are being emptied. No pull is made meanwhile, because it would overtake their messages."""
         return [name for name in self._emptied if name in self._sets]

@@ -1,7 +1,7 @@
-"""Which topics a pull is told about: those that are streams in this Redis, and those that are not; and whose streams take
-nothing, as the user of delayq may not write to them, or their ids have come to an end.
+"""The topics that a pull gets, with their streams in this Redis, and the streams that refuse messages.
 
-The messages of these are set aside like those of any target that is down, and the streams are asked now and then.
+A stream refuses messages if the user of delayq may not write to it, or if it has reached its highest possible entry id. These
+messages are parked like those of a target that is down, and pulls try the streams again after a while.
 """
 
 from __future__ import annotations
@@ -21,53 +21,55 @@ from workers.limits.rate import life_and_burst
 
 __all__ = ["ASK_EVERY", "MOST", "Stream", "Topics", "stream_of"]
 
-#: Most topics that a pull is given; the first one told is the first one out.
+#: The most topics that a pull gets. Further topics replace the oldest.
 MOST = 256
 #: ms until the streams that take nothing are asked again.
 ASK_EVERY: Final = 10_000
 log = structlog.get_logger()
 
-#: A stream in this Redis, as messages come to it: the name of their route, and its own.
+#: A stream in this Redis: the name of its route, and its own name.
 Stream = tuple[str, str]
 
 
 def stream_of(route: Route, topic: str) -> Stream:
-    """The stream of a topic that goes by this route."""
+    """The stream of a topic of this route."""
     return route.name, route.stream_of(topic)
 
 
 class Topics:
-    """The known topics of one queue. A pull names those it does not know, and is given them the next time."""
+    """The known topics of one queue. A pull reports unknown topics, and the next pull gets them."""
 
     def __init__(self, routes: Routes, redis_url: str) -> None:
         self._routes = routes
-        self._one_server = parse(redis_url).kind != CLUSTER  # buckets lie where all queues lie
+        self._one_server = parse(redis_url).kind != CLUSTER  # then the buckets are on the server of the queues
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
         self._streams: dict[str, Stream | None] = {}  # of the same topics
-        self._refused: dict[Stream, tuple[str, str]] = {}  # those that take nothing: of each one of its topics, and why
+        self._refused: dict[
+            Stream, tuple[str, str]
+        ] = {}  # streams that refuse messages: a topic of each, and the error
         self._asked_at = 0  # monotonic ms
         self._policies = NO_POLICIES
-        self._spending: dict[str, Known] = {}  # of limited topics, with the buckets from which pulls spend
+        self._spending: dict[str, Known] = {}  # limited topics, with the buckets from which pulls spend
         self._as_list: list[Known] = []
-        self._told: KnownTopics | None = None  # of these
+        self._for_pulls: KnownTopics | None = None  # the same for pulls
         self._appended: dict[str, str] = {}  # to these streams
-        self.limited: dict[str, str] = {}  # of what is appended, by topic the name of its bucket
+        self.limited: dict[str, str] = {}  # by topic that is appended, the name of its bucket
 
     @property
     def unlisted_general(self) -> bool:
-        """Whether a topic that a pull was not told about cannot be a stream here."""
+        """Whether unlisted topics cannot be streams in this Redis."""
         return not self.local
 
     def known(self, keys: QueueKeys) -> KnownTopics:
-        """What to tell the next pull of its queue."""
-        if self._told is None:
-            self._told = KnownTopics.of(keys, self._as_list)
-        return self._told
+        """The topics for the next pull."""
+        if self._for_pulls is None:
+            self._for_pulls = KnownTopics.of(keys, self._as_list)
+        return self._for_pulls
 
     @property
     def appended(self) -> Iterable[str]:
-        """Those of the known topics that pulls append to streams in this Redis."""
+        """The known topics that pulls append to streams in this Redis."""
         return self._appended
 
     def streams(self, keys: QueueKeys) -> dict[str, str]:
@@ -80,26 +82,29 @@ class Topics:
         return found
 
     def bounds(self, most: Mapping[str, Most]) -> list[Bound]:
-        """How many messages of limited topics may be appended: `most` by the name of the limit, for all its topics together. On
-        one server pulls spend from the buckets of the others."""
+        """The number of messages of limited topics that may be appended.
+
+        `most` has it by the name of the limit, for all its topics together. On a single server, pulls spend from the buckets of
+        the other limits themselves.
+        """
         limited = self.limited.items()
         if self._one_server:
             return [Bound(topic, most[name], name) for topic, name in limited if name in most]
         return [Bound(topic, most.get(name, 0), name if name in most else "") for topic, name in limited]
 
     def to_release(self, topics: Iterable[str], keys: QueueKeys) -> KnownTopics:
-        """The same topics, as a release of their sets is told of them."""
+        """The topics for a release of their sets."""
         return KnownTopics.of(
             keys, [self._find(topic) if self.is_appended(topic) else Known(topic) for topic in topics]
         )
 
     def is_appended(self, topic: str) -> bool:
-        """Whether messages of a topic are appended to a stream in this Redis, and the stream takes them."""
+        """Whether messages of a topic are appended to a stream in this Redis that accepts them."""
         route = self._routes.find(topic)
         return route is not None and route.name in self.local and stream_of(route, topic) not in self._refused
 
     def learn(self, topics: Iterable[str]) -> None:
-        """Find the routes of topics that a pull did not know; at most MOST of them are kept."""
+        """Add topics that a pull did not know. At most MOST topics are kept."""
         for topic in list(topics)[:MOST]:
             self._known.pop(topic, None)
             while len(self._known) >= MOST:
@@ -114,11 +119,11 @@ class Topics:
 
     @property
     def refused(self) -> Mapping[Stream, str]:
-        """The streams that take nothing, and why."""
+        """The streams that refuse messages, with the error."""
         return {stream: reason for stream, (_, reason) in list(self._refused.items())}
 
     def refuse(self, topic: str, reason: str) -> bool:
-        """Let pulls return the messages of a topic's stream, as it takes nothing; whether it took something before."""
+        """Have pulls return the messages of a topic's stream, which refuses them. True if the stream accepted them before."""
         stream = self._stream_of(topic)
         took = stream not in self._refused
         self._refused[stream] = topic, reason
@@ -128,7 +133,7 @@ class Topics:
         return took
 
     def take_again(self, topic: str) -> str | None:
-        """Let pulls append to a topic's stream again. If it took nothing, the name of the parked set of its route."""
+        """Have pulls append to a topic's stream again. If it refused messages, return the name of its route's parked set."""
         stream = self._stream_of(topic)
         if self._refused.pop(stream, None) is None:
             return None
@@ -137,7 +142,7 @@ class Topics:
         return ParkedSet.of_route(stream[0])
 
     def to_ask(self, now: int) -> list[str]:
-        """A topic of each stream that takes nothing, if they are to be asked again now (monotonic ms)."""
+        """A topic of each stream that refuses messages, if the streams are tried again now (monotonic ms)."""
         if not self._refused or now - self._asked_at < ASK_EVERY:
             return []
         self._asked_at = now
@@ -150,7 +155,7 @@ class Topics:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def observe_policies(self, policies: Policies) -> None:
-        """Tell pulls to append of limited topics only what has permits."""
+        """Have pulls append messages of limited topics only with permits."""
         self._policies, self._spending = policies, {}
         self._list()
 
@@ -172,7 +177,7 @@ class Topics:
         self._as_list = [
             Known(topic) if self._streams[topic] in self._refused else one for topic, one in self._known.items()
         ]
-        self._told = None
+        self._for_pulls = None
         self._appended = {
             one.topic: stream[1]
             for one in self._as_list

@@ -1,4 +1,4 @@
-"""The batches that a sender has, and the lines in which they wait for permits of their limits."""
+"""The groups of messages at a sender, and the lines in which groups wait for permits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from workers.sending.message import InFlightMessage
 
 __all__ = ["Group", "Lines", "Report", "withdraw_from", "withdraw_limits"]
 
-#: Reports the results of a batch to the queue's owner (None: it was not sent). Sending threads call it.
+#: Reports the results of a batch to the queue's owner (None: the batch was not sent). Sending threads call it.
 Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Messages of one queue, which the sender took at `since` (monotonic ms); `pauses` were counted when they were pulled."""
+    """Messages of one queue, accepted at `since` (monotonic ms). `pauses` is the number of stalls at their pull."""
 
     report: Report
     batch: list[InFlightMessage]
@@ -27,7 +27,7 @@ class Group(msgspec.Struct, frozen=True):
     since: int
 
     def of(self, batch: list[InFlightMessage]) -> Group:
-        """Some of its messages."""
+        """Return a group of some of its messages."""
         return Group(self.report, batch, self.pauses, self.since)
 
     @property
@@ -40,7 +40,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def by_limits(self) -> Mapping[tuple[Limit, ...], list[InFlightMessage]]:
-        """Its messages by their limits."""
+        """The messages by their limits."""
         found: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
         for message in self.batch:
             if (some := found.get(message.limits)) is None:
@@ -61,16 +61,16 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Lines:
-    """Groups that wait for permits, a line for each limit of which a thread found too few, the earliest first.
+    """Groups that wait for permits, earliest first. Each limit with too few permits has a line.
 
-    The lock of its sender guards it.
+    The sender's lock guards it.
     """
 
     def __init__(self) -> None:
         self._lines: dict[Limit, list[Group]] = {}
         self._ready: dict[Limit, None] = {}  # limits that may have permits again
         self._weights: Counter[Report] = Counter()  # of each queue
-        self.count = 0  # messages in all of them
+        self.count = 0  # messages in all lines
 
     @property
     def ready(self) -> Limit | None:
@@ -89,7 +89,7 @@ class Lines:
                 self._ready[limit] = None
 
     def wait(self, limit: Limit) -> None:
-        """Note that a limit has too few permits."""
+        """Note that a limit has too few permits now."""
         self._ready.pop(limit, None)
 
     def first(self, limit: Limit) -> Group:
@@ -101,13 +101,13 @@ class Lines:
         return next((limit for limit in limits if limit in self._lines), None) if self._lines else None
 
     def add(self, limit: Limit, group: Group) -> None:
-        """Let a group wait for a limit."""
+        """Insert a group into the line of a limit."""
         insort(self._lines.setdefault(limit, []), group, key=lambda one: one.place)
         self._weights[group.report] += group.weight
         self.count += len(group.batch)
 
     def pop(self, limit: Limit) -> Group:
-        """Take the first group out of a line."""
+        """Remove the first group of a line, and return it."""
         group = self._lines[limit].pop(0)
         self._weights[group.report] -= group.weight
         self.count -= len(group.batch)
@@ -120,7 +120,7 @@ class Lines:
             self._ready.pop(limit, None)
 
     def count_of(self, limit: Limit) -> int:
-        """How many messages wait for a limit."""
+        """The number of messages that wait for a limit."""
         return sum([len(group.batch) for group in list(self._lines.get(limit, ()))])
 
     def weight_of(self, report: Report) -> int:
@@ -128,7 +128,7 @@ class Lines:
         return self._weights[report]
 
     def withdraw(self, report: Report, which: Callable[[InFlightMessage], bool]) -> list[InFlightMessage]:
-        """Take such messages of a queue out of the lines."""
+        """Remove the messages of a queue for which `which` is true, and return them."""
         taken: list[InFlightMessage] = []
         for limit, line in list(self._lines.items()) if self._weights[report] else ():
             line[:] = withdraw_from(line, report, which, taken)
@@ -141,7 +141,7 @@ class Lines:
 def withdraw_from(
     groups: Iterable[Group], report: Report, which: Callable[[InFlightMessage], bool], taken: list[InFlightMessage]
 ) -> list[Group]:
-    """These groups without such messages of a queue, which are `taken`: they wait for their limits no more."""
+    """Return the groups without the messages of a queue for which `which` is true. Those are added to `taken`."""
     kept = []
     for group in groups:
         gone = {message for message in group.batch if which(message)} if group.report == report else set()
@@ -155,7 +155,7 @@ def withdraw_from(
 
 
 def withdraw_limits(messages: Iterable[InFlightMessage]) -> None:
-    """These messages wait for their limits no more."""
+    """Note that these messages no longer wait for their limits."""
     for message in messages:
         for limit in message.limits:
             limit.withdraw(1)

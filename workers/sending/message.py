@@ -1,4 +1,4 @@
-"""A message that this node has pulled and not settled yet."""
+"""A message that this node has pulled and not settled."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ from workers.limits.limit import Limit
 
 __all__ = ["LOOK_AGAIN", "InFlightMessage", "Probe", "Stage"]
 
-#: ms after its pull for which a message may be sent without another look at what Redis has of it.
+#: ms after its pull for which a message may be sent without another pull.
 LOOK_AGAIN = 500
 
 
 class Stage(Enum):
-    """Where a message is in its owner's memory; workers/queue/in_flight.py draws the moves between them."""
+    """The stage of a message in its owner's memory. workers/queue/in_flight.py has a drawing of the moves between stages."""
 
-    PULLED = "pulled"  # with an ordering key it may wait behind others of its key
+    PULLED = "pulled"  # a message with an ordering key may wait behind others of its key
     WAITING = "waiting"  # for room at its sender
     SENDING = "sending"  # its sender has it
-    RETURNED = "returned"  # its sender has reported, and the result is being judged
-    ACKING = "acking"  # it was delivered, and Redis does not know yet
-    SETTLING = "settling"  # it is retried or buried, and Redis does not know yet
-    PARKING = "parking"  # it is parked, and Redis does not know yet
-    BACKING_OFF = "backing off"  # with an ordering key: Redis has counted its failure, and it keeps its place
-    GONE = "gone"  # from this memory
+    RETURNED = "returned"  # its sender has reported the result
+    ACKING = "acking"  # it was delivered, and Redis has to remove it
+    SETTLING = "settling"  # Redis has to count its failed attempt, or to bury it
+    PARKING = "parking"  # Redis has to park it
+    BACKING_OFF = "backing off"  # Redis has counted its failure; it has an ordering key, and keeps its place
+    GONE = "gone"  # it has left this memory
 
-    __hash__ = object.__hash__  # that of Enum runs Python code, several times for each message
+    __hash__ = object.__hash__  # the one of Enum is slow, and each message needs it several times
 
 
 class Probe(IntEnum):
-    """Whether a message is sent through an open circuit, to find out whether the target is well again."""
+    """Whether a message is sent through an open circuit, as a probe of its target."""
 
     NONE = 0
-    PERMITTED = 1  # by a permit of the circuit, which is returned if the message is not sent
-    FREE = 2  # without a permit: it was delivered now, is tried beside others that failed, or was sent before
+    PERMITTED = 1  # with a permit of the circuit, which is returned if the message is not sent
+    FREE = (
+        2  # without a permit: a caller delivers it now, or it helps to find out who is at fault, or it was sent before
+    )
 
 
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
-    All that may change in it is changed by `InFlight`. Raises CorruptRecord if the record cannot be read, or delivered.
+    Only `InFlight` changes it. Raises CorruptRecord if the record cannot be read or delivered.
     """
 
     __slots__ = (
@@ -70,16 +72,16 @@ class InFlightMessage:
         self.record = Record(raw)
         self.record.check_deliverable()
         self.size = len(raw)
-        self.weight = 1  # in the window of its queue
-        self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock that pulls go by
+        self.weight = 1  # in its queue's window
+        self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock of pulls
         self.route: Route | None = None
         self.stage = Stage.PULLED
-        self.by_hand = False  # somebody had it delivered now: it goes past an open circuit, too
-        self.by_force = False  # and in spite of pauses and limits
-        self.limits: tuple[Limit, ...] = ()  # each of which it needs a permit of
+        self.by_hand = False  # a caller delivers it now, also through an open circuit
+        self.by_force = False  # also in spite of pauses and limits
+        self.limits: tuple[Limit, ...] = ()  # it needs a permit of each
         self.probe = Probe.NONE
-        self.pause = 0  # ms for which it backs off once Redis has counted its failure
-        self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
+        self.pause = 0  # ms of its back-off after Redis has counted its failure
+        self.again_at = 0  # monotonic ms at which its back-off ends, and it is pulled again
 
     @property
     def id(self) -> str:
@@ -119,7 +121,7 @@ class InFlightMessage:
 
     @property
     def due(self) -> int:
-        """The due that was asked for, which consumers see."""
+        """The due time that the caller wanted, which consumers see."""
         return self.record.asked
 
     @property
@@ -132,20 +134,20 @@ class InFlightMessage:
 
     @property
     def place(self) -> tuple[int, bytes]:
-        """Its place in the queue: by due, equal dues by id."""
+        """Its place in the queue: the due time, then the ticket."""
         return self.score, self.ticket
 
     def stale(self, now: int) -> bool:
-        """Whether it is to be pulled anew before it is sent: it has waited, or a clock was set back since its pull."""
+        """Whether it must be pulled again before a send, because it has waited or a clock was set back."""
         return now < self.score or not 0 <= now - self.pulled_at <= LOOK_AGAIN
 
     def good_for(self, now: int) -> int:
-        """ms for which it may be sent as it is, if no clock is set back."""
+        """The ms for which it may be sent without another pull, if no clock is set back."""
         expires = self.record.expires_at
         until = self.pulled_at + LOOK_AGAIN
         return (until if expires is None else min(until, expires)) - now
 
     def expired(self, now: int) -> bool:
-        """Whether it is too late to forward it."""
+        """Whether it has expired."""
         expires = self.record.expires_at
         return expires is not None and now >= expires

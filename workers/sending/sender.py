@@ -1,6 +1,6 @@
-"""Sends to one target: a bounded number of messages waiting, a bounded number of sends at once.
+"""Sends messages to one target, with a bounded number of waiting messages and of parallel sends.
 
-A send that hangs beyond its time-out is given up as 'unknown' and its thread replaced, so that it holds up nothing.
+A send that hangs beyond its timeout is given up as 'unknown' and its thread is replaced, so that no other send waits for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["STALL", "Sender"]
 
 STALL = 100
 GRACE = 1_000
-#: ms after which what waits for a thread is not sent any more, but pulled anew: a cancel of it may be as old.
+#: ms after which a message that waits for a thread is not sent but pulled again, because it may have been cancelled.
 OLDEST = 10_000
 MOST_ABANDONED = 16
 log = structlog.get_logger()
@@ -38,18 +38,18 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class _Send:
-    """A send under way."""
+    """A send, from its begin to its end."""
 
     since: int
     groups: list[Group] = field(default_factory=list)
-    count: int = 0  # messages
-    slots: dict[Limit, int] = field(default_factory=dict)  # limits of which its messages have permits until it ends
-    late: bool = False  # it has waited for a limit for too long, and has no permits
+    count: int = 0  # of messages
+    slots: dict[Limit, int] = field(default_factory=dict)  # permits that its messages have until it ends
+    late: bool = False  # it waited for a limit for too long, and has no permits
     abandoned: bool = False
     replaced: bool = False
 
     def add(self, group: Group, batch: list[InFlightMessage]) -> None:
-        """Add messages of a group. Those of one batch of a queue stay together, as their report costs the queue a look."""
+        """Add messages of a group. Messages of one batch stay together, because each report costs their queue a round."""
         self.count += len(batch)
         for place, one in enumerate(self.groups):
             if one.since == group.since and one.report == group.report and one.pauses == group.pauses:
@@ -59,7 +59,7 @@ class _Send:
 
 
 class Sender:
-    """The way to one route's target."""
+    """Sends the messages of one route to its target."""
 
     def __init__(
         self,
@@ -84,27 +84,27 @@ class Sender:
         self._on_circuit = on_circuit  # called when the circuit opens or closes
         self._pulse = pulse
         self._spans = spans
-        self._may_send = may_send  # whether this worker may begin a send now; sending threads ask
+        self._may_send = may_send  # whether this worker may begin a send now; called by sending threads
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
         self._groups: deque[Group] = deque()
-        self._lines = Lines()  # of those groups for which a thread has found no permits
-        self._pending = 0  # accepted and not reported
+        self._lines = Lines()  # groups for which a thread has found no permits
+        self._pending = 0  # messages that were accepted and not reported
         self._progress = clock.monotonic()
         self._sends: set[_Send] = set()
-        self._abandoned: set[_Send] = set()  # given up, and their threads have not come back
+        self._abandoned: set[_Send] = set()  # given up; their threads have not returned
         self._stopping = False
         self._workers: list[threading.Thread] = []
 
     @property
     def room(self) -> int:
-        """How many messages it takes now. What waits for a limit takes no room from other topics."""
+        """The number of messages that it accepts now. Messages that wait for a limit take no room from other topics."""
         return max(0, self._capacity - self._pending + self._lines.count)
 
     @property
     def stalled(self) -> bool:
-        """Whether it has something to do and has finished nothing for a while."""
+        """Whether it has messages to send and no send has ended for STALL ms."""
         return self._pending > self._lines.count and self._clock.monotonic() - self._progress > STALL
 
     def now(self) -> int:
@@ -112,19 +112,19 @@ class Sender:
         return self._clock.monotonic()
 
     def waited(self, since: int | None) -> int:
-        """ms since then; none since never."""
+        """The ms that have passed; 0 for None."""
         return self._clock.monotonic() - since if since is not None else 0
 
     @property
     def longest(self) -> int:
-        """ms after which a send has been given up."""
+        """The ms after which a send has been given up."""
         return self.timeout + GRACE
 
     @property
     def longest_send(self) -> int:
-        """ms for which a message may still arrive whose send begins now or was given up; any thread may ask.
+        """The ms in which a message may arrive whose send begins now or was given up; from any thread.
 
-        A send that hangs may do so as long again.
+        A hung send may take as long again as it has taken already.
         """
         with self._condition:
             oldest = min((send.since for send in self._abandoned), default=None)
@@ -132,7 +132,7 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        """Whether anything that it accepted is still without a result."""
+        """Whether an accepted message has no result."""
         return self._pending > 0
 
     def start(self) -> None:
@@ -147,16 +147,16 @@ class Sender:
         worker.start()
 
     def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
-        """Take a batch; the caller looked at `room` before (messages beyond it are taken all the same).
+        """Accept a batch. The caller has checked `room`, but more messages are accepted, too.
 
-        If the process has stood still since so many `pauses` were counted, they are not sent any more.
+        `pauses` is the number of stalls at the pull. After another stall the messages are not sent.
         """
         with self._condition:
             now = self._clock.monotonic()
             if self._pending == self._lines.count:
                 self._progress = now
             self._pending += len(batch)
-            # No group is more than one send, so that a slow target is not taken for a hung one, and all threads help.
+            # A group is at most one send, so that a slow target does not look hung, and all threads help.
             most = self.target.max_batch
             for start in range(0, len(batch), most):
                 self._groups.append(Group(report, list(batch[start : start + most]), pauses, now))
@@ -172,7 +172,7 @@ class Sender:
             return send
 
     def _begin(self, now: int) -> _Send | None:
-        """The next send, with permits of all limits of its messages. The others wait in the line of a limit."""
+        """Return the next send. Its messages have permits of all their limits; the others wait in the line of a limit."""
         send = _Send(now)
         if self._pending == self._lines.count:
             self._progress = now
@@ -195,7 +195,7 @@ class Sender:
             if group.has_limits:
                 begun = []
                 for limits, batch in group.by_limits.items():
-                    count, lacking = 0, self._lines.of(limits)  # behind those that wait
+                    count, lacking = 0, self._lines.of(limits)  # the groups of a line go first
                     if lacking is None:
                         count, lacking = self._take_permits(send, limits, len(batch))
                     begun += batch[:count]
@@ -212,7 +212,7 @@ class Sender:
         return not send.count or send.count + len(group.batch) <= self.target.max_batch
 
     def _take_permits(self, send: _Send, limits: tuple[Limit, ...], count: int) -> tuple[int, Limit | None]:
-        """How many of so many messages have permits of these limits now; and a limit that has too few."""
+        """Take permits for `count` messages at most. Return their number, and a limit that has too few."""
         begun, lacking = begin(limits, self, count, self.longest, send.since) if limits else (count, None)
         for limit in limits:
             if limit.lasts:
@@ -220,13 +220,13 @@ class Sender:
         return begun, lacking
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
-        """What has waited for these limits begins before all others; from any thread."""
+        """Begin sends of messages that wait for these limits, before all others; from any thread."""
         with self._condition:
             self._lines.notice(limits)
             self._condition.notify(-(-sum(limits.values()) // self.target.max_batch))
 
     def waits_for(self, limit: Limit) -> int:
-        """How many messages lack a permit; from any thread."""
+        """The number of messages without a permit; from any thread."""
         return self._lines.count_of(limit)
 
     @property
@@ -241,7 +241,7 @@ class Sender:
     def withdraw(
         self, report: Report, which: Callable[[InFlightMessage], bool], *, limited: bool = False
     ) -> list[InFlightMessage]:
-        """Take such messages of a queue back that no thread has taken; `limited`: only those that wait for a limit."""
+        """Return messages of a queue that are not being sent, if `which` is true. `limited`: only if they wait for a limit."""
         if limited and not self._lines.weight_of(report):
             return []
         with self._condition:
@@ -257,18 +257,18 @@ class Sender:
             batch = send.groups[0].batch if one else [message for group in send.groups for message in group.batch]
             results = None if self._outdated(send) else self.send(batch)
             if not self._finish(send, results):
-                return  # it was given up meanwhile, and this thread replaced; one that was not goes on
+                return  # the send was given up, and another thread replaces this one
 
     def _outdated(self, send: _Send) -> bool:
-        """Whether any of it is to be pulled anew first.
+        """Whether a message of the send must be pulled again first. There are three reasons:
 
-        It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
-        very long, is expired by now, or not due any more as the clock was set back. Or the worker may not send, as others may
-        not know of it.
+        - The process stalled after the pull, so the queue may belong to another node.
+        - The message waited for long or has expired, or the clock was set back before its due time.
+        - The worker may not send now, because other processes may not know that it exists.
         """
         if send.late or self._waited_too_long(send) or not self._may_send():
             return True
-        # Looked at last, so that next to nothing lies between this and the target's deadline.
+        # This check comes last, so that the send begins right after it.
         return self._pulse is not None and any(group.pauses != self._pulse.stalls for group in send.groups)
 
     def _waited_too_long(self, send: _Send) -> bool:
@@ -276,14 +276,14 @@ class Sender:
         if waited <= 0:
             return False
         now = self._clock.now()
-        if waited <= LOOK_AGAIN:  # a message may expire within less
+        if waited <= LOOK_AGAIN:  # a message may expire within a shorter time
             return any(message.expired(now) for group in send.groups for message in group.batch)
         if waited > OLDEST:
             return True
         return any(message.score > now or message.expired(now) for group in send.groups for message in group.batch)
 
     def send(self, batch: Sequence[InFlightMessage]) -> Sequence[Result]:
-        """Send a batch now; a result per message whatever happens."""
+        """Send a batch now. Return a result for each message, also after an exception."""
         limit = self.target.max_batch
         results: list[Result] = []
         for start in range(0, len(batch), limit):
@@ -307,7 +307,7 @@ class Sender:
                 return not send.replaced
             self._sends.discard(send)
             self._done(send)
-        self._end(send)  # first: what waits for a limit need not wait for a pull job
+        self._end(send)  # first, so that messages that wait for a limit need not wait for a pull job
         if results is not None:
             self._count(send, results, self._clock.monotonic() - send.since)
         start = 0
@@ -318,7 +318,7 @@ class Sender:
         return True
 
     def _end(self, send: _Send) -> None:
-        """Its slots are free again; messages that are late had none, and wait no more."""
+        """Free the slots of a send. Late messages had none, and no longer wait."""
         now = self._clock.monotonic()
         for limit, count in send.slots.items():
             limit.end(count, now)
@@ -352,13 +352,13 @@ class Sender:
 
     @property
     def given_up(self) -> Mapping[str, int]:
-        """By topic, how many messages may arrive yet though their sends were given up; any thread may ask."""
+        """The number of messages of each topic that may still arrive after their sends were given up; from any thread."""
         with self._condition:
             sends = list(self._abandoned)
         return Counter(message.topic for send in sends for group in send.groups for message in group.batch)
 
     def give_up_hung(self) -> None:
-        """Report sends that are far over their time-out as unknown and replace their threads."""
+        """Report sends far beyond their timeout as unknown, and replace their threads."""
         now = self._clock.monotonic()
         with self._condition:
             hung = [send for send in self._sends if now - send.since > self.longest]
@@ -380,13 +380,13 @@ class Sender:
                 group.report(group.batch, [unknown] * len(group.batch))
 
     def stop(self) -> None:
-        """Let the threads end once nothing waits; idempotent. Close the target after `join`."""
+        """End the threads once no message waits. A second call does nothing. Close the target after `join`."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for the threads, at most so long; a hung one is left behind (it is a daemon)."""
+        """Wait for the threads, `timeout_ms` at most. A hung thread is a daemon, which ends with the process."""
         end = self._clock.monotonic() + timeout_ms
         for worker in list(self._workers):
             worker.join(max(0, end - self._clock.monotonic()) / 1000)
