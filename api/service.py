@@ -13,6 +13,7 @@ from api.asgi import Answer, Request, encode
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
+from api.receivers import Receivers
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
 from delayq.answers.service import overview_out, status_out
 from delayq.care.accounts import Accounts
@@ -131,6 +132,7 @@ class Service:
         self.clock = SystemClock()
         #: Limits searches: each of them uses a third of Redis' time.
         self.searching = asyncio.Semaphore(SEARCHES)
+        self.receivers = Receivers(self.client.store)
         self.readiness = Readiness(self.client, settings, self.clock)
         self.facts = Shared(self._facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
@@ -164,6 +166,7 @@ class Service:
 
     async def close(self) -> None:
         """Wait for the current calls, then close the connections."""
+        await self.receivers.close()
         await self.client.close()
 
 

@@ -21,8 +21,8 @@ from delayq.errors import ConfigError
 
 __all__ = ["SCOPES", "ApiKey", "Scope", "hash_of", "id_of", "load_keys", "make_key", "parse_keys", "write_keys"]
 
-Scope = Literal["schedule", "cancel", "read", "admin"]
-SCOPES: Final[tuple[Scope, ...]] = ("schedule", "cancel", "read", "admin")
+Scope = Literal["schedule", "cancel", "read", "receive", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = ("schedule", "cancel", "read", "receive", "admin")
 
 _SHAPE: Final = re.compile(r"dq_([a-z0-9]{4,32})_([A-Za-z0-9_-]{43})")
 _ID: Final = re.compile(r"[a-z0-9]{4,32}")

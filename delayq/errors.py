@@ -17,6 +17,7 @@ __all__ = [
     "NotDone",
     "NotDurable",
     "NotReady",
+    "OtherFilter",
     "PastDue",
     "PoliciesChanged",
     "StillDue",
@@ -35,6 +36,7 @@ class DelayqError(Exception):
     DelayqError
     ├── InvalidMessage      a field of a message (or of a request) is invalid
     ├── Conflict            the id belongs to another message, or was cancelled
+    ├── OtherFilter         the consumer group has another filter
     ├── PastDue             its due time has passed, and the caller refuses late messages
     ├── TooManyPending      its topic has the maximum of messages of its policy
     ├── TooManyPolicies     the maximum of pauses or policies is reached
@@ -103,6 +105,16 @@ class Conflict(DelayqError):
     def removed(self) -> bool:
         """Whether the id was cancelled or discarded."""
         return self.state not in ("", "delivered")
+
+
+class OtherFilter(DelayqError):
+    """The consumer group has another filter. Nothing was received."""
+
+    def __init__(self, group: str, tags: tuple[str, ...]) -> None:
+        theirs = f"with the filter {' || '.join(tags)}" if tags else "without a filter"
+        super().__init__(f"the group {group} receives {theirs}; use the same one, or another group")
+        self.group = group
+        self.tags = tags
 
 
 class PastDue(DelayqError):

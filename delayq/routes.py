@@ -80,6 +80,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         """Return the name of the topic's stream."""
         return self.stream.replace("{topic}", topic)
 
+    @property
+    def own_stream(self) -> str | None:
+        """The name of its streams if they lie in delayq's own Redis by this URL; None for other targets."""
+        return self.stream if self.target == LOCAL else None
+
     def check(self) -> None:
         """Raise ConfigError for an invalid route."""
         try:

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
-from delayq.store.rights import CONDITIONAL, PROCESSES, acl_line
+from delayq.store.rights import CLIENT, CONDITIONAL, CONSUMER, PROCESSES, acl_line
 
 __all__ = ["PAGE", "page", "table"]
 
@@ -22,7 +22,8 @@ HEAD: Final = "| needed by, or for | commands |\n| --- | --- |\n"
 def table() -> str:
     """Which commands each kind of process needs, and which only where something else is so."""
     by_all = set.intersection(*(set(needs.commands) for needs in PROCESSES))
-    rows = [("all", by_all)] + [(needs.processes, set(needs.commands) - by_all) for needs in PROCESSES]
+    rows = [("all", by_all)] + [(needs.processes, set(needs.commands) - by_all) for needs in PROCESSES[:-1]]
+    rows.append((f"{CONSUMER.processes}, besides", set(CONSUMER.commands) - set(CLIENT.commands)))
     lines = [f"| {who} | {' '.join(f'`{word}`' for word in sorted(words))} |\n" for who, words in rows]
     lines += [f"| {when} | `{word}` |\n" for word, when in CONDITIONAL.items()]
     return HEAD + "".join(re.sub(r"(?<=\w)\|", r"\\|", line) for line in lines)

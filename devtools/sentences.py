@@ -18,6 +18,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "api_stopped": "has stopped",
     "api_stopping": "finishes the current requests",
     "appended_spans_failed": "cannot make the spans of appended messages",
+    "arrivals_lost": "cannot wait for messages at Redis, and tries again: {error}",
     "audit": "{actor} ({address}): {action} of {count} messages, reason: {reason}",
     "changed_failed": "cannot handle a change of the assignment",
     "circuit_closed": "the circuit closed: the target accepts messages again",

@@ -24,8 +24,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 #: From these modules those are made that have the name which the words give.
 SOURCES: Final = (
     ROOT / "delayq" / "client" / "async_calls.py",
+    ROOT / "delayq" / "client" / "async_consumer.py",
     *(ROOT / "delayq" / "http" / f"async_{name}.py" for name in ("api", "client")),
-    *(ROOT / "delayq" / "store" / "connect" / f"async_{name}.py" for name in ("cluster", "sentinel", "store")),
+    *(
+        ROOT / "delayq" / "store" / "connect" / f"async_{name}.py"
+        for name in ("arrivals", "cluster", "sentinel", "store")
+    ),
 )
 _WORDS: Final = (
     (r"\bAsyncCalls\b", "Client"),
@@ -35,7 +39,8 @@ _WORDS: Final = (
     (r"\bawait ", ""),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\b(_?)(Async(?=[A-Z])|async_(?=\w))", r"\1"),
-    (r"\b__a(enter|exit)__\b", r"__\1__"),
+    (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\baclose\b", "close"),
     (r"\bevent_loop\b", "threads"),
 )

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from api.routes import audit, dead_letters, development, messages, operators, policies, schedule, search, topics
+from api.routes import (
+    audit,
+    consuming,
+    dead_letters,
+    development,
+    messages,
+    operators,
+    policies,
+    schedule,
+    search,
+    topics,
+)
 from api.service import Operation
 
 __all__ = ["OPERATIONS"]
@@ -14,6 +25,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *dead_letters.OPERATIONS,
     *topics.OPERATIONS,
     *policies.OPERATIONS,
+    *consuming.OPERATIONS,
     *audit.OPERATIONS,
     *operators.OPERATIONS,
     *development.OPERATIONS,

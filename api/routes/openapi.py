@@ -43,6 +43,7 @@ _TAGS: Final = {
     "messages": "Schedule, find, move and cancel messages",
     "deadLetters": "Find, redrive and discard dead letters",
     "topics": "Pause and resume topics",
+    "consumers": "Receive, acknowledge and hand back messages of streams here",
     "policies": "Limits, retries and expiry by topic",
     "audit": "Manual changes",
     "service": "Queues, nodes, routes, health and figures",

@@ -16,6 +16,7 @@ from delayq import (
     NotDone,
     NotDurable,
     NotReady,
+    OtherFilter,
     PoliciesChanged,
     StillDue,
     StoreError,
@@ -132,6 +133,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(kind, f"{error.field}: {error.reason}", field=error.field)
     if isinstance(error, Conflict):
         return Problem("conflict", str(error), field="id", id=error.id, state=error.state or UNSET)
+    if isinstance(error, OtherFilter):
+        return Problem("conflict", f"{error}.", field="tags")
     if isinstance(error, TooManyPending):
         detail = f"{error}. Cancel some of them, or wait."
         return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)

@@ -187,6 +187,20 @@ type ExplainOut struct {
 	WaitsFor *string `json:"waitsFor"`
 }
 
+// ExtendIn Messages whose leases are to end later.
+type ExtendIn struct {
+	// Group The consumer group. Each group receives every message; its consumers share them.
+	//
+	// Examples: mail
+	Group string `json:"group"`
+
+	// Lease When the leases end from now: ms, or text; default: 30s.
+	//
+	// Examples: 30m
+	Lease    *string   `json:"lease,omitempty"`
+	Messages []LeaseIn `json:"messages"`
+}
+
 // FigureOut A number of messages, null if it is unknown, and the time of the count.
 type FigureOut struct {
 	// AsOf RFC 3339 in UTC with ms.
@@ -236,6 +250,32 @@ type FoundOut struct {
 	NextPageToken *string    `json:"nextPageToken"`
 }
 
+// HandBackIn Messages that a consumer of the group could not handle.
+type HandBackIn struct {
+	// Group The consumer group. Each group receives every message; its consumers share them.
+	//
+	// Examples: mail
+	Group    string         `json:"group"`
+	Messages []HandedBackIn `json:"messages"`
+}
+
+// HandedBackIn A message to hand back, why, and when its group receives it again.
+type HandedBackIn struct {
+	// DelayTime When it is received again; default: each time later, 10 s to 2 h.
+	//
+	// Examples: 30m
+	DelayTime *string `json:"delayTime,omitempty"`
+
+	// Id The id of the message.
+	Id string `json:"id"`
+
+	// Lease The opaque token of the lease, as it was received with the message.
+	Lease string `json:"lease"`
+
+	// Reason Why; a dead letter shows all reasons.
+	Reason *string `json:"reason,omitempty"`
+}
+
 // HealthOut The service is ready. `findings` are its problems, without `text` if the API needs keys.
 type HealthOut struct {
 	Findings *[]FindingOut `json:"findings,omitempty"`
@@ -263,6 +303,42 @@ type ItemOut struct {
 	State   *string     `json:"state,omitempty"`
 	Status  int64       `json:"status"`
 	Window  *int64      `json:"window,omitempty"`
+}
+
+// LeaseIn A message that was received.
+type LeaseIn struct {
+	// Id The id of the message.
+	Id string `json:"id"`
+
+	// Lease The opaque token of the lease, as it was received with the message.
+	Lease string `json:"lease"`
+}
+
+// LeaseOut The result of one message: 200 acknowledged, extended, handedBack or dead; 409 lost: another consumer may have it.
+type LeaseOut struct {
+	Id string `json:"id"`
+
+	// Problem A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
+	Problem *ProblemOut `json:"problem,omitempty"`
+	Result  *string     `json:"result,omitempty"`
+	Status  int64       `json:"status"`
+
+	// Until When the lease or the pause ends.
+	Until *string `json:"until,omitempty"`
+}
+
+// LeasesIn Messages that a consumer of the group received.
+type LeasesIn struct {
+	// Group The consumer group. Each group receives every message; its consumers share them.
+	//
+	// Examples: mail
+	Group    string    `json:"group"`
+	Messages []LeaseIn `json:"messages"`
+}
+
+// LeasesOut A result for each message, in order.
+type LeasesOut struct {
+	Results []LeaseOut `json:"results"`
 }
 
 // LimitOut The maximum messages per second, the waiting messages, and their shortest possible wait at this rate.
@@ -658,6 +734,64 @@ type QueuesOut struct {
 
 	// Total All queues together; headLateness is the largest. `counters` count since the creation of the store.
 	Total TotalOut `json:"total"`
+}
+
+// ReceiveIn Which messages to receive, and for how long to lease them.
+type ReceiveIn struct {
+	// Group The consumer group. Each group receives every message; its consumers share them.
+	//
+	// Examples: mail
+	Group string `json:"group"`
+
+	// Lease How long the lease lasts, 1s to 12h; default: 30s. No other call gets the message meanwhile.
+	//
+	// Examples: 30m
+	Lease *string `json:"lease,omitempty"`
+
+	// Max The most messages.
+	Max *int64 `json:"max,omitempty"`
+
+	// Start Where a new group begins: 'beginning' (the default), 'end', or a time (RFC 3339 with its zone).
+	//
+	// Examples: beginning
+	Start *string `json:"start,omitempty"`
+
+	// Tags The filter of the group: only messages with one of these tags are received; default: all.
+	Tags *[]string `json:"tags,omitempty"`
+
+	// Wait How long to wait for a first message: ms, or text; at most 30s.
+	//
+	// Examples: 30m
+	Wait *string `json:"wait,omitempty"`
+}
+
+// ReceivedMessageOut A message with its lease. `body` is text; `bodyBase64` is there instead if the body is not UTF-8.
+type ReceivedMessageOut struct {
+	// Attempt Attempts to deliver it to the stream; 1 for the first.
+	Attempt    int64   `json:"attempt"`
+	Body       *string `json:"body,omitempty"`
+	BodyBase64 *string `json:"bodyBase64,omitempty"`
+
+	// Deliveries How often this group has received it; 1 for the first.
+	Deliveries int64 `json:"deliveries"`
+
+	// DueMs Unix ms.
+	DueMs   int64  `json:"dueMs"`
+	DueTime string `json:"dueTime"`
+
+	// HandBacks How often consumers of this group have handed it back.
+	HandBacks  int64              `json:"handBacks"`
+	Id         string             `json:"id"`
+	Keys       *[]string          `json:"keys,omitempty"`
+	Lease      string             `json:"lease"`
+	Properties *map[string]string `json:"properties,omitempty"`
+	Tags       *string            `json:"tags,omitempty"`
+	Topic      string             `json:"topic"`
+}
+
+// ReceivedOut The received messages; none if nothing arrived in time.
+type ReceivedOut struct {
+	Messages []ReceivedMessageOut `json:"messages"`
 }
 
 // ResultOut The result of one id, with the status of a single call.

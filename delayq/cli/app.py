@@ -82,6 +82,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
         {"new": "api_keys:new", "list": "api_keys:list_", "revoke": "api_keys:revoke"},
     ),
     "reshard": "reshard:reshard",
+    "receive": "receive:receive",
     "tail": "tail:tail",
     "doctor": "doctor:doctor",
     "api": "services:api",

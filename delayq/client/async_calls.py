@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from msgspec import UNSET, UnsetType
 
 from delayq.client import handshake, plans
+from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By, one_act
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
@@ -24,6 +25,7 @@ from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
+from delayq.store.connect.async_arrivals import AsyncArrivals
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import pause
 from delayq.store.connect.event_loop import pause as wait_for
@@ -45,13 +47,17 @@ if TYPE_CHECKING:
         Facts,
         Finding,
         Forecast,
+        LeaseChange,
         Overview,
         Paused,
         PolicyChanged,
+        Received,
+        ReceivedPage,
         Rescheduled,
         Resumed,
         RouteState,
         SearchPage,
+        Settlement,
         TopicState,
     )
 
@@ -509,6 +515,103 @@ class AsyncCalls:
                 await wait_for(look)
                 look = min(2 * look, LONGEST_LOOK / 10)
         return found
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int = 10,
+        wait: Duration = 0,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+    ) -> list[Received]:
+        """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
+
+        Each message is received by one consumer of the group at a time. Acknowledge it with `ack`. If its lease ends before, it
+        is received again. Without messages the call waits up to `wait` for some. A new group begins at `start`: 'beginning',
+        'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two.
+        """
+        clock = self._setup.clock
+        end = clock.monotonic() + (given_duration("wait", wait) or 0)
+        arrivals = AsyncArrivals(self.store)
+        try:
+            while True:
+                page = await self.receive_page(topic, group=group, max=max, lease=lease, start=start, tags=tags)
+                left = end - clock.monotonic()
+                if page.messages or left <= 0:
+                    return page.messages
+                again = left if page.next is None else page.next - page.now
+                await arrivals.wait(page.streams, page.now, min(left, again))
+        finally:
+            await arrivals.close()
+
+    async def receive_page(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int = 10,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+    ) -> ReceivedPage:
+        """Receive without waiting, and return with the messages where and since when others may have arrived."""
+        consumer = plans.given_consumer(topic, group, start, tags)
+        life = given_duration("lease", lease) or 0
+        return await self._run(plans.receive(await self.context(), consumer, max, life))
+
+    def consume(
+        self,
+        *topics: str,
+        group: str,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+        prefetch: int = 10,
+    ) -> AsyncConsumer:
+        """Return a consumer that iterates over the messages of topics. Use it in a `with` block.
+
+        The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
+        messages are received at a time. `lease`, `start` and `tags` are those of `receive`.
+        """
+        options = {"group": group, "lease": given_duration("lease", lease) or 0, "start": start, "tags": tags}
+        return AsyncConsumer(self, self._setup.clock, topics, prefetch, options)
+
+    async def ack(self, *messages: Received) -> list[Settlement | Any]:
+        """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
+        return await self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
+
+    async def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+        """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it."""
+        change = plans.LeaseChange("extend", message.lease, given_duration("lease", lease))
+        return single(await self._settle([(message, change)]))
+
+    async def hand_back(
+        self, message: Received, *, reason: str = "", delay_time: Duration | None = None
+    ) -> Settlement | Any:
+        """Hand a message back: its group receives it again later, each time later than before, or after `delay_time`.
+
+        Returns 'handedBack', 'dead' if it has been handed back too often, or 'lost' if this consumer does not hold it.
+        """
+        change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
+        return single(await self._settle([(message, change)]))
+
+    async def release(self, *messages: Received) -> list[Settlement | Any]:
+        """Give messages back that were not handled: other consumers receive them now. Returns 'released' or 'lost' for each."""
+        return await self._settle([(one, plans.LeaseChange("release", one.lease)) for one in messages])
+
+    async def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
+        context, results = await self.context(), dict[int, Any]()
+        groups: dict[tuple[str, str], list[int]] = {}
+        for at, (message, _) in enumerate(changes):
+            groups.setdefault((message.topic, message.group), []).append(at)
+        for (topic, group), places in groups.items():
+            consumer = plans.given_consumer(topic, group, "beginning", ())
+            found = await self._run(plans.settle(context, consumer, [changes[at][1] for at in places]))
+            results.update(zip(places, found, strict=True))
+        return [results[at] for at in range(len(changes))]
 
     async def close(self) -> None:
         """Close the connections to Redis."""

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from delayq.client import handshake, plans
 from delayq.client.audit import By, one_act
+from delayq.client.consumer import Consumer
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -25,6 +26,7 @@ from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
+from delayq.store.connect.arrivals import Arrivals
 from delayq.store.connect.exchange import single
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import pause
@@ -46,13 +48,17 @@ if TYPE_CHECKING:
         Facts,
         Finding,
         Forecast,
+        LeaseChange,
         Overview,
         Paused,
         PolicyChanged,
+        Received,
+        ReceivedPage,
         Rescheduled,
         Resumed,
         RouteState,
         SearchPage,
+        Settlement,
         TopicState,
     )
 
@@ -506,6 +512,101 @@ class Client:
                 wait_for(look)
                 look = min(2 * look, LONGEST_LOOK / 10)
         return found
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int = 10,
+        wait: Duration = 0,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+    ) -> list[Received]:
+        """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
+
+        Each message is received by one consumer of the group at a time. Acknowledge it with `ack`. If its lease ends before, it
+        is received again. Without messages the call waits up to `wait` for some. A new group begins at `start`: 'beginning',
+        'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two.
+        """
+        clock = self._setup.clock
+        end = clock.monotonic() + (given_duration("wait", wait) or 0)
+        arrivals = Arrivals(self.store)
+        try:
+            while True:
+                page = self.receive_page(topic, group=group, max=max, lease=lease, start=start, tags=tags)
+                left = end - clock.monotonic()
+                if page.messages or left <= 0:
+                    return page.messages
+                again = left if page.next is None else page.next - page.now
+                arrivals.wait(page.streams, page.now, min(left, again))
+        finally:
+            arrivals.close()
+
+    def receive_page(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int = 10,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+    ) -> ReceivedPage:
+        """Receive without waiting, and return with the messages where and since when others may have arrived."""
+        consumer = plans.given_consumer(topic, group, start, tags)
+        life = given_duration("lease", lease) or 0
+        return self._run(plans.receive(self.context(), consumer, max, life))
+
+    def consume(
+        self,
+        *topics: str,
+        group: str,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+        prefetch: int = 10,
+    ) -> Consumer:
+        """Return a consumer that iterates over the messages of topics. Use it in a `with` block.
+
+        The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
+        messages are received at a time. `lease`, `start` and `tags` are those of `receive`.
+        """
+        options = {"group": group, "lease": given_duration("lease", lease) or 0, "start": start, "tags": tags}
+        return Consumer(self, self._setup.clock, topics, prefetch, options)
+
+    def ack(self, *messages: Received) -> list[Settlement | Any]:
+        """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
+        return self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
+
+    def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+        """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it."""
+        change = plans.LeaseChange("extend", message.lease, given_duration("lease", lease))
+        return single(self._settle([(message, change)]))
+
+    def hand_back(self, message: Received, *, reason: str = "", delay_time: Duration | None = None) -> Settlement | Any:
+        """Hand a message back: its group receives it again later, each time later than before, or after `delay_time`.
+
+        Returns 'handedBack', 'dead' if it has been handed back too often, or 'lost' if this consumer does not hold it.
+        """
+        change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
+        return single(self._settle([(message, change)]))
+
+    def release(self, *messages: Received) -> list[Settlement | Any]:
+        """Give messages back that were not handled: other consumers receive them now. Returns 'released' or 'lost' for each."""
+        return self._settle([(one, plans.LeaseChange("release", one.lease)) for one in messages])
+
+    def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
+        context, results = self.context(), dict[int, Any]()
+        groups: dict[tuple[str, str], list[int]] = {}
+        for at, (message, _) in enumerate(changes):
+            groups.setdefault((message.topic, message.group), []).append(at)
+        for (topic, group), places in groups.items():
+            consumer = plans.given_consumer(topic, group, "beginning", ())
+            found = self._run(plans.settle(context, consumer, [changes[at][1] for at in places]))
+            results.update(zip(places, found, strict=True))
+        return [results[at] for at in range(len(changes))]
 
     def close(self) -> None:
         """Close the connections to Redis."""

@@ -122,6 +122,17 @@ class KnownRoutes:
             self._checks and tables is not None and not any(route.match == "*" for table in tables for route in table)
         )
 
+    def route_of(self, topic: str) -> RouteLine | None:
+        """The route of a topic in the first table that has one; without tables, in the table of this process."""
+        if self.tables is None:
+            route = self.own.find(topic)
+            if route is None:
+                return None
+            return RouteLine(
+                route.name, route.match, route.shown_target, stream=route.own_stream, per_queue=route.per_queue
+            )
+        return next((found for table in self.tables if (found := route_of(topic, table)) is not None), None)
+
     def reads_body(self, topic: str) -> bool:
         """Whether the target's check reads the bodies of messages of the topic."""
         check = self._judge(topic) if self._checks else None
@@ -173,5 +184,11 @@ def _refuse(message: Message) -> None:
 
 def _tables(live: Iterable[NodeLine]) -> tuple[tuple[RouteLine, ...], ...]:
     """The different tables, without the parts that change while a worker runs."""
-    tables = (tuple(RouteLine(one.name, one.match, one.target) for one in line.routes) for line in live)
+    tables = (
+        tuple(
+            RouteLine(one.name, one.match, one.target, stream=one.stream, per_queue=one.per_queue)
+            for one in line.routes
+        )
+        for line in live
+    )
     return tuple(dict.fromkeys(tables))

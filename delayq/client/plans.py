@@ -24,6 +24,15 @@ if TYPE_CHECKING:
         put_policy,
         resume,
     )
+    from delayq.client.consuming.receiving import (
+        LeaseChange,
+        Received,
+        ReceivedPage,
+        Settlement,
+        given_consumer,
+        receive,
+        settle,
+    )
     from delayq.client.findings import Facts, Finding, findings, read_facts
     from delayq.client.findings.overview import Overview, overview
     from delayq.client.looking.audit import AuditPage, WantedEntries, audit
@@ -39,12 +48,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_SECONDS", "PAUSE", "SECONDS", "Advanced", "Arriving", "AuditPage", "Cancelled", "Counted", "DeadGroups",
-    "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "Overview", "Paused", "PolicyChanged",
-    "Rescheduled", "Resumed", "RouteState", "SearchPage", "TopicState", "Wanted", "WantedEntries", "arriving",
-    "audit", "begin_advance", "by_key", "cancel", "check_wait", "count_messages", "dead_groups", "dead_letters", "delete_policy",
-    "deliver_now", "discard", "explain", "find", "findings", "forecast", "get", "nodes", "overview", "pause",
-    "paused", "put_policy", "queues", "read_facts", "read_policies", "redrive", "reschedule", "resume", "routes",
-    "search_of", "spec_of", "step_of_advance", "topic", "topics",
+    "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "LeaseChange", "Overview", "Paused", "PolicyChanged",
+    "Received", "ReceivedPage", "Rescheduled", "Resumed", "RouteState", "SearchPage", "Settlement", "TopicState",
+    "Wanted", "WantedEntries", "arriving", "audit", "begin_advance", "by_key", "cancel", "check_wait", "count_messages",
+    "dead_groups", "dead_letters", "delete_policy", "deliver_now", "discard", "explain", "find", "findings", "forecast",
+    "get", "given_consumer", "nodes", "overview", "pause", "paused", "put_policy", "queues", "read_facts",
+    "read_policies", "receive", "redrive", "reschedule", "resume", "routes", "search_of", "settle", "spec_of",
+    "step_of_advance", "topic", "topics",
 ]  # fmt: skip
 
 #: Where each of them is.
@@ -60,16 +70,20 @@ _PLACES = {
     "Facts": "delayq.client.findings",
     "Finding": "delayq.client.findings",
     "Forecast": "delayq.client.looking.counting",
+    "LeaseChange": "delayq.client.consuming.receiving",
     "MOST_SECONDS": "delayq.client.looking.search",
     "Overview": "delayq.client.findings.overview",
     "PAUSE": "delayq.client.looking.search",
     "Paused": "delayq.client.changing.policies",
     "PolicyChanged": "delayq.client.changing.policies",
+    "Received": "delayq.client.consuming.receiving",
+    "ReceivedPage": "delayq.client.consuming.receiving",
     "Rescheduled": "delayq.client.changing.messages",
     "Resumed": "delayq.client.changing.policies",
     "RouteState": "delayq.client.looking.service",
     "SECONDS": "delayq.client.looking.search",
     "SearchPage": "delayq.client.looking.search",
+    "Settlement": "delayq.client.consuming.receiving",
     "TopicState": "delayq.client.looking.topics",
     "Wanted": "delayq.client.looking.dead_letters",
     "WantedEntries": "delayq.client.looking.audit",
@@ -90,6 +104,7 @@ _PLACES = {
     "findings": "delayq.client.findings",
     "forecast": "delayq.client.looking.counting",
     "get": "delayq.client.looking.messages",
+    "given_consumer": "delayq.client.consuming.receiving",
     "nodes": "delayq.client.looking.service",
     "overview": "delayq.client.findings.overview",
     "pause": "delayq.client.changing.policies",
@@ -98,11 +113,13 @@ _PLACES = {
     "queues": "delayq.client.looking.service",
     "read_facts": "delayq.client.findings",
     "read_policies": "delayq.client.looking.topics",
+    "receive": "delayq.client.consuming.receiving",
     "redrive": "delayq.client.changing.dead_letters",
     "reschedule": "delayq.client.changing.messages",
     "resume": "delayq.client.changing.policies",
     "routes": "delayq.client.looking.service",
     "search_of": "delayq.client.looking.search_by_key",
+    "settle": "delayq.client.consuming.receiving",
     "spec_of": "delayq.client.changing.messages",
     "step_of_advance": "delayq.client.changing.advance",
     "topic": "delayq.client.looking.topics",

@@ -26,6 +26,7 @@ __all__ = [
     "NODES",
     "POLICIES",
     "REWRITTEN",
+    "ConsumerKeys",
     "Layout",
     "Layouts",
     "ParkedSet",
@@ -37,6 +38,7 @@ __all__ = [
     "rate_key",
     "read_layouts",
     "report_key",
+    "slot_tag",
     "slots_key",
     "spread",
     "write_layouts",
@@ -176,6 +178,32 @@ def rate_key(name: str) -> str:
 def slots_key(name: str) -> str:
     """Return the key of the slots of a concurrency limit."""
     return f"delayq:slots:{name}"
+
+
+class ConsumerKeys:
+    """The keys of one consumer group of one stream. They lie in the slot of the stream."""
+
+    __slots__ = ("_prefix", "consumers", "leases", "stream")
+
+    def __init__(self, stream: str, group: str) -> None:
+        self.stream = stream
+        self._prefix = f"delayq:consumers:{{{slot_tag(stream)}}}:{stream}:{group}"
+        self.leases = f"{self._prefix}:leases"
+        self.consumers = f"{self._prefix}:consumers"
+
+    def received(self, call: str) -> str:
+        """What the call of this name received."""
+        return f"{self._prefix}:call:{call}"
+
+
+def slot_tag(key: str) -> str:
+    """The part of a key by which Redis Cluster chooses its slot. Raises ValueError if no other key can have it as its tag."""
+    begin = key.find("{")
+    end = key.find("}", begin + 1)
+    tag = key[begin + 1 : end] if begin >= 0 and end > begin + 1 else key
+    if "}" in tag or ("{" in tag and tag != key[begin + 1 : end]):
+        raise ValueError(f"{key!r} has braces that are no hash tag")
+    return tag
 
 
 def report_key(name: str) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "CLI",
     "CLIENT",
     "CONDITIONAL",
+    "CONSUMER",
     "KEYS",
     "PROCESSES",
     "SPARED",
@@ -62,7 +63,7 @@ CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
     "advance apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get held_topics"
     " letters page redrive reschedule schedule set_policies spend",
-    "hdel hset pexpire xrange xrevrange zcard zcount zlexcount zrange zrank zscore",
+    "hdel hset mget pexpire xrange xrevrange zcard zcount zlexcount zrange zrank zscore",
     _ALL,
 )
 WORKER: Final = _needs(
@@ -78,7 +79,9 @@ CLI: Final = _needs(
     "exec hkeys hlen multi xread",
     CLIENT,
 )
-PROCESSES: Final = (CLIENT, WORKER, CLI)
+#: A process that never receives messages does not need these, so no process asks for them at its start.
+CONSUMER: Final = _needs("consumers", "give_up receive settle_received", "xread", CLIENT)
+PROCESSES: Final = (CLIENT, WORKER, CLI, CONSUMER)
 
 #: Without this right a worker checks once per second and works: the right is named, but does not stop a process at its
 #: start.

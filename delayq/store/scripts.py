@@ -32,11 +32,11 @@ _FIRST = re.compile(r"^-- @first (.+)$", re.MULTILINE)
 _GUARD = re.compile(r"^ *-- @guard (.+)$", re.MULTILINE)
 _CALL = re.compile(r"(?<!p)call\('([A-Z]+)'")
 #: Called by pcall, or the beginning of an argument of pcall: the script continues if Redis refuses it.
-_TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|[A-Z]+)'")
+_TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|XGROUP', 'CREATE|[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"
-#: The callers of a script: clients, a queue's owner, readers, and operations on queues and layouts.
-_ROOMS: Final = ("client", "meta", "owner", "reading")
+#: The callers of a script: clients, consumers, a queue's owner, readers, and operations on queues and layouts.
+_ROOMS: Final = ("client", "consumer", "meta", "owner", "reading")
 _PLACES: Final = {
     one.name.removesuffix(".lua"): one for room in _ROOMS for one in (_FOLDER / room).iterdir() if one.is_file()
 }

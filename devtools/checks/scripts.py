@@ -1,4 +1,4 @@
-"""docs/protocol.md, docs/protocol-workers.md, docs/redis.md and docs/redis-keys.md name every script, state, key and field."""
+"""The pages of the protocol and of Redis name every script, state, key and field."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = ["complaints"]
 
 PROTOCOL: Final = DOCS / "protocol.md"
 WORKERS: Final = DOCS / "protocol-workers.md"
+CONSUMERS: Final = DOCS / "protocol-consumers.md"
 REDIS: Final = DOCS / "redis.md"
 KEYS: Final = DOCS / "redis-keys.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
@@ -51,7 +52,7 @@ def complaints() -> Iterator[str]:
 
 def _protocol() -> Iterator[str]:
     text = read(PROTOCOL)
-    headings = re.findall(r"^##+ (.+)$", (text + read(WORKERS)).replace("`", ""), re.MULTILINE)
+    headings = re.findall(r"^##+ (.+)$", (text + read(WORKERS) + read(CONSUMERS)).replace("`", ""), re.MULTILINE)
     described = {word for heading in headings for word in re.split(r", | and ", heading)}
     for name in sorted(set(scripts.NAMES) - described):
         yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")

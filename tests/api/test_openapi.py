@@ -118,7 +118,9 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("api.routes.openapi.document", lambda _: whole)
             application = create_app(load_settings(**given))
-        yield schemathesis.openapi.from_asgi("/openapi.json", application)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("api.routes.consuming.LONGEST_WAIT", 100)  # longer waits are refused, and not waited for
+            yield schemathesis.openapi.from_asgi("/openapi.json", application)
         shutdown_lifespans()
 
 

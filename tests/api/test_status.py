@@ -126,7 +126,7 @@ async def test_who_asks_is_told_what_it_may(
     settings: Settings, tmp_path: Path, api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     mine = (await api.get("/v1/me")).json()
-    everything = {"*": ["schedule", "cancel", "read", "admin"]}
+    everything = {"*": ["schedule", "cancel", "read", "receive", "admin"]}
     assert mine == {"name": None, "scopes": everything, "version": VERSION, "console": "yes", "session": False}
     keys = KeyFile(tmp_path / "keys.yaml")
     boss, shop = keys.add("boss"), keys.add("shop", {"orders": ["read"]})

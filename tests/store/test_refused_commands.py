@@ -9,14 +9,16 @@ import pytest
 import redis
 
 from api.wire.problems import problem_of
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.embedded.processes import LOCALHOST
 from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
+from delayq.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import BucketHere, Census, Change, Command, Known, Listed, Retention
+from delayq.store.commands import BucketHere, Census, Change, Command, Known, Lease, Listed, Retention
 from delayq.store.connect.exchange import Exchange
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import following, queue_keys, rate_key
+from delayq.store.keys import ConsumerKeys, following, queue_keys, rate_key
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, NEW_EPOCH, AsyncRunner, Queue, row, schedule_command, taken
 from tests.support.servers import ServerUnderTest
@@ -297,6 +299,56 @@ def barrier(q: Queue) -> Command[Any]:
     return Command("barrier", (q.keys.state,), (), lambda reply: None)
 
 
+GROUP = ConsumerKeys("stream", "mail")
+
+
+def leased(q: Queue) -> Lease:
+    """The lease of the first of three entries of a stream; that of the second has ended."""
+    for n in range(3):
+        q.admin.xadd("stream", {"id": f"m{n}", "tags": "new"}, id=f"1-{n + 1}")
+    q.run(commands.receive(GROUP, "mail", "first", 1, 60_000, now=10_000))
+    q.run(commands.receive(GROUP, "mail", "second", 1, 1_000, now=10_000))
+    (id, _), *_ = q.admin.xrange("stream")
+    return Lease(id.decode(), "first")
+
+
+@case
+def receive(q: Queue) -> Command[Any]:
+    leased(q)
+    gone = q.admin.xadd("stream", {"id": "gone", "tags": "new"}, id="2-1")
+    q.run(commands.receive(GROUP, "mail", "third", 2, 1_000, now=10_000))
+    q.admin.xdel("stream", gone)
+    q.admin.xadd("stream", {"id": "foreign", "tags": "new", "p:delayq-group": "audit"}, id="3-1")
+    q.admin.xadd("stream", {"id": "new", "tags": "new"}, id="3-2")
+    return commands.receive(GROUP, "mail", "fourth", 10, 60_000, now=20_000)
+
+
+@case
+def receive__of_a_new_group(q: Queue) -> Command[Any]:
+    q.admin.xadd("stream", {"id": "m", "tags": "new"}, id="1-1")
+    return commands.receive(GROUP, "mail", "first", 10, 60_000, now=20_000)
+
+
+@case
+def settle_received(q: Queue) -> Command[Any]:
+    lease = leased(q)
+    acts = [commands.Act("extend", lease, 5_000), commands.Act("ack", lease), commands.Act("ack", lease)]
+    return commands.settle_received(GROUP, "mail", acts, now=10_001)
+
+
+@case
+def settle_received__back(q: Queue) -> Command[Any]:
+    back = commands.Act("back", leased(q), 5_000, "no stock")
+    return commands.settle_received(GROUP, "mail", [back, back], now=10_001)
+
+
+@case
+def give_up(q: Queue) -> Command[Any]:
+    q.given(row("there", at=60_000))
+    content = encode(Message(topic="t", keys=("k1",), expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
+    return commands.give_up(q.keys, [(id, content, 17, "no stock") for id in ("a", "there")], now=10_001)
+
+
 @case
 def takes(q: Queue) -> Command[Any]:
     return commands.takes("stream")
@@ -362,10 +414,14 @@ NOT_RUN = {
     "": {"-time"},
     "ack": {"-zcount"},
     "schedule": {"-zcard", "-zcount", "-zrange"},
-    "pull": {"-hexists", "-hget", "-hkeys", "-hsetnx", "-zrank"},
-    "pull__into_the_sets_of_topics": {"-hget", "-hkeys", "-mget", "-set", "-zrank"},
+    "pull": {"-hscan", "-hexists", "-hget", "-hkeys", "-hsetnx", "-zrank"},
+    "pull__into_the_sets_of_topics": {"-hscan", "-hget", "-hkeys", "-mget", "-set", "-zrank"},
     "pull__when_the_clocks_were_far_ahead": {"-hexists", "-mget", "-set", "-zmscore"},
-    "release": {"-hlen", "-zscore"},
+    "receive": {"-xgroup|create"},
+    "receive__of_a_new_group": {"-get"},
+    "release": {"-hexists", "-hlen", "-zscore"},
+    "release__into_a_stream": {"-hexists"},
+    "release__set": {"-hexists"},
 }
 
 

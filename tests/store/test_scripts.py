@@ -32,7 +32,7 @@ READ_ONLY = {
     "stats",
     "time",
 }
-REFUSED_WHEN_FULL = {"advance", "keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
+REFUSED_WHEN_FULL = {"advance", "give_up", "keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
 
 
 def code(name: str) -> str:
@@ -110,7 +110,9 @@ def check_keys(name: str, text: str) -> None:
             check("stream", "XADD")
             continue
         assert re.fullmatch(r"'[A-Z]+'", words[0]), f"{name}: {words[0]} is no plain command"
-        if words[0].strip("'") not in WITHOUT_KEY:
+        if words[0] == "'XREADGROUP'":
+            check(words[-2].strip(), words[0])
+        elif words[0].strip("'") not in WITHOUT_KEY:
             check(words[1], words[0])
     for function, place in sorted(taking_keys):
         for words in calls(text, function):
@@ -134,7 +136,8 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
     loaded = {name: scripts.load(name) for name in scripts.NAMES}
     promised = {name for name, script in loaded.items() if script.promise}
     changes = {"schedule", "cancel", "reschedule", "deliver_now", "redrive", "discard"}
-    assert promised == changes | {"set_layouts", "close", "set_policies", "apply_policies"}
+    consuming = {"receive", "settle_received", "give_up"}
+    assert promised == changes | consuming | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
     assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "release", "retry"}
     empties = {name for name, script in loaded.items() if script.empties}
@@ -147,8 +150,10 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
         "discard",
         "park",
         "pull",
+        "receive",
         "release",
         "retry",
+        "settle_received",
     }
     assert scripts.stopped_when_full() == []
 

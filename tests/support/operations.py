@@ -285,6 +285,33 @@ OPERATIONS: Final[Sequence[Operation]] = (
         words="resume mail", refused=[("resume a --rate 0.5", "--rate: must be between")],
     ),
     Operation(
+        "POST /v1/topics/{topic}:receive", "/v1/topics/orders.a:receive", {"group": "g"}, answer={"messages": []},
+        right="receive",
+        invalid=[
+            ({"group": "two words"}, "group"), ({"group": "g", "max": 0}, "max"), ({"group": "g", "wait": "31s"}, "wait"),
+            ({"group": "g", "lease": 1}, "lease"), ({"group": "g", "start": "soon"}, "start"),
+            ({"group": "g", "tags": [""]}, "tags"),
+        ],
+        words="receive orders.a --group g",
+        refused=[
+            ("receive orders.a", "missing option '--group'"), ("receive orders.a --group 'a b'", "--group: has 1 to 64"),
+            ("receive 'a topic' --group g", "TOPIC: 1 to 255 characters"), ("receive t --group g --wait soon", "--wait: write"),
+            ("receive t --group g --lease 1ms", "--lease: is from 1 s"),
+            ("receive t --group g --max 0", "invalid value for '--max'"),
+        ],
+    ),
+    *(
+        Operation(
+            f"POST /v1/topics/{{topic}}:{verb}", f"/v1/topics/orders.a:{verb}", {"group": "g", "messages": []},
+            answer={"results": []}, right="receive",
+            invalid=[
+                ({"group": "", "messages": []}, "group"), ({"group": "g", "messages": [{"id": "a", "lease": "x"}]}, "lease"),
+                ({"group": "g"}, "messages"), ({"group": "g", "messages": [{"id": "a"}]}, "messages[0].lease"),
+            ],
+        )
+        for verb in ("ack", "extend", "handBack")
+    ),
+    Operation(
         "GET /v1/topics", invalid=[("?match=%5B", "match"), ("?paused=maybe", "paused")], without=(200, 200),
         words="topics", same=True,
         refused=[

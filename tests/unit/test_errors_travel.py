@@ -20,6 +20,7 @@ from delayq.errors import (
     DelayqError,
     InvalidMessage,
     MissingExtra,
+    OtherFilter,
     PastDue,
     StillDue,
     StoreError,
@@ -31,6 +32,7 @@ from delayq.errors import (
 OWN_ARGUMENTS: dict[type[DelayqError], tuple[Any, ...]] = {
     InvalidMessage: ("body", "it is too large"),
     Conflict: ("order-42", "delivered"),
+    OtherFilter: ("mail", ("paid", "void")),
     PastDue: ("order-42",),
     TooManyPending: ("order-42", "orders", 1_000),
     TooManyPolicies: ("pause", 100, True),

@@ -53,7 +53,7 @@ def _scopes(grants: list[str] | None) -> dict[str, list[Scope]]:
         pattern, equals, words = grant.partition("=")
         names = words.split(",")
         if not equals or not pattern or not all(name in SCOPES for name in names):
-            raise BadUse(f"--allow: use 'orders.*={','.join(SCOPES)}' with some of these four scopes, not {grant!r}")
+            raise BadUse(f"--allow: use 'orders.*={','.join(SCOPES)}' with some of these scopes, not {grant!r}")
         known = scopes.setdefault(pattern, [])
         known += [scope for scope in SCOPES if scope in names and scope not in known]
     if not scopes:

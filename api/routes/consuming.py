@@ -1,0 +1,146 @@
+"""The operations of consumers: receive, acknowledge, extend, hand back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
+
+from api.asgi import Answer, Request, encode
+from api.service import Operations, Service
+from api.wire import problems
+from api.wire.consuming import (
+    ExtendIn,
+    HandBackIn,
+    LeaseOut,
+    LeasesIn,
+    LeasesOut,
+    ReceivedOut,
+    ReceiveIn,
+    received_out,
+)
+from api.wire.problems import Problem
+from api.wire.requests import decode
+from delayq import InvalidMessage, StoreError
+from delayq.client.consuming import receiving
+from delayq.client.consuming.receiving import LEASE, LeaseChange, Settlement, given_consumer, settle
+from delayq.message import given_duration
+from delayq.times import format_instant
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations("consumers")
+
+_receive = msgspec.json.Decoder(ReceiveIn)
+_ack = msgspec.json.Decoder(LeasesIn)
+_extend = msgspec.json.Decoder(ExtendIn)
+_hand_back = msgspec.json.Decoder(HandBackIn)
+
+#: The longest wait for a message (ms).
+LONGEST_WAIT: Final = 30_000
+_PROBLEMS: Final = (400, 403, 408, 409, 413, 415, 503)
+_LEASES: Final = {"gives": {200: LeasesOut}, "problems": _PROBLEMS}
+_EXAMPLE: Final = {"group": "mail", "messages": [{"id": "unpaid-42", "lease": ".1801384200000-0.0HxLQ2..."}]}
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/topics/{topic}:receive",
+    "receiveMessages",
+    takes=ReceiveIn,
+    example={"group": "mail", "wait": "20s"},
+    gives={200: ReceivedOut},
+    problems=_PROBLEMS,
+)
+async def receive(service: Service, request: Request) -> Answer:
+    """Receive messages
+
+    Leases messages of a topic to this call; its route has to be a stream of delayq's own Redis. Acknowledge each message
+    before its lease ends, or the group receives it again. After 16 leases that ended the message becomes a dead letter.
+    """
+    request.query()
+    given = decode(_receive, await request.json_text(service.settings.request_limit))
+    topic = request.path_params["topic"]
+    start = given.start or "beginning"
+    consumer = given_consumer(topic, given.group, start, given.tags or ())
+    request.caller.need("receive", topic)
+    wait = given_duration("wait", given.wait) or 0
+    if wait > LONGEST_WAIT:
+        raise InvalidMessage("wait", "is at most 30s; receive again")
+    life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
+    end = service.clock.monotonic() + wait
+    while True:
+        page = await service.client.run(lambda context: receiving.receive(context, consumer, given.max, life))
+        place = page.streams, given.group
+        left = end - service.clock.monotonic()
+        if page.messages or left <= 0:
+            if len(page.messages) == given.max:
+                service.receivers.more(place)
+            return Answer(200, encode(ReceivedOut([received_out(one) for one in page.messages])))
+        again = None if page.next is None else page.next - page.now
+        await service.receivers.wait(place, page.now, again, left / 1000)
+
+
+@OPERATIONS.add("POST", "/v1/topics/{topic}:ack", "ackMessages", takes=LeasesIn, example=_EXAMPLE, **_LEASES)
+async def ack(service: Service, request: Request) -> Answer:
+    """Acknowledge messages
+
+    The group does not receive them again. Acknowledging a message again is 200. 409 `lost`: its lease has ended, and another
+    consumer may have the message.
+    """
+    given = decode(_ack, await request.json_text(service.settings.request_limit))
+    changes = [(one.id, LeaseChange("ack", one.lease)) for one in given.messages]
+    return await _settle(service, request, given.group, changes)
+
+
+@OPERATIONS.add("POST", "/v1/topics/{topic}:extend", "extendLeases", takes=ExtendIn, example=_EXAMPLE, **_LEASES)
+async def extend(service: Service, request: Request) -> Answer:
+    """Extend leases
+
+    The leases end so long from now. 409 `lost`: the lease has ended, and another consumer may have the message.
+    """
+    given = decode(_extend, await request.json_text(service.settings.request_limit))
+    life = LEASE if given.lease is None else given_duration("lease", given.lease)
+    changes = [(one.id, LeaseChange("extend", one.lease, life)) for one in given.messages]
+    return await _settle(service, request, given.group, changes)
+
+
+@OPERATIONS.add(
+    "POST", "/v1/topics/{topic}:handBack", "handBackMessages", takes=HandBackIn, example=_EXAMPLE, **_LEASES
+)
+async def hand_back(service: Service, request: Request) -> Answer:
+    """Hand messages back
+
+    The group receives each of them again later: after `delayTime`, or each time later, from 10 s to 2 h. After 16 hand-backs
+    the message becomes a dead letter with all reasons. Other groups see nothing of it. Repeating the call is safe.
+    """
+    given = decode(_hand_back, await request.json_text(service.settings.request_limit))
+    changes = [
+        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or ""))
+        for one in given.messages
+    ]
+    return await _settle(service, request, given.group, changes)
+
+
+async def _settle(service: Service, request: Request, group: str, changes: Sequence[tuple[str, LeaseChange]]) -> Answer:
+    request.query()
+    topic = request.path_params["topic"]
+    consumer = given_consumer(topic, group, "beginning", ())
+    request.caller.need("receive", topic)
+    if len(changes) > service.settings.batch_limit:
+        raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
+    done = await service.client.run(lambda context: settle(context, consumer, [change for _, change in changes]))
+    results = [_result(id, one) for (id, _), one in zip(changes, done, strict=True)]
+    if results and all(one.status in (503, 507) for one in results):
+        raise Problem("unavailable", "Nothing could be done. Repeat the same request, which is safe.", results=results)
+    return Answer(200, encode(LeasesOut(results)))
+
+
+def _result(id: str, found: Settlement | StoreError) -> LeaseOut:
+    if isinstance(found, StoreError):
+        problem = problems.problem_of(found).out
+        return LeaseOut(id, problem.status, problem=problem)
+    until = UNSET if found.until is None else format_instant(found.until)
+    return LeaseOut(id, 409 if found.result == "lost" else 200, found.result, until)

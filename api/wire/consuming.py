@@ -1,0 +1,163 @@
+"""Requests and answers of consumers: receive, acknowledge, extend, hand back."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from api.wire.problems import ProblemOut
+from api.wire.requests import Duration
+from delayq.client.consuming.receiving import MOST_REASON, Received
+from delayq.times import format_instant
+
+__all__ = [
+    "ExtendIn", "HandBackIn", "HandedBackIn", "LeaseIn", "LeaseOut", "LeasesIn", "LeasesOut", "ReceiveIn", "ReceivedMessageOut",
+    "ReceivedOut", "received_out",
+]  # fmt: skip
+
+Group = Annotated[
+    str,
+    Meta(
+        description="The consumer group. Each group receives every message; its consumers share them.",
+        examples=["mail"],
+        extra_json_schema={"pattern": "^[A-Za-z0-9._-]{1,64}$"},
+    ),
+]
+_LEASE: Final = "The opaque token of the lease, as it was received with the message."
+
+
+class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Which messages to receive, and for how long to lease them."""
+
+    group: Group
+    max: Annotated[int, Meta(description="The most messages.", extra_json_schema={"minimum": 1, "maximum": 1_000})] = 10
+    wait: Annotated[Duration, Meta(description="How long to wait for a first message: ms, or text; at most 30s.")] = (
+        None
+    )
+    lease: Annotated[
+        Duration,
+        Meta(
+            description="How long the lease lasts, 1s to 12h; default: 30s. No other call gets the message meanwhile."
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        Meta(
+            description="Where a new group begins: 'beginning' (the default), 'end', or a time (RFC 3339 with its zone).",
+            examples=["beginning"],
+        ),
+    ] = None
+    tags: Annotated[
+        list[str] | None,
+        Meta(description="The filter of the group: only messages with one of these tags are received; default: all."),
+    ] = None
+
+
+class LeaseIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A message that was received."""
+
+    id: Annotated[str, Meta(description="The id of the message.")]
+    lease: Annotated[str, Meta(description=_LEASE)]
+
+
+class LeasesIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages that a consumer of the group received."""
+
+    group: Group
+    messages: list[LeaseIn]
+
+
+class ExtendIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages whose leases are to end later."""
+
+    group: Group
+    messages: list[LeaseIn]
+    lease: Annotated[Duration, Meta(description="When the leases end from now: ms, or text; default: 30s.")] = None
+
+
+class HandedBackIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A message to hand back, why, and when its group receives it again."""
+
+    id: Annotated[str, Meta(description="The id of the message.")]
+    lease: Annotated[str, Meta(description=_LEASE)]
+    reason: Annotated[
+        str | None,
+        Meta(description="Why; a dead letter shows all reasons.", extra_json_schema={"maxLength": MOST_REASON}),
+    ] = None
+    delay_time: Annotated[
+        Duration, Meta(description="When it is received again; default: each time later, 10 s to 2 h.")
+    ] = None
+
+
+class HandBackIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages that a consumer of the group could not handle."""
+
+    group: Group
+    messages: list[HandedBackIn]
+
+
+class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A message with its lease. `body` is text; `bodyBase64` is there instead if the body is not UTF-8."""
+
+    id: str
+    topic: str
+    lease: str
+    due_time: str
+    due_ms: Annotated[int, Meta(description="Unix ms.")]
+    attempt: Annotated[int, Meta(description="Attempts to deliver it to the stream; 1 for the first.")]
+    deliveries: Annotated[int, Meta(description="How often this group has received it; 1 for the first.")]
+    hand_backs: Annotated[int, Meta(description="How often consumers of this group have handed it back.")]
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    tags: str | UnsetType = UNSET
+    keys: list[str] | UnsetType = UNSET
+    properties: dict[str, str] | UnsetType = UNSET
+
+
+class ReceivedOut(msgspec.Struct):
+    """The received messages; none if nothing arrived in time."""
+
+    messages: list[ReceivedMessageOut]
+
+
+class LeaseOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The result of one message: 200 acknowledged, extended, handedBack or dead; 409 lost: another consumer may have it."""
+
+    id: str
+    status: int
+    result: str | UnsetType = UNSET
+    until: Annotated[str, Meta(description="When the lease or the pause ends.")] | UnsetType = UNSET
+    problem: ProblemOut | UnsetType = UNSET
+
+
+class LeasesOut(msgspec.Struct):
+    """A result for each message, in order."""
+
+    results: list[LeaseOut]
+
+
+def received_out(one: Received) -> ReceivedMessageOut:
+    """The message as JSON."""
+    try:
+        body: str | UnsetType = one.body.decode()
+        encoded: str | UnsetType = UNSET
+    except UnicodeDecodeError:
+        body, encoded = UNSET, base64.b64encode(one.body).decode()
+    return ReceivedMessageOut(
+        one.id,
+        one.topic,
+        one.lease,
+        format_instant(one.due),
+        one.due,
+        one.attempt,
+        one.deliveries,
+        one.hand_backs,
+        body,
+        encoded,
+        one.tags or UNSET,
+        list(one.keys) or UNSET,
+        one.properties or UNSET,
+    )

@@ -1,0 +1,1 @@
+"""Plans of consumers: receive messages of a topic in delayq's own Redis, and acknowledge, extend or hand them back."""

@@ -1,0 +1,319 @@
+"""Plans that lease messages of a topic to a consumer, and settle these leases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from delayq.client.consuming.giving_up import give_up
+from delayq.client.handshake import learn_routes
+from delayq.client.plan import Context, Plan
+from delayq.errors import InvalidMessage, OtherFilter, StoreError
+from delayq.message import check_topic, given_instant
+from delayq.store import commands
+from delayq.store.commands import MOST_RECEIVED, Act, FilterOfGroup, Lease, StreamEntry
+from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
+from delayq.times import Instant
+
+__all__ = [
+    "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Received", "ReceivedPage",
+    "Settlement", "given_consumer", "receive", "settle",
+]  # fmt: skip
+
+#: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
+HAND_BACK_DELAYS: Final = (
+    10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,
+    1_200_000, 1_800_000, 3_600_000, 7_200_000,
+)  # fmt: skip
+#: How long a lease lasts unless the consumer chooses another one, and at most (ms).
+LEASE: Final = 30_000
+LONGEST_LEASE: Final = 12 * 3_600_000
+#: After so many hand-backs, and after so many leases that ended, a message becomes a dead letter.
+MOST_HAND_BACKS: Final = 16
+MOST_ENDED_LEASES: Final = 16
+MOST_REASON: Final = 200
+_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TOKEN: Final = re.compile(r"(\d*)\.(\d{1,20}-\d{1,20})\.([A-Za-z0-9_:]{22})")
+_DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
+_START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
+
+
+class Consumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer group of a topic. `start` is where a new group begins: 'beginning', 'end' or Unix ms.
+
+    `tags` are the filter of the group: only messages with one of these tags are received. Without tags all are.
+    """
+
+    topic: str
+    group: str
+    start: str | int = "beginning"
+    tags: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
+        check_topic(self.topic)
+        if not _GROUP.fullmatch(self.group):
+            raise InvalidMessage("group", "has 1 to 64 characters of A-Z a-z 0-9 . _ -")
+        if isinstance(self.start, str) and self.start not in _START:
+            raise InvalidMessage("start", "is 'beginning', 'end' or a time")
+        if any(not tag or "\0" in tag for tag in self.tags):
+            raise InvalidMessage("tags", "no tag may be empty")
+
+    @property
+    def first(self) -> str:
+        """The entry id after which a new group begins."""
+        return _START[self.start] if isinstance(self.start, str) else f"{self.start - 1}-{2**64 - 1}"
+
+
+def given_consumer(topic: str, group: str, start: str | Instant, tags: str | Sequence[str]) -> Consumer:
+    """A consumer as a caller gives it: `start` may be a time, and `tags` may be 'paid || void', as in RocketMQ."""
+    if isinstance(start, str) and start in _START:
+        first: str | int = start
+    else:
+        first = given_instant("start", start) or 0
+    if isinstance(tags, str):
+        tags = () if tags in ("", "*") else [one.strip() for one in tags.split("||")]
+    consumer = Consumer(topic=topic, group=group, start=first, tags=tuple(tags))
+    consumer.check()
+    return consumer
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a consumer leased.
+
+    `due` is its due time (Unix ms). `attempt` counts the attempts to deliver it to the stream. `deliveries` counts how often the
+    group received it, and `hand_backs` how often it was handed back. `lease` names this lease in `ack`, `extend` and `hand_back`.
+    """
+
+    id: str
+    topic: str
+    group: str
+    lease: str
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    body: bytes
+    due: int
+    attempt: int = 1
+    deliveries: int = 1
+    hand_backs: int = 0
+
+
+class ReceivedPage(msgspec.Struct, frozen=True):
+    """The messages that a call received, and the time of the server (`now`).
+
+    `next` is when the next lease or pause of the group ends. New messages arrive in `streams`. All times are Unix ms.
+    """
+
+    messages: list[Received]
+    now: int
+    next: int | None
+    streams: tuple[str, ...] = ()
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """The result of a change of a lease.
+
+    It is 'acknowledged', 'extended', 'handedBack', 'released', 'dead', or 'lost' if this consumer does not hold the lease.
+    `until` is when the lease or the pause ends (Unix ms).
+    """
+
+    result: str
+    until: int | None = None
+
+
+def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
+    """The places and streams of a topic. Raises InvalidMessage if its route is not a stream of delayq's own Redis."""
+    if context.routes.outdated:
+        yield from learn_routes(context.routes)
+    route = context.routes.route_of(topic)
+    if route is None:
+        raise InvalidMessage("topic", f"no live worker has a route for {topic!r}")
+    if route.stream is None:
+        target = f"its route {route.name!r} sends to {route.target}"
+        raise InvalidMessage("topic", f"{target}, not to a stream of delayq's own Redis; receive it from there")
+    stream = route.stream.replace("{topic}", topic)
+    if route.per_queue:
+        numbers = [number for layout in context.layouts.known for number in layout.numbers]
+        return [(str(number), queue_keys(number).stream(stream)) for number in numbers]
+    try:
+        slot_tag(stream)
+    except ValueError as error:
+        raise InvalidMessage("topic", f"the stream of its route {route.name!r} cannot be received: {error}") from None
+    return [("", stream)]
+
+
+def receive(context: Context, consumer: Consumer, most: int, lease: int, call: str | None = None) -> Plan[ReceivedPage]:
+    """Lease at most so many messages of a topic for `lease` ms.
+
+    Raises OtherFilter if the group has another filter, and a StoreError if no stream could be asked.
+    """
+    consumer.check()
+    if not 1 <= most <= MOST_RECEIVED:
+        raise InvalidMessage("max", f"is from 1 to {MOST_RECEIVED}")
+    if not 1_000 <= lease <= LONGEST_LEASE:
+        raise InvalidMessage("lease", "is from 1 s to 12 h")
+    streams = yield from _streams(context, consumer.topic)
+    call = call or new_id()
+    turn = int.from_bytes(call.encode()[-4:]) % len(streams)  # so that consumers begin at different streams
+    found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
+    asked = streams[turn:] + streams[:turn]
+    while asked and len(found) < most:
+        each = -(-(most - len(found)) // len(asked))
+        wanted = asked[: most - len(found)] if each == 1 else asked
+        answers: list[Any] = yield [
+            commands.receive(
+                ConsumerKeys(stream, consumer.group),
+                consumer.group,
+                call,
+                each,
+                lease,
+                start=consumer.first,
+                tags=consumer.tags,
+                most_deliveries=MOST_ENDED_LEASES,
+            )
+            for _, stream in wanted
+        ]
+        more = asked[len(wanted) :]
+        for place, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, FilterOfGroup):
+                raise OtherFilter(consumer.group, answer.tags)
+            if isinstance(answer, StoreError):
+                failed.append(answer)
+                continue
+            now = answer.now
+            if answer.next is not None:
+                soonest.append(answer.next)
+            found += [(place[0], entry) for entry in answer.entries]
+        asked = more
+    if failed and not found:
+        raise failed[0]
+    kept = [(place, entry) for place, entry in found if not entry.exhausted]
+    if len(kept) < len(found):
+        yield from _bury(context, consumer, streams, [one for one in found if one[1].exhausted])
+    messages = [_received(consumer, place, entry) for place, entry in kept]
+    return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams))
+
+
+def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Received:
+    fields = entry.fields
+    return Received(
+        id=_text(fields, "id"),
+        topic=_text(fields, "topic") or consumer.topic,
+        group=consumer.group,
+        lease=f"{place}.{entry.lease.entry}.{entry.lease.call}",
+        tags=_text(fields, "tags"),
+        keys=tuple(_text(fields, "keys").split()),
+        properties={name[2:]: _text(fields, name) for name in fields if name.startswith("p:")},
+        body=fields.get("body", b""),
+        due=int(fields.get("due") or 0),
+        attempt=int(fields.get("attempt") or 1),
+        deliveries=entry.deliveries,
+        hand_backs=entry.hand_backs,
+    )
+
+
+def _text(fields: Mapping[str, bytes], name: str) -> str:
+    return fields.get(name, b"").decode(errors="replace")
+
+
+def _bury(
+    context: Context, consumer: Consumer, streams: Sequence[tuple[str, str]], entries: Sequence[tuple[str, StreamEntry]]
+) -> Plan[None]:
+    """Make messages whose leases ended too often dead letters, then acknowledge them."""
+    by_place = dict(streams)
+    messages = [_received(consumer, place, entry) for place, entry in entries]
+    reason = f"the lease of a consumer of group {consumer.group} ended {MOST_ENDED_LEASES} times"
+    dead = yield from give_up(context, [(one, reason) for one in messages])
+    done = [entry for entry, is_dead in zip(entries, dead, strict=True) if is_dead]
+    yield [
+        commands.settle_received(
+            ConsumerKeys(by_place[place], consumer.group), consumer.group, [Act("ack", entry.lease)]
+        )
+        for place, entry in done
+    ]
+
+
+class LeaseChange(msgspec.Struct, frozen=True):
+    """A change of a lease that a consumer wants.
+
+    `ms` is the new lease, or the pause before the message is received again; None means the next one of HAND_BACK_DELAYS.
+    """
+
+    kind: Literal["ack", "extend", "back", "release"]
+    lease: str
+    ms: int | None = None
+    reason: str = ""
+
+
+def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange]) -> Plan[list[Settlement | StoreError]]:
+    """Acknowledge, extend or hand back messages; a result for each, in order. A repeated call gets the same results."""
+    consumer.check()
+    places = dict((yield from _streams(context, consumer.topic)))
+    results = list[Any]([Settlement("lost")] * len(changes))
+    by_stream: dict[str, list[int]] = {}
+    leases: dict[int, Lease] = {}
+    for at, change in enumerate(changes):
+        parts = _TOKEN.fullmatch(change.lease)
+        if parts is None:
+            raise InvalidMessage(
+                "lease", f"{change.lease!r} is no lease: give the one that was received with the message"
+            )
+        if parts[1] in places:
+            leases[at] = Lease(parts[2], parts[3])
+            by_stream.setdefault(places[parts[1]], []).append(at)
+    answers = yield [
+        commands.settle_received(
+            ConsumerKeys(stream, consumer.group),
+            consumer.group,
+            [_act(changes[at], leases[at]) for at in some],
+            most_hand_backs=MOST_HAND_BACKS,
+            pauses=HAND_BACK_DELAYS,
+        )
+        for stream, some in by_stream.items()
+    ]
+    exhausted: list[tuple[int, str, str]] = []
+    for (stream, some), answer in zip(by_stream.items(), answers, strict=True):
+        for place, at in enumerate(some):
+            if isinstance(answer, StoreError):
+                results[at] = answer
+            elif answer[place].result == "exhausted":
+                exhausted.append((at, stream, answer[place].reasons))
+            else:
+                done = _DONE[changes[at].kind]
+                results[at] = Settlement(done if answer[place].result == "ok" else "lost", answer[place].until)
+    if exhausted:
+        yield from _bury_handed_back(context, consumer, leases, exhausted, results)
+    return results
+
+
+def _act(change: LeaseChange, lease: Lease) -> Act:
+    ms = LEASE if change.ms is None and change.kind == "extend" else change.ms
+    return Act(change.kind, lease, ms, " ".join(change.reason[:MOST_REASON].split()) or "no reason given")
+
+
+def _bury_handed_back(
+    context: Context,
+    consumer: Consumer,
+    leases: Mapping[int, Lease],
+    exhausted: Sequence[tuple[int, str, str]],
+    results: list[Any],
+) -> Plan[None]:
+    """Make messages that were handed back too often dead letters, with all reasons, then acknowledge them."""
+    entries = yield [commands.stream_entry(stream, leases[at].entry) for at, stream, _ in exhausted]
+    found = [
+        (at, stream, _received(consumer, "", StreamEntry(leases[at], 0, MOST_HAND_BACKS, True, "", fields)), reasons)
+        for (at, stream, reasons), fields in zip(exhausted, entries, strict=True)
+        if isinstance(fields, dict)
+    ]
+    dead = yield from give_up(context, [(message, reasons) for _, _, message, reasons in found])
+    done = [one for one, is_dead in zip(found, dead, strict=True) if is_dead]
+    yield [
+        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", leases[at])])
+        for at, stream, _, _ in done
+    ]
+    for at, *_ in done:
+        results[at] = Settlement("dead")

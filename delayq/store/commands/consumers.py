@@ -1,0 +1,178 @@
+"""The commands of consumers of a stream in delayq's own Redis: receive, acknowledge, extend, hand back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from delayq.store.commands.command import Command, Now, plain, texts
+from delayq.store.keys import ConsumerKeys, QueueKeys
+
+__all__ = [
+    "MOST_RECEIVED",
+    "Act",
+    "FilterOfGroup",
+    "Lease",
+    "ReceivedEntries",
+    "Settled",
+    "StreamEntry",
+    "give_up",
+    "receive",
+    "settle_received",
+    "stream_entry",
+]
+
+#: No call receives more messages.
+MOST_RECEIVED: Final = 1_000
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Which call holds which entry of a stream."""
+
+    entry: str
+    call: str
+
+
+class StreamEntry(msgspec.Struct, frozen=True):
+    """An entry of a stream, leased to one call.
+
+    `deliveries` counts its leases, this one included, and `hand_backs` how often consumers handed it back. `reasons` are theirs,
+    a line each. `exhausted`: it has had more leases than the policy allows.
+    """
+
+    lease: Lease
+    deliveries: int
+    hand_backs: int
+    exhausted: bool
+    reasons: str
+    fields: dict[str, bytes]
+
+
+class ReceivedEntries(msgspec.Struct, frozen=True):
+    """The messages that a call leased, the time of the server, and when the next lease or pause of the group ends (Unix ms)."""
+
+    entries: list[StreamEntry]
+    now: int
+    next: int | None
+
+
+class FilterOfGroup(msgspec.Struct, frozen=True):
+    """The group of the call has another filter: nothing was received."""
+
+    tags: tuple[str, ...]
+
+
+def receive(
+    keys: ConsumerKeys,
+    group: str,
+    call: str,
+    most: int,
+    lease: int,
+    *,
+    start: str = "0",
+    tags: Sequence[str] = (),
+    most_deliveries: int = 16,
+    now: Now = "",
+) -> Command[ReceivedEntries | FilterOfGroup]:
+    """Lease at most so many messages of a stream to `call`, for `lease` ms.
+
+    A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. `tags` are
+    the filter of the group; none lets everything pass. A repeated call gets the same messages.
+    """
+
+    def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup:
+        if reply[0] == b"filter":
+            return FilterOfGroup(tuple(one.decode() for one in reply[1].split(b"\0") if one))
+        entries = [
+            StreamEntry(
+                Lease(id.decode(), call),
+                count,
+                backs,
+                exhausted == b"1",
+                reasons.decode(),
+                {fields[i].decode(): fields[i + 1] for i in range(0, len(fields), 2)},
+            )
+            for id, count, backs, exhausted, reasons, fields in zip(*(reply[i::6] for i in range(3, 9)), strict=True)
+        ]
+        return ReceivedEntries(entries, int(reply[1]), int(reply[2]) if reply[2] else None)
+
+    args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, "delayq")
+    return Command("receive", (keys.stream, keys.leases, keys.consumers, keys.received(call)), args, read)
+
+
+class Act(msgspec.Struct, frozen=True):
+    """A change of a lease: acknowledge the message, extend the lease, hand the message back, or release it unhandled.
+
+    `ms` is the new lease, or the pause after a hand-back; None means the next one of the list of pauses. `reason` explains the
+    hand-back.
+    """
+
+    kind: Literal["ack", "extend", "back", "release"]
+    lease: Lease
+    ms: int | None = None
+    reason: str = ""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The result of an act.
+
+    'ok' comes with the time when the lease or the pause ends (Unix ms). 'lost': this call does not hold the message. 'exhausted':
+    the message was handed back too often, for these reasons, and the caller still holds it.
+    """
+
+    result: str
+    until: int | None = None
+    reasons: str = ""
+
+
+def settle_received(
+    keys: ConsumerKeys,
+    group: str,
+    acts: Sequence[Act],
+    *,
+    most_hand_backs: int = 16,
+    pauses: Sequence[int] = (10_000,),
+    now: Now = "",
+) -> Command[list[Settled]]:
+    """Acknowledge, extend or hand back messages of a stream. A repeated call gets the same results."""
+
+    def read(reply: list[Any]) -> list[Settled]:
+        return [
+            Settled(result.decode(), reasons=more.decode())
+            if result == b"exhausted"
+            else Settled(result.decode(), int(more) if more else None)
+            for result, more in zip(reply[1::2], reply[2::2], strict=True)
+        ]
+
+    each = [
+        word
+        for one in acts
+        for word in (one.kind, one.lease.entry, one.lease.call, one.ms if one.ms is not None else "", one.reason)
+    ]
+    return Command(
+        "settle_received",
+        (keys.stream, keys.leases, keys.consumers),
+        (now, group, most_hand_backs, " ".join(map(str, pauses)), *each),
+        read,
+    )
+
+
+def give_up(keys: QueueKeys, messages: Sequence[tuple[str, bytes, int, str]], *, now: Now = "") -> Command[list[str]]:
+    """Store messages of one queue as dead letters: of each its id, its content, how often it was received, and the reason.
+
+    Returns 'dead' (now, or it is one already), 'taken' (a message of this id waits) or 'moved' for each.
+    """
+    each = [word for one in messages for word in one]
+    return Command("give_up", (keys.state, keys.pool, keys.index, keys.dead, keys.reasons), (now, *each), texts)
+
+
+def stream_entry(stream: str, id: str) -> Command[dict[str, bytes] | None]:
+    """The fields of an entry of a stream; None if it was trimmed."""
+
+    def read(reply: list[Any]) -> dict[str, bytes] | None:
+        fields = reply[0][1] if reply else None
+        return fields and {fields[i].decode(): fields[i + 1] for i in range(0, len(fields), 2)}
+
+    return plain("XRANGE", stream, id, id, read=read)

@@ -1,0 +1,74 @@
+# Made from async_arrivals.py by ./dev check --fix; change that one.
+"""Waits for new entries of streams, on a connection of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from delayq.store.connect.address import CLUSTER, parse
+from delayq.store.connect.exchange import translate
+from delayq.store.connect.server_state import Fault, packed
+from delayq.store.connect.store import Store
+from delayq.store.connect.threads import CLOCK, Connection, pause
+
+__all__ = ["Arrivals", "newest"]
+
+#: ms that one command waits, so that its reply comes within the time-out of the connection.
+LONGEST: Final = 500
+#: ms between two looks where one command cannot wait for all streams: they lie on several servers.
+LOOK: Final = 200
+
+
+class Arrivals:
+    """Waits until a stream has a new entry. It is for one caller at a time, who closes it in the end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._connection: Connection | None = None
+
+    def wait(self, streams: Sequence[str], since: int, longest: int) -> None:
+        """Return once a stream has an entry that is not older than `since` (Unix ms, by the clock of Redis).
+
+        It returns after `longest` ms at the latest, and may return earlier. Raises StoreUnavailable.
+        """
+        if parse(self._store.url).kind == CLUSTER:
+            pause(min(longest, LOOK) / 1000)
+            return
+        end = CLOCK.monotonic() + max(longest, 1)
+        while (left := end - CLOCK.monotonic()) > 0:
+            if self.newer(dict.fromkeys(streams, newest(since)), min(left, LONGEST)):
+                return
+
+    def newer(self, streams: Mapping[str, str], longest: int) -> dict[str, str]:
+        """The streams with an entry behind the entry id that is given for each, and the id of the first one.
+
+        Empty if there is none within `longest` ms, which are less than the time-out of the store. Raises StoreUnavailable.
+        """
+        words = ("XREAD", "COUNT", "1", "BLOCK", str(longest), "STREAMS", *streams, *streams.values())
+        try:
+            if self._connection is None or self._connection.outdated:
+                self.close()
+                self._connection = self._store.connect()
+            self._connection.send(packed(*words))
+            reply = self._connection.receive()
+            if isinstance(reply, Exception):
+                raise Fault(reply)
+        except Fault as fault:
+            self.close()
+            raise translate(fault.error) from fault
+        except BaseException:
+            self.close()  # its reply is still to come
+            raise
+        return {stream.decode(): entries[0][0].decode() for stream, entries in reply or ()}
+
+    def close(self) -> None:
+        """Close the connection; again is harmless."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+
+def newest(before: int) -> str:
+    """The entry id behind which all entries are that are not older than this time (Unix ms)."""
+    return f"{before - 1}-{2**64 - 1}"

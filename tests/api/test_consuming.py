@@ -1,0 +1,171 @@
+"""Receiving over HTTP: leases, acknowledgements, hand-backs, and callers that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.client.consuming import receiving
+from delayq.config import Settings
+from tests.api.conftest import Serving, assert_refused
+from tests.support.keys import KeyFile
+from tests.support.servers import ServerUnderTest
+
+TOPIC = "orders.paid"
+
+
+def append(server: ServerUnderTest, id: str, topic: str = TOPIC, **fields: Any) -> None:
+    """An entry as a worker appends it."""
+    entry = {"id": id, "topic": topic, "tags": "", "keys": "", "body": id, "due": "1801384200000", "attempt": "1"}
+    server.admin.xadd(topic, entry | fields)
+
+
+async def call(api: httpx2.AsyncClient, verb: str, topic: str = TOPIC, **fields: Any) -> httpx2.Response:
+    return await api.post(f"/v1/topics/{topic}:{verb}", json={"group": "mail"} | fields)
+
+
+async def receive(api: httpx2.AsyncClient, **fields: Any) -> list[dict[str, Any]]:
+    answer = await call(api, "receive", **fields)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["messages"])
+
+
+async def until_redis_waits(server: ServerUnderTest) -> None:
+    """Return when one connection waits for the streams of all callers."""
+    for _ in range(100_000):
+        await asyncio.sleep(0.001)
+        if server.admin.info("clients")["blocked_clients"] == 1:
+            return
+    raise AssertionError("no connection waits")
+
+
+def leased(*messages: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
+    return [{"id": one["id"], "lease": one["lease"]} | fields for one in messages]
+
+
+async def test_a_message_is_received_acknowledged_and_gone(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
+    append(valkey, "unpaid-42", keys="order-42 shop-7", tags="new", **{"p:color": "red"})
+    (got,) = await receive(api)
+    lease = got.pop("lease")
+    assert got == {
+        "id": "unpaid-42",
+        "topic": TOPIC,
+        "dueTime": "2027-01-31T08:30:00.000Z",
+        "dueMs": 1801384200000,
+        "attempt": 1,
+        "deliveries": 1,
+        "handBacks": 0,
+        "body": "unpaid-42",
+        "tags": "new",
+        "keys": ["order-42", "shop-7"],
+        "properties": {"color": "red"},
+    }
+    assert await receive(api) == []
+    for _ in range(2):
+        answer = await call(api, "ack", messages=[{"id": "unpaid-42", "lease": lease}])
+        assert answer.json() == {"results": [{"id": "unpaid-42", "status": 200, "result": "acknowledged"}]}
+    late = await call(api, "extend", messages=[{"id": "unpaid-42", "lease": lease}])
+    assert late.json() == {"results": [{"id": "unpaid-42", "status": 409, "result": "lost"}]}
+
+
+async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
+    append(valkey, "a", body=b"\xff\x00")
+    (got,) = await receive(api)
+    assert "body" not in got
+    assert got["bodyBase64"] == "/wA="
+
+
+async def test_a_message_is_handed_back_and_becomes_a_dead_letter(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 1)
+    append(valkey, "a")
+    for reason, result in (("stock API 503", "handedBack"), ("again", "dead")):
+        (got,) = await receive(api, wait="30s")
+        answer = await call(api, "handBack", messages=leased(got, reason=reason, delayTime=0))
+        (told,) = answer.json()["results"]
+        assert (told["status"], told["result"]) == (200, result)
+    (letter,) = (await api.get("/v1/dead-letters")).json()["deadLetters"]
+    assert (letter["id"], letter["reason"]) == ("a:mail", "stock API 503; again")
+
+
+async def test_callers_that_wait_get_what_arrives_and_one_message_reaches_one_of_them(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    waiting = [asyncio.create_task(receive(api, wait="30s", max=1)) for _ in range(5)]
+    others = [asyncio.create_task(receive(api, wait="30s", group=f"g{n}")) for n in range(3)]
+    await until_redis_waits(valkey)
+    for n in range(5):
+        append(valkey, f"m{n}")
+    got = [one["id"] for messages in await asyncio.gather(*waiting) for one in messages]
+    assert sorted(got) == ["m0", "m1", "m2", "m3", "m4"]
+    for messages in await asyncio.gather(*others):
+        assert messages != []
+
+
+async def test_who_waits_gets_a_message_whose_lease_ends(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
+    append(valkey, "a")
+    await receive(api, lease="1s")
+    (got,) = await receive(api, wait="30s")
+    assert (got["id"], got["deliveries"]) == ("a", 2)
+
+
+async def test_a_caller_that_goes_away_takes_no_message_with_it(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    gone = asyncio.create_task(receive(api, wait="30s"))
+    await until_redis_waits(valkey)
+    stays = asyncio.create_task(receive(api, wait="30s"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    append(valkey, "a")
+    assert [one["id"] for one in await stays] == ["a"]
+
+
+async def test_a_wait_ends_without_a_message(api: httpx2.AsyncClient) -> None:
+    assert await receive(api, wait=1) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"group": "two words"}, "group"),
+        ({"max": 0}, "max"),
+        ({"wait": "31s"}, "wait"),
+        ({"lease": "13h"}, "lease"),
+        ({"start": "soon"}, "start"),
+        ({"tags": [""]}, "tags"),
+    ],
+)
+async def test_wrong_fields_are_named(api: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:
+    assert assert_refused(await call(api, "receive", **fields))["field"] == field
+
+
+async def test_a_lease_that_is_none_and_another_filter_are_refused(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    wrong = await call(api, "ack", messages=[{"id": "a", "lease": "x"}])
+    assert assert_refused(wrong)["field"] == "lease"
+    await receive(api, tags=["new"])
+    assert assert_refused(await call(api, "receive", tags=["paid"]), 409)["field"] == "tags"
+
+
+async def test_a_key_needs_the_scope_receive_for_all_four(asgi: Serving, settings: Settings, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    reads = keys.add("reader", {"orders.*": ["read", "schedule", "cancel"]})
+    receives = keys.add("consumer", {"orders.*": ["receive"]})
+    async with asgi(keys.settings(settings)) as api:
+        bodies: list[tuple[str, dict[str, Any]]] = [
+            ("receive", {}),
+            ("ack", {"messages": []}),
+            ("extend", {"messages": []}),
+            ("handBack", {"messages": []}),
+        ]
+        for verb, fields in bodies:
+            for key, topic, status in ((reads, TOPIC, 403), (receives, TOPIC, 200), (receives, "news", 403)):
+                answer = await api.post(f"/v1/topics/{topic}:{verb}", json={"group": "g"} | fields, headers=key)
+                assert answer.status_code == status, (verb, topic, answer.text)

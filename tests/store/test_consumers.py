@@ -1,0 +1,220 @@
+"""What a consumer group receives of a stream, and what becomes of its leases, against a plain model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delayq.store import commands
+from delayq.store.commands import Act, FilterOfGroup, Lease, ReceivedEntries
+from delayq.store.keys import ConsumerKeys, slot_tag
+from tests.support.queues import Queue
+
+STREAM, GROUP = "orders", "mail"
+KEYS = ConsumerKeys(STREAM, GROUP)
+CALLS = (f"call-{n}" for n in count())
+
+
+def append(q: Queue, body: str, tags: str = "") -> str:
+    id: bytes = q.server.admin.xadd(STREAM, {"id": body, "topic": STREAM, "tags": tags, "body": body})
+    return id.decode()
+
+
+def receive(q: Queue, now: int, most: int = 10, **options: Any) -> ReceivedEntries:
+    given: dict[str, Any] = {"lease": 30_000, "call": next(CALLS)} | options
+    call, lease = given.pop("call"), given.pop("lease")
+    found = q.run(commands.receive(KEYS, GROUP, call, most, lease, now=now, **given))
+    assert isinstance(found, ReceivedEntries)
+    return found
+
+
+def bodies(found: ReceivedEntries) -> list[str]:
+    return [one.fields["body"].decode() for one in found.entries]
+
+
+def settle(q: Queue, now: int, *acts: Act, **options: Any) -> list[str]:
+    return [one.result for one in q.run(commands.settle_received(KEYS, GROUP, acts, now=now, **options))]
+
+
+def test_a_message_is_received_once_and_again_when_its_lease_has_ended(q: Queue) -> None:
+    append(q, "a")
+    append(q, "b")
+    first = receive(q, 1_000, 1)
+    assert bodies(first) == ["a"]
+    assert first.next == 31_000
+    assert bodies(receive(q, 2_000)) == ["b"]
+    assert bodies(receive(q, 30_999)) == []
+    again = receive(q, 31_000)
+    assert bodies(again) == ["a"]
+    assert [(one.deliveries, one.hand_backs) for one in again.entries] == [(2, 0)]
+
+
+def test_a_repeated_call_receives_the_same_messages_and_takes_no_others(q: Queue) -> None:
+    for body in "abc":
+        append(q, body)
+    first = receive(q, 1_000, 2, call="lost")
+    again = receive(q, 1_500, 2, call="lost")
+    assert bodies(again) == bodies(first) == ["a", "b"]
+    assert [one.deliveries for one in again.entries] == [1, 1]
+    settle(q, 2_000, Act("ack", first.entries[0].lease))
+    assert bodies(receive(q, 2_500, 2, call="lost")) == ["b"]
+
+
+def test_an_acknowledged_message_is_gone_and_the_same_acknowledgement_is_ok(q: Queue) -> None:
+    append(q, "a")
+    (entry,) = receive(q, 1_000).entries
+    assert settle(q, 2_000, Act("ack", entry.lease), Act("ack", entry.lease)) == ["ok", "ok"]
+    assert bodies(receive(q, 99_000)) == []
+    assert settle(q, 99_000, Act("ack", entry.lease)) == ["ok"]
+    assert settle(q, 99_000, Act("extend", entry.lease, 1), Act("back", entry.lease, 1)) == ["lost", "lost"]
+    assert q.server.admin.xpending(STREAM, GROUP)["pending"] == 0
+
+
+def test_who_lost_the_lease_changes_nothing(q: Queue) -> None:
+    append(q, "a")
+    (first,) = receive(q, 1_000).entries
+    (second,) = receive(q, 31_000).entries
+    acts = [Act("ack", first.lease), Act("extend", first.lease, 90_000), Act("back", first.lease, 5)]
+    assert settle(q, 32_000, *acts) == ["lost", "lost", "lost"]
+    assert settle(q, 32_000, Act("extend", second.lease, 60_000)) == ["ok"]
+    assert bodies(receive(q, 91_999)) == []
+    assert bodies(receive(q, 92_000)) == ["a"]
+
+
+def test_a_message_that_is_handed_back_comes_again_after_its_pause_with_all_reasons(q: Queue) -> None:
+    append(q, "a")
+    (entry,) = receive(q, 1_000).entries
+    back = Act("back", entry.lease, 10_000, "stock API 503")
+    answers = q.run(commands.settle_received(KEYS, GROUP, [back, back], now=2_000))
+    assert [(one.result, one.until) for one in answers] == [("ok", 12_000), ("ok", 12_000)]
+    assert settle(q, 2_000, Act("ack", entry.lease)) == ["lost"]
+    assert bodies(receive(q, 11_999)) == []
+    (entry,) = receive(q, 12_000).entries
+    assert (entry.deliveries, entry.hand_backs, entry.reasons) == (2, 1, "stock API 503")
+    last = Act("back", entry.lease, 10_000, "again")
+    (exhausted,) = q.run(commands.settle_received(KEYS, GROUP, [last], now=13_000, most_hand_backs=1))
+    assert (exhausted.result, exhausted.reasons) == ("exhausted", "stock API 503\nagain")
+    assert settle(q, 13_000, Act("ack", entry.lease)) == ["ok"], "who made it a dead letter acknowledges it"
+
+
+def test_a_message_whose_leases_end_too_often_is_marked_and_hand_backs_do_not_count(q: Queue) -> None:
+    append(q, "a")
+    now = 0
+    (entry,) = receive(q, now, most_deliveries=2).entries
+    settle(q, now, Act("back", entry.lease, 0))
+    for exhausted in (False, False, True):
+        (entry,) = receive(q, now, most_deliveries=2).entries
+        assert entry.exhausted is exhausted
+        now += 30_000
+
+
+def test_the_filter_belongs_to_the_group_and_what_does_not_match_is_acknowledged_unseen(q: Queue) -> None:
+    for n in range(25):
+        append(q, f"m{n}", "paid" if n % 10 == 9 else "new")
+    assert bodies(receive(q, 1_000, 2, tags=("paid", "void"))) == ["m9", "m19"]
+    other = q.run(commands.receive(KEYS, GROUP, "c", 2, 30_000, tags=("new",), now=1_000))
+    assert other == FilterOfGroup(("paid", "void"))
+    assert q.server.admin.xpending(STREAM, GROUP)["pending"] == 2
+
+
+@pytest.mark.parametrize(("start", "expected"), [("0", ["a", "b"]), ("$", ["b"]), ("0-1", ["a", "b"])])
+def test_a_new_group_begins_where_it_wants(q: Queue, start: str, expected: list[str]) -> None:
+    append(q, "a")
+    began = bodies(receive(q, 1_000, start=start))
+    append(q, "b")
+    assert began + bodies(receive(q, 1_000, start=start)) == expected
+
+
+def test_an_entry_that_was_trimmed_is_forgotten(q: Queue) -> None:
+    append(q, "a")
+    receive(q, 1_000)
+    q.server.admin.xtrim(STREAM, maxlen=0)
+    found = receive(q, 40_000)
+    assert (bodies(found), found.next) == ([], None)
+    assert q.server.admin.hkeys(KEYS.consumers) == [b"filter"]
+
+
+def test_other_keys_of_a_group_lie_in_the_slot_of_its_stream() -> None:
+    for stream in ("orders", "delayq:{3}:stream:orders", "{shop}:orders"):
+        assert slot_tag(ConsumerKeys(stream, "g").leases) == slot_tag(stream)
+    with pytest.raises(ValueError, match="braces"):
+        slot_tag("a}b")
+
+
+@dataclass
+class Message:
+    """What the model knows of a message: who holds it until when, or when it comes back."""
+
+    body: str
+    free_at: int = 0
+    holder: str = ""
+    lease: Lease | None = None
+    handed_back: bool = False
+    done: bool = False
+    leases: list[Lease] = field(default_factory=list)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append")),
+        st.tuples(st.just("receive"), st.integers(1, 4), st.sampled_from([100, 1_000])),
+        st.tuples(st.just("repeat")),
+        st.tuples(st.just("wait"), st.sampled_from([1, 99, 100, 1_000])),
+        st.tuples(st.sampled_from(["ack", "extend", "back"]), st.integers(0, 9)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_a_random_life_of_a_group_is_that_of_the_model(q: Queue, steps: list[tuple[Any, ...]]) -> None:
+    q.server.flush()
+    now, messages, leases, last = 10_000, list[Message](), list[Lease](), None
+    for name, *values in [*steps, ("wait", 5_000), ("receive", 100, 100)]:
+        if name == "append":
+            messages.append(Message(f"m{len(messages)}"))
+            append(q, messages[-1].body)
+        elif name == "wait":
+            now += values[0]
+        elif name == "receive":
+            most, life = values
+            free = [one for one in messages if one.leases and not one.done and one.free_at <= now]
+            waiting = sorted(free, key=lambda one: one.free_at)
+            new = [one for one in messages if not one.leases]
+            expected = (waiting + new)[:most]
+            found = receive(q, now, most, lease=life)
+            assert sorted(bodies(found)) == sorted(one.body for one in expected)
+            by_body = {one.body: one for one in messages}
+            for entry in found.entries:
+                one = by_body[entry.fields["body"].decode()]
+                one.lease, one.free_at, one.handed_back = entry.lease, now + life, False
+                one.leases.append(entry.lease)
+                leases.append(entry.lease)
+                assert entry.deliveries == len(one.leases)
+            last = (found, most, life) if found.entries else last
+        elif name == "repeat" and last is not None:
+            found, most, life = last
+            held = [one.lease for one in messages if not one.done and not one.handed_back]
+            still = [entry for entry in found.entries if entry.lease in held]
+            again = receive(q, now, most, lease=life, call=found.entries[0].lease.call)
+            assert sorted(bodies(again)) == sorted(e.fields["body"].decode() for e in still)
+            for one in messages:
+                if one.lease in [e.lease for e in still]:
+                    one.free_at = now + life
+        elif name in ("ack", "extend", "back") and leases:
+            lease = leases[values[0] % len(leases)]
+            one = next(one for one in messages if lease in one.leases)
+            holds = one.lease == lease and not one.done and not one.handed_back
+            repeated = one.lease == lease and (one.done if name == "ack" else one.handed_back and name == "back")
+            gone = one.done and name == "ack"
+            (result,) = settle(q, now, Act(name, lease, 500))
+            assert result == ("ok" if holds or repeated or gone else "lost")
+            if holds:
+                one.done, one.handed_back = name == "ack", name == "back"
+                one.free_at = now + 500

@@ -1,0 +1,211 @@
+"""What `receive`, `ack`, `extend` and `hand_back` of the client do with the messages in a topic's stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Client, InvalidMessage, Message, OtherFilter
+from delayq.client.consuming import receiving
+from delayq.client.consuming.receiving import Received, Settlement
+from delayq.config import load_settings
+from delayq.routes import Route, Routes
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+
+TOPIC = "orders.paid"
+
+
+def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str) -> None:
+    """An entry as a worker appends it."""
+    entry = {
+        "id": id,
+        "topic": TOPIC,
+        "tags": "",
+        "keys": "k1 k2",
+        "body": f"body of {id}",
+        "due": "1000",
+        "attempt": "1",
+    }
+    server.admin.xadd(stream, entry | fields)
+
+
+@pytest.fixture
+def other(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(valkey.url) as made:
+        yield made
+
+
+def receive(client: Client, **options: Any) -> list[Received]:
+    return client.receive(TOPIC, **{"group": "mail"} | options)
+
+
+def test_a_message_has_everything_that_was_scheduled(client: Client, valkey: ServerUnderTest) -> None:
+    append(valkey, "a", tags="new", **{"p:color": "red"})
+    (got,) = receive(client)
+    assert (got.id, got.topic, got.tags, got.keys, got.properties) == (
+        "a",
+        TOPIC,
+        "new",
+        ("k1", "k2"),
+        {"color": "red"},
+    )
+    assert (got.body, got.due, got.attempt, got.deliveries, got.hand_backs) == (b"body of a", 1000, 1, 1, 0)
+    assert client.ack(got, got) == [Settlement("acknowledged"), Settlement("acknowledged")]
+    assert receive(client) == []
+
+
+def test_each_group_receives_every_message_and_each_message_one_consumer_of_it(
+    client: Client, other: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        append(valkey, id)
+    assert [one.id for one in receive(client, max=2) + receive(other) + receive(client)] == ["a", "b", "c"]
+    assert [one.id for one in receive(other, group="audit")] == ["a", "b", "c"]
+
+
+def test_a_message_arrives_while_a_consumer_waits(client: Client, valkey: ServerUnderTest) -> None:
+    got: list[Received] = []
+    waiting = threading.Thread(target=lambda: got.extend(receive(client, wait="60s")))
+    waiting.start()
+    eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "the consumer waits")
+    append(valkey, "a")
+    waiting.join()
+    assert [one.id for one in got] == ["a"]
+
+
+def test_a_message_that_is_handed_back_is_waited_for(client: Client, valkey: ServerUnderTest) -> None:
+    append(valkey, "a")
+    (got,) = receive(client)
+    assert client.hand_back(got, reason="stock API 503", delay_time=50).result == "handedBack"
+    (again,) = receive(client, wait="60s")
+    assert (again.id, again.hand_backs, again.deliveries) == ("a", 1, 2)
+    assert client.extend(got, "1m") == Settlement("lost")
+    assert client.extend(again, "1m").result == "extended"
+
+
+def test_after_too_many_hand_backs_it_is_a_dead_letter_of_its_group_with_all_reasons(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 1)
+    append(valkey, "a.00ff")
+    for reason, result in (("first\nline", "handedBack"), ("second", "dead")):
+        (got,) = receive(client, wait="60s")
+        assert client.hand_back(got, reason=reason, delay_time=0).result == result
+    assert receive(client) == []
+    (letter,) = client.dead_letters().letters
+    assert (letter.id, letter.reason) == ("a:mail.00ff", "first line; second")
+    assert letter.record is not None
+    assert (letter.record.topic, letter.record.keys) == (TOPIC, ("k1", "k2"))
+    assert client.redrive(["a:mail.00ff"]) == ["scheduled"]
+    append(valkey, "a:mail.00ff", **{"p:delayq-group": "mail"})  # as a worker delivers it
+    assert receive(client, group="audit", start="beginning") != []
+    assert [one.id for one in receive(client, group="audit")] == []
+    (again,) = receive(client)
+    assert client.hand_back(again, delay_time=0).result == "handedBack"
+
+
+def test_after_too_many_leases_that_ended_it_is_a_dead_letter(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_ENDED_LEASES", 1)
+    append(valkey, "a")
+    receive(client, lease=1_000)
+    eventually(lambda: receive(client) == [] and client.dead_letters().letters, "it has become a dead letter")
+    (letter,) = client.dead_letters().letters
+    assert (letter.id, letter.reason) == ("a:mail", "the lease of a consumer of group mail ended 1 times")
+
+
+def test_a_filter_belongs_to_its_group(client: Client, valkey: ServerUnderTest) -> None:
+    append(valkey, "a", tags="new")
+    append(valkey, "b", tags="paid")
+    assert [one.id for one in receive(client, tags="paid || void")] == ["b"]
+    with pytest.raises(OtherFilter, match=r"paid \|\| void"):
+        receive(client)
+
+
+def test_streams_of_each_queue_are_received_together(valkey: ServerUnderTest) -> None:
+    routes = Routes([Route(name="own", per_queue=True)])
+    with Client(settings=load_settings(redis_url=valkey.url, queues=4), routes=routes) as client:
+        client.schedule(Message(topic=TOPIC, delay_time="1h"))
+        for number in range(4):
+            append(valkey, f"m{number}", f"delayq:{{{number}}}:stream:{TOPIC}")
+        got = receive(client, max=3) + receive(client, max=3)
+        assert sorted(one.id for one in got) == ["m0", "m1", "m2", "m3"]
+        assert [one.result for one in client.ack(*got)] == ["acknowledged"] * 4
+
+
+def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: ServerUnderTest) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"group": "two words"}, {"max": 0}, {"max": 1_001}, {"lease": 1}, {"start": "soon"},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(InvalidMessage):
+            receive(client, **options)
+    append(valkey, "a")
+    (got,) = receive(client)
+    for lease in ("", "x", got.lease + "x"):
+        with pytest.raises(InvalidMessage, match="lease"):
+            client.ack(Received(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
+    with (
+        Client(valkey.url, routes=Routes([Route(name="kafka", target="kafka://k:9092")])) as elsewhere,
+        pytest.raises(InvalidMessage, match=r"route 'kafka' sends to kafka://k:9092"),
+    ):
+        receive(elsewhere)
+
+
+def test_a_consumer_acknowledges_by_going_on_and_hands_back_what_raised(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abcd":
+        append(valkey, id)
+    seen: list[str] = []
+
+    def run() -> None:
+        with client.consume(TOPIC, group="mail", prefetch=3) as consumer:
+            for message in consumer:
+                seen.append(message.id)
+                if message.id == "b":
+                    raise RuntimeError("no stock")
+
+    with pytest.raises(RuntimeError, match="no stock"):
+        run()
+    assert seen == ["a", "b"]
+    left = receive(client)
+    assert [(one.id, one.deliveries, one.hand_backs) for one in left] == [("c", 1, 0), ("d", 1, 0)]
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 3, "a is acknowledged"
+
+
+def test_a_consumer_that_is_stopped_ends_and_gives_back_what_it_has_not_handled(
+    client: Client, other: Client, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    append(valkey, "b")
+    with client.consume(TOPIC, group="mail") as consumer:
+        got = next(consumer)
+        consumer.stop()
+        assert list(consumer) == []
+    assert got.id == "a"
+    assert [(one.id, one.deliveries) for one in receive(other)] == [("b", 1)]
+
+
+def test_a_consumer_waits_for_messages_of_all_its_topics(client: Client, valkey: ServerUnderTest) -> None:
+    got: list[str] = []
+
+    def run() -> None:
+        with client.consume(TOPIC, "orders.void", group="mail") as consumer:
+            for message in consumer:
+                got.append(message.id)
+                if len(got) == 2:
+                    consumer.stop()
+
+    waiting = threading.Thread(target=run)
+    waiting.start()
+    eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "the consumer waits")
+    append(valkey, "a")
+    append(valkey, "b", "orders.void", topic="orders.void")
+    waiting.join()
+    assert sorted(got) == ["a", "b"]
