@@ -34,12 +34,14 @@ def check_rights(store: Store) -> Check:
         if found is None:
             return Check("rights", OK, "the server cannot report the rights of its user")
         for right in found:
-            missing.setdefault(right, []).append(needs.processes)
+            if needs is not rights.CONSUMER or right not in missing:  # it has all needs of a client, too
+                missing.setdefault(right, []).append(needs.processes)
     if not missing:
         return Check("rights", OK, "this user has the rights of API, clients, workers and the command line")
     text = "; ".join(f"{right} ({', '.join(who)})" for right, who in missing.items())
-    only_workers = all(who == [rights.WORKER.processes] for who in missing.values())
-    return Check("rights", WARN if only_workers else FAIL, f"this user is missing {text}", MEND)
+    some = {rights.WORKER.processes, rights.CONSUMER.processes}
+    is_minor = all(some >= {*who} for who in missing.values())
+    return Check("rights", WARN if is_minor else FAIL, f"this user is missing {text}", MEND)
 
 
 def check_password(store: Store) -> Check:

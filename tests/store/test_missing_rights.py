@@ -132,6 +132,7 @@ def test_doctor_names_what_is_missing_and_for_whom(limited: Limited) -> None:
             ("-zadd", FAIL, "+zadd (API, Python client, Spark, backfill, bridges, worker, command line)"),
             ("-xlen", WARN, "+xlen (worker)"),
             ("-xread", FAIL, "+xread (command line)"),
+            ("-xack", WARN, "+xack (consumers)"),
             ("-eval", FAIL, "'eval'"),
         ):
             limited.allow(right)
