@@ -99,11 +99,12 @@ async def ack(service: Service, request: Request) -> Answer:
 async def extend(service: Service, request: Request) -> Answer:
     """Extend leases
 
-    The leases end so long from now. 409 `lost`: the lease has ended, and another consumer may have the message.
+    The leases end so long from now. With a `lease` of 0 the messages were not handled: other consumers receive them now, and
+    this delivery does not count. 409 `lost`: the lease has ended, and another consumer may have the message.
     """
     given = decode(_extend, await request.json_text(service.settings.request_limit))
-    life = LEASE if given.lease is None else given_duration("lease", given.lease)
-    changes = [(one.id, LeaseChange("extend", one.lease, life)) for one in given.messages]
+    life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
+    changes = [(one.id, receiving.extension(one.lease, life)) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         Paused,
         PolicyChanged,
         Received,
-        ReceivedPage,
         Rescheduled,
         Resumed,
         RouteState,
@@ -533,12 +532,12 @@ class AsyncCalls:
         is received again. Without messages the call waits up to `wait` for some. A new group begins at `start`: 'beginning',
         'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two.
         """
-        clock = self._setup.clock
-        end = clock.monotonic() + (given_duration("wait", wait) or 0)
+        consumer, clock = plans.given_consumer(topic, group, start, tags), self._setup.clock
+        life, end = given_duration("lease", lease) or 0, clock.monotonic() + (given_duration("wait", wait) or 0)
         arrivals = AsyncArrivals(self.store)
         try:
             while True:
-                page = await self.receive_page(topic, group=group, max=max, lease=lease, start=start, tags=tags)
+                page = await self._run(plans.receive(await self.context(), consumer, max, life))
                 left = end - clock.monotonic()
                 if page.messages or left <= 0:
                     return page.messages
@@ -547,45 +546,35 @@ class AsyncCalls:
         finally:
             await arrivals.close()
 
-    async def receive_page(
+    def consume(
         self,
         topic: str,
         *,
-        group: str,
-        max: int = 10,
-        lease: Duration = 30_000,
-        start: str | Instant = "beginning",
-        tags: str | Sequence[str] = (),
-    ) -> ReceivedPage:
-        """Receive without waiting, and return with the messages where and since when others may have arrived."""
-        consumer = plans.given_consumer(topic, group, start, tags)
-        life = given_duration("lease", lease) or 0
-        return await self._run(plans.receive(await self.context(), consumer, max, life))
-
-    def consume(
-        self,
-        *topics: str,
         group: str,
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
         prefetch: int = 10,
     ) -> AsyncConsumer:
-        """Return a consumer that iterates over the messages of topics. Use it in a `with` block.
+        """Return a consumer that iterates over the messages of a topic. Use it in a `with` block.
 
         The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
         messages are received at a time. `lease`, `start` and `tags` are those of `receive`.
         """
-        options = {"group": group, "lease": given_duration("lease", lease) or 0, "start": start, "tags": tags}
-        return AsyncConsumer(self, self._setup.clock, topics, prefetch, options)
+        options = {"group": group, "start": start, "tags": tags, "max": prefetch}
+        return AsyncConsumer(self, self._setup.clock, topic, given_duration("lease", lease) or 0, options)
 
     async def ack(self, *messages: Received) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
         return await self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
 
     async def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
-        """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it."""
-        change = plans.LeaseChange("extend", message.lease, given_duration("lease", lease))
+        """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
+
+        With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
+        'released'.
+        """
+        change = plans.extension(message.lease, given_duration("lease", lease) or 0)
         return single(await self._settle([(message, change)]))
 
     async def hand_back(
@@ -597,10 +586,6 @@ class AsyncCalls:
         """
         change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
         return single(await self._settle([(message, change)]))
-
-    async def release(self, *messages: Received) -> list[Settlement | Any]:
-        """Give messages back that were not handled: other consumers receive them now. Returns 'released' or 'lost' for each."""
-        return await self._settle([(one, plans.LeaseChange("release", one.lease)) for one in messages])
 
     async def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
         context, results = await self.context(), dict[int, Any]()

@@ -1,4 +1,4 @@
-"""A consumer: it receives the messages of topics one after another, and acknowledges or hands back each of them."""
+"""A consumer: it receives the messages of a topic one after another, and acknowledges or hands back each of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from delayq.clock import Clock
-from delayq.store.connect.async_arrivals import AsyncArrivals
-from delayq.store.connect.async_store import AsyncStore
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Received, ReceivedPage
+    from delayq.client.plans import Received
     from delayq.times import Duration, Instant
 
 __all__ = ["AsyncConsumer"]
@@ -24,36 +22,37 @@ LONGEST_WAIT: Final = 500
 class AsyncReceiving(Protocol):
     """The calls of a client that a consumer needs."""
 
-    store: AsyncStore
-
-    async def receive_page(
-        self, topic: str, *, group: str, max: int, lease: Duration, start: str | Instant, tags: str | Sequence[str]
-    ) -> ReceivedPage: ...
+    async def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int,
+        wait: Duration,
+        lease: Duration,
+        start: str | Instant,
+        tags: str | Sequence[str],
+    ) -> list[Received]: ...
     async def ack(self, *messages: Received) -> list[Any]: ...
-    async def extend(self, message: Received, lease: int) -> Any: ...
+    async def extend(self, message: Received, lease: Duration) -> Any: ...
     async def hand_back(self, message: Received, *, reason: str) -> Any: ...
-    async def release(self, *messages: Received) -> list[Any]: ...
 
 
 class AsyncConsumer:
-    """Iterates over the messages of topics, to be awaited on one event loop.
+    """Iterates over the messages of a topic, to be awaited on one event loop.
 
     The next step of the loop acknowledges the message before. An exception in a `with` block hands the current message back, with
-    the exception as its reason. Messages that were received ahead are handed back at once when the consumer ends.
+    the exception as its reason. Other consumers receive the messages that are left, at once.
     """
 
-    def __init__(
-        self, client: AsyncReceiving, clock: Clock, topics: Sequence[str], prefetch: int, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, client: AsyncReceiving, clock: Clock, topic: str, lease: int, options: dict[str, Any]) -> None:
         self._client = client
         self._clock = clock
-        self._prefetch = prefetch
+        self._topic = topic
+        self._lease = lease
         self._options = options
-        self._lease: int = options["lease"]
-        self._topics = list(topics)
         self._ahead: deque[tuple[Received, int]] = deque()
         self._current: Received | None = None
-        self._arrivals = AsyncArrivals(client.store)
         self._stopped = False
 
     def stop(self) -> None:
@@ -68,8 +67,6 @@ class AsyncConsumer:
             current, self._current = self._current, None
             await self._client.ack(current)
         while not self._stopped:
-            if not self._ahead:
-                await self._receive()
             while self._ahead:
                 message, end = self._ahead.popleft()
                 is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
@@ -77,43 +74,27 @@ class AsyncConsumer:
                     continue
                 self._current = message
                 return message
+            end = self._clock.monotonic() + self._lease
+            messages = await self._client.receive(self._topic, wait=LONGEST_WAIT, lease=self._lease, **self._options)
+            self._ahead.extend((one, end) for one in messages)
         await self.aclose()
         raise StopAsyncIteration
 
-    async def _receive(self) -> None:
-        """Receive messages of the topics in turn; if there are none, wait until some arrive."""
-        began = self._clock.monotonic()
-        streams: list[str] = []
-        since, longest = 0, LONGEST_WAIT
-        for topic in self._topics:
-            left = self._prefetch - len(self._ahead)
-            if left <= 0:
-                break
-            page = await self._client.receive_page(topic, max=left, **self._options)
-            self._ahead.extend((one, began + self._lease) for one in page.messages)
-            streams += page.streams
-            since = min(since or page.now, page.now)
-            if page.next is not None:
-                longest = max(1, min(longest, page.next - page.now))
-        self._topics = self._topics[1:] + self._topics[:1]
-        if not self._ahead and not self._stopped:
-            await self._arrivals.wait(streams, since, longest)
-
     async def aclose(self) -> None:
-        """Hand back what was not handled, so that other consumers get it now; again is harmless."""
+        """Give back the messages that were not handled; again is harmless."""
         await self._end(None)
 
     async def _end(self, error: BaseException | None) -> None:
         self._stopped = True
         current, self._current = self._current, None
-        ahead, self._ahead = [one for one, _ in self._ahead], deque()
-        if current is not None and error is not None:
+        left = [one for one, _ in self._ahead]
+        self._ahead.clear()
+        if current is not None and isinstance(error, Exception):
             await self._client.hand_back(current, reason=f"{type(error).__name__}: {error}")
         elif current is not None:
-            ahead.append(current)
-        if ahead:
-            await self._client.release(*ahead)
-        await self._arrivals.close()
+            left.append(current)
+        for one in left:
+            await self._client.extend(one, 0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,5 +102,4 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        handled = error if isinstance(error, Exception) else None
-        await self._end(handled)
+        await self._end(error)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from delayq.client.changing.policies import Paused
+from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
@@ -23,6 +24,7 @@ from delayq.client.looking.service import RouteState
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import Record, due_head, encode
+from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine, Owned
 from delayq.policies import Bucket, Limit, Pause, Policies, Policy
@@ -32,8 +34,8 @@ from delayq.times import parse_instant
 
 __all__ = [
     "arriving_of", "audit_of", "counted_of", "explanation_of", "forecast_of", "found_of", "groups_of", "letters_of", "nodes_of",
-    "overview_of", "page_of", "paused_of", "policies_of", "policy_of", "queues_of", "routes_of", "scheduled_of",
-    "status_of", "topic_of", "topics_of", "value_of",
+    "overview_of", "page_of", "paused_of", "policies_of", "policy_of", "queues_of", "received_of", "routes_of", "scheduled_of",
+    "settlements_of", "status_of", "topic_of", "topics_of", "value_of",
 ]  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -431,3 +433,51 @@ def topic_of(one: Json) -> TopicState:
 def arriving_of(rows: Any) -> list[Arriving]:
     """The nodes that may still deliver messages of a paused topic."""
     return [Arriving(row["node"], row["inFlight"]) for row in rows]
+
+
+class _Received(msgspec.Struct, rename="camel"):
+    id: str
+    topic: str
+    lease: str
+    due_ms: int
+    attempt: int
+    deliveries: int
+    hand_backs: int
+    body: str = ""
+    body_base64: str | None = None
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+
+
+def received_of(one: Json, group: str) -> list[Received]:
+    """The messages that a consumer of the group received."""
+    return [
+        Received(
+            id=found.id,
+            topic=found.topic,
+            group=group,
+            lease=found.lease,
+            tags=found.tags,
+            keys=found.keys,
+            properties=found.properties,
+            body=found.body.encode() if found.body_base64 is None else base64.b64decode(found.body_base64),
+            due=found.due_ms,
+            attempt=found.attempt,
+            deliveries=found.deliveries,
+            hand_backs=found.hand_backs,
+        )
+        for found in msgspec.convert(one["messages"], list[_Received])
+    ]
+
+
+def settlements_of(one: Json) -> list[Settlement | StoreError]:
+    """What became of leases; a StoreError where the API could not settle one."""
+    found: list[Settlement | StoreError] = []
+    for result in one["results"]:
+        if result.get("problem"):
+            found.append(StoreUnavailable(result["problem"]["detail"]))
+        else:
+            until = result.get("until")
+            found.append(Settlement(result["result"], _ms(until)))
+    return found

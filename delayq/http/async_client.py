@@ -10,10 +10,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -37,7 +39,7 @@ from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.secrets import revealed
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
-from delayq.times import Duration, Instant
+from delayq.times import Duration, Instant, format_instant
 
 __all__ = ["AsyncClient"]
 
@@ -518,6 +520,78 @@ class AsyncClient:
         extra = given_duration("timeout", timeout) or 0
         found = answers.value_of(await self._ask("POST", "/v1/dev:advance", body, extra=extra))
         return Advanced(found["nowMs"], found["ahead"])
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max: int = 10,
+        wait: Duration = 0,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+    ) -> list[Received]:
+        """Lease at most `max` messages of a topic, as the client of Redis does. The server waits up to 30 s."""
+        consumer = given_consumer(topic, group, start, tags)
+        body = {
+            "group": group,
+            "max": max,
+            "wait": f"{given_duration('wait', wait) or 0}ms",
+            "lease": f"{given_duration('lease', lease) or 0}ms",
+            "start": start if consumer.start == start else format_instant(int(consumer.start)),
+            "tags": list(consumer.tags) or None,
+        }
+        return answers.received_of(await self._lease(topic, "receive", body), group)
+
+    async def ack(self, *messages: Received) -> list[Settlement | Any]:
+        """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
+        return await self._settle(messages, "ack")
+
+    async def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+        """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
+        (found,) = await self._settle((message,), "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
+        return found
+
+    async def hand_back(
+        self, message: Received, *, reason: str = "", delay_time: Duration | None = None
+    ) -> Settlement | Any:
+        """Hand a message back: its group receives it again later. Returns 'handedBack', 'dead' or 'lost'."""
+        delay = given_duration("delay_time", delay_time)
+        more = {"reason": reason[:MOST_REASON] or None, "delayTime": None if delay is None else f"{delay}ms"}
+        (found,) = await self._settle((message,), "handBack", {}, more)
+        return found
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str,
+        lease: Duration = 30_000,
+        start: str | Instant = "beginning",
+        tags: str | Sequence[str] = (),
+        prefetch: int = 10,
+    ) -> AsyncConsumer:
+        """Return a consumer that iterates over the messages of a topic, as the client of Redis does."""
+        options = {"group": group, "start": start, "tags": tags, "max": prefetch}
+        return AsyncConsumer(self, self._clock, topic, given_duration("lease", lease) or 0, options)
+
+    async def _settle(
+        self, messages: Sequence[Received], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}
+    ) -> list[Settlement | Any]:
+        results = dict[int, Any]()
+        groups: dict[tuple[str, str], list[int]] = {}
+        for at, message in enumerate(messages):
+            groups.setdefault((message.topic, message.group), []).append(at)
+        for (topic, group), places in groups.items():
+            for part in (places[n : n + MOST_IDS] for n in range(0, len(places), MOST_IDS)):
+                leases = [{"id": messages[at].id, "lease": messages[at].lease, **more} for at in part]
+                found = await self._lease(topic, verb, {"group": group, "messages": leases, **fields})
+                results.update(zip(part, answers.settlements_of(found), strict=True))
+        return [results[at] for at in range(len(messages))]
+
+    async def _lease(self, topic: str, verb: str, body: Any) -> Any:
+        return answers.value_of(await self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", body))
 
     async def close(self) -> None:
         """Close the connections to the API."""

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import redis
 
 import delayq
 from delayq import (
     Client,
     ConfigError,
     Conflict,
+    DelayqError,
     Filter,
     InvalidMessage,
     Message,
@@ -27,6 +29,7 @@ from delayq import (
 )
 from delayq.answers.messages import state_out
 from delayq.client.audit import By, new_act
+from delayq.client.consuming.receiving import Settlement
 from delayq.embedded.processes import LOCALHOST, free_port
 
 pytestmark = pytest.mark.processes
@@ -261,3 +264,32 @@ def test_connect_takes_urls_of_both_kinds(process: Any, redis_url: str) -> None:
     assert isinstance(delayq.connect_async(redis_url), delayq.AsyncClient)
     with pytest.raises(ConfigError, match="scheme"):
         delayq.connect("localhost")
+
+
+def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Client, redis_url: str) -> None:
+    topic = f"t.{name()}"
+    with redis.Redis.from_url(redis_url, protocol=2) as server:
+        for id, body in (("a", b"text"), ("b", b"\xff")):
+            entry: Any = {
+                "id": id,
+                "topic": topic,
+                "tags": "new",
+                "keys": "k1 k2",
+                "body": body,
+                "due": "1000",
+                "p:x": "1",
+            }
+            server.xadd(topic, entry)
+    first, second = client.receive(topic, group="mail", tags="new || old", wait="1s")
+    copies = direct.receive(topic, group="copy")
+    plain = [msgspec.structs.replace(one, lease="", group="") for one in (first, second, *copies)]
+    assert plain[:2] == plain[2:]
+    with pytest.raises(DelayqError, match=r"new \|\| old"):
+        client.receive(topic, group="mail")
+    assert client.extend(first, "1m").result == "extended"
+    assert client.ack(first) == client.ack(first) == [Settlement("acknowledged")]
+    assert client.hand_back(second, reason="no stock", delay_time=0).result == "handedBack"
+    (again,) = client.receive(topic, group="mail", tags="new || old")
+    assert (again.hand_backs, again.keys, again.properties) == (1, ("k1", "k2"), {"x": "1"})
+    assert client.extend(again, 0).result == "released"
+    assert client.ack(again)[0].result == "lost"

@@ -190,22 +190,3 @@ def test_a_consumer_that_is_stopped_ends_and_gives_back_what_it_has_not_handled(
         assert list(consumer) == []
     assert got.id == "a"
     assert [(one.id, one.deliveries) for one in receive(other)] == [("b", 1)]
-
-
-def test_a_consumer_waits_for_messages_of_all_its_topics(client: Client, valkey: ServerUnderTest) -> None:
-    got: list[str] = []
-
-    def run() -> None:
-        with client.consume(TOPIC, "orders.void", group="mail") as consumer:
-            for message in consumer:
-                got.append(message.id)
-                if len(got) == 2:
-                    consumer.stop()
-
-    waiting = threading.Thread(target=run)
-    waiting.start()
-    eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "the consumer waits")
-    append(valkey, "a")
-    append(valkey, "b", "orders.void", topic="orders.void")
-    waiting.join()
-    assert sorted(got) == ["a", "b"]

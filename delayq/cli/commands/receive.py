@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from delayq.answers.times import instant
-from delayq.cli.options import AsJson, RedisUrl, option, settings_of
-from delayq.client.client import Client
+from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, option
 from delayq.client.consuming.receiving import Received
 from delayq.terminal import Output
 
@@ -30,6 +29,7 @@ def receive(
     tags: Annotated[str, option("--tags", metavar="FILTER", help="Filter of the group, such as 'paid || void'.")] = "",
     ack: Annotated[bool, option("--ack", help="Acknowledge the messages after printing them.")] = False,
     redis_url: RedisUrl = None,
+    api: ApiUrl = None,
     json: AsJson = False,
 ) -> int:
     """Receive messages of a topic as a consumer of a group, and print them.
@@ -38,7 +38,7 @@ def receive(
     messages again after the lease.
     """
     output = Output()
-    with Client(settings=settings_of(redis_url)) as client:
+    with connect_any(redis_url, api) as client:
         messages = client.receive(topic, group=group, max=max, wait=wait, lease=lease, start=start, tags=tags)
         for one in messages:
             if json:

@@ -20,7 +20,7 @@ from delayq.times import Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Received", "ReceivedPage",
-    "Settlement", "given_consumer", "receive", "settle",
+    "Settlement", "extension", "given_consumer", "receive", "settle",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -247,6 +247,11 @@ class LeaseChange(msgspec.Struct, frozen=True):
     lease: str
     ms: int | None = None
     reason: str = ""
+
+
+def extension(lease: str, ms: int) -> LeaseChange:
+    """The change that lets a lease end in so many ms; 0 releases the message unhandled."""
+    return LeaseChange("extend", lease, ms) if ms else LeaseChange("release", lease)
 
 
 def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange]) -> Plan[list[Settlement | StoreError]]:
