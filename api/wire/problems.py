@@ -41,6 +41,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "method-not-allowed": (405, "Method not allowed"),
     "timeout": (408, "Request timeout"),
     "conflict": (409, "Conflict with the state of the message"),
+    "other-filter": (409, "Another filter of the group"),
     "not-development": (409, "Not a development server"),
     "still-due": (409, "Messages are still due"),
     "too-many": (409, "Too many policies or pauses"),
@@ -134,7 +135,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Conflict):
         return Problem("conflict", str(error), field="id", id=error.id, state=error.state or UNSET)
     if isinstance(error, OtherFilter):
-        return Problem("conflict", f"{error}.", field="tags")
+        return Problem("other-filter", f"{error}.", field="tags")
     if isinstance(error, TooManyPending):
         detail = f"{error}. Cancel some of them, or wait."
         return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)

@@ -472,7 +472,7 @@ def received_of(one: Json, group: str) -> list[Received]:
 
 
 def settlements_of(one: Json) -> list[Settlement | StoreError]:
-    """What became of leases; a StoreError where the API could not settle one."""
+    """The results of changes of leases, with a StoreError where the API could not settle one."""
     found: list[Settlement | StoreError] = []
     for result in one["results"]:
         if result.get("problem"):

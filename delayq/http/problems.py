@@ -14,6 +14,7 @@ from delayq.errors import (
     NotAllowed,
     NotDevelopment,
     NotReady,
+    OtherFilter,
     PoliciesChanged,
     StillDue,
     StoreError,
@@ -75,6 +76,8 @@ def error_of(problem: Problem, *, topic: str = "", id: str | None = None) -> Del
         case "conflict":
             state = problem.state if problem.state in ("delivered", "cancelled", "removedInFlight", "discarded") else ""
             return Conflict(id or "", state)
+        case "other-filter":
+            return _made(OtherFilter, detail, group="", tags=())
         case "pending" | "quota":
             return _made(TooManyPending, detail, id=id or "", topic=topic)
         case "too-many":

@@ -15,11 +15,11 @@ from delayq import (
     Client,
     ConfigError,
     Conflict,
-    DelayqError,
     Filter,
     InvalidMessage,
     Message,
     NotDevelopment,
+    OtherFilter,
     PastDue,
     PoliciesChanged,
     Policy,
@@ -284,7 +284,7 @@ def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Cli
     copies = direct.receive(topic, group="copy")
     plain = [msgspec.structs.replace(one, lease="", group="") for one in (first, second, *copies)]
     assert plain[:2] == plain[2:]
-    with pytest.raises(DelayqError, match=r"new \|\| old"):
+    with pytest.raises(OtherFilter, match=r"new \|\| old"):
         client.receive(topic, group="mail")
     assert client.extend(first, "1m").result == "extended"
     assert client.ack(first) == client.ack(first) == [Settlement("acknowledged")]
