@@ -138,6 +138,7 @@ def _of_page(source: str) -> Iterator[Text]:
 #: The reader of each file, by its path. The first matching pattern counts.
 READERS: Final[Mapping[str, Callable[[str], Iterator[Text]]]] = {
     "*.md": _of_page,
+    "reliability/mutants/*.py": _of_shell,  # its strings are pieces of code
     "*.py": _of_python,
     "dev": _of_python,
     "*.lua": _of_lua,

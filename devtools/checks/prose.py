@@ -27,6 +27,8 @@ __all__ = ["UNCLEAN", "complaints", "findings"]
 CONFIGURATION: Final = ROOT / ".vale.ini"
 #: The files that do not follow the rules yet. It only shrinks.
 UNCLEAN: Final = ROOT / "devtools" / "prose" / "unclean.txt"
+#: Two columns, as in the help of a command.
+COLUMNS: Final = re.compile(r"\S {3,}\S")
 #: A name in backticks that begins a sentence, behind the end of another.
 BEGINNING: Final = re.compile(r"(?<=[.!?])(\s+)`[^`\n]+`")
 
@@ -71,8 +73,11 @@ def findings(root: Path) -> Mapping[str, list[str]]:
             lines[page] = []
             for begin, text in texts(read(path)):
                 for number, line in enumerate([*text.splitlines(), ""], start=begin):
-                    written.append(line)
-                    lines[page].append((name, number))
+                    # A line of two columns in a help or a docstring is a text of its own.
+                    apart = COLUMNS.search(line) and not name.endswith(".md")
+                    for one in ("", line, "") if apart else (line,):
+                        written.append(one)
+                        lines[page].append((name, number))
             # Vale sees no new sentence in a name in backticks, so a plain word stands for it.
             page.write_text(BEGINNING.sub(r"\1Name", "\n".join(written)), encoding="utf-8")
         ran = subprocess.run(

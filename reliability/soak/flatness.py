@@ -15,7 +15,7 @@ __all__ = ["BOUNDS", "LEAST", "WARM_UP", "Trend", "judge", "slope"]
 
 #: s from a process's start that do not count: ended messages are remembered for 60 s, delays are up to 20 s.
 WARM_UP: Final = 90.0
-#: s of samples after that which the judgement of a process needs.
+#: The judgement of a process needs samples of this many s after that.
 LEAST: Final = 120.0
 
 #: MiB that the resident memory of Redis may grow by: its allocator keeps some freed memory, and `used` has its data.

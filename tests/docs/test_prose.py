@@ -50,6 +50,7 @@ PLANTED: Final = {
 #: Code, output, names, and questions. `tests/` has no reader but the tests.
 ALLOWED: Final = {
     "README.md": "# What it does\n\nWhat is `aside`? The pages answer it.\n\n```\nthe message is told aside\n```\n",
+    "delayq/usage.py": '"""Run it.\n\n' + "do NAME       do this with that one thing and any other\n" * 3 + '"""\n',
     "delayq/names.py": 'KEYS = ["aside", "set:aside"]\nSOURCE = "local told = aside(told, 1)"\n',
     "tests/test_aside.py": '"""The message is set aside."""\n',
     "docs/openapi.json": '{\n  "operationId": "set_aside",\n  "enum": ["told aside"]\n}\n',
