@@ -51,10 +51,11 @@ class AsyncApi:
             except ssl.SSLCertVerificationError as error:
                 raise ConfigError(f"the certificate of {self.base.url} is not valid: {error.verify_message}") from None
             except OSError as error:
-                if not await self.wait(attempts):
+                if not call.may_repeat or not await self.wait(attempts):
                     reason = str(error) or "it took too long"
+                    then = "repeating the call is safe" if call.may_repeat else "a repeated call would be done again"
                     lost = StoreUnavailable(
-                        f"no answer from {self.base.url} ({reason}): the outcome is unknown, and repeating the call is safe"
+                        f"no answer from {self.base.url} ({reason}): the outcome is unknown, and {then}"
                     )
                     raise (lost if call.id is None else lost.about(call.id)) from None
                 continue

@@ -518,7 +518,7 @@ class AsyncClient:
         """
         body = {"time": given_duration("time", time) or 0}
         extra = given_duration("timeout", timeout) or 0
-        found = answers.value_of(await self._ask("POST", "/v1/dev:advance", body, extra=extra))
+        found = answers.value_of(await self._ask("POST", "/v1/dev:advance", body, extra=extra, may_repeat=False))
         return Advanced(found["nowMs"], found["ahead"])
 
     async def receive(

@@ -33,7 +33,10 @@ T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. `extra` (ms) is what the server may need besides the usual time; `id` names the message in errors."""
+    """A request. `extra` (ms) is what the server may need besides the usual time; `id` names the message in errors.
+
+    `may_repeat` is False for a call that would be done twice if it is sent again after a lost answer.
+    """
 
     method: str
     path: str
@@ -42,6 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     extra: int = 0
     id: str | None = None
+    may_repeat: bool = True
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -513,7 +513,7 @@ class Client:
         """
         body = {"time": given_duration("time", time) or 0}
         extra = given_duration("timeout", timeout) or 0
-        found = answers.value_of(self._ask("POST", "/v1/dev:advance", body, extra=extra))
+        found = answers.value_of(self._ask("POST", "/v1/dev:advance", body, extra=extra, may_repeat=False))
         return Advanced(found["nowMs"], found["ahead"])
 
     def receive(

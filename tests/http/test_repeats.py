@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import trustme
 
 from delayq import ConfigError, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
 from delayq.embedded.processes import LOCALHOST
@@ -133,10 +136,71 @@ def test_problems_are_the_errors_of_the_client_of_redis(
         client.schedule(Message(topic="t", delay_time=1))
 
 
+def test_a_move_of_time_is_not_repeated_after_a_lost_answer(told: Told, caller: Any) -> None:
+    told.answers = [answer(503, problem(503, "unavailable")), b""]
+    with pytest.raises(StoreUnavailable, match="would be done again"):
+        caller.advance("1h")
+    assert len(told.requests) == 2
+
+
 def test_an_answer_of_another_service_names_the_url(told: Told, caller: Any) -> None:
     told.answers = [b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\nnginx!"]
     with pytest.raises(ConfigError, match="is this the URL of its API"):
         caller.get("m")
+
+
+def test_tls_is_checked() -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with Encrypted(context) as server:
+        url = f"https://localhost:{server.port}"
+        with http.Client(url, ssl_context=trusting) as client:
+            assert client.count().messages == 7
+            assert client.count().messages == 7
+        awaited = Awaited(http.AsyncClient(url, ssl_context=trusting))
+        assert awaited.count().messages == 7
+        awaited.end()
+        with http.Client(url) as client, pytest.raises(ConfigError, match="certificate"):
+            client.count()
+
+
+class Encrypted:
+    """A server with TLS that answers every request with a count of 7."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Encrypted:
+        self._thread.start()
+        starting = asyncio.start_server(self._serve, LOCALHOST, 0, ssl=self._context)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(answer(200, {"count": 7, "exact": True, "asOf": None}))
+        except (OSError, asyncio.IncompleteReadError):
+            writer.transport.abort()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)  # each ends with its connection
+        await asyncio.sleep(0)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def test_only_what_failed_of_a_batch_is_sent_again(told: Told, caller: Any) -> None:
