@@ -28,15 +28,14 @@ LEAST_BYTES: Final = 16 * 1024
 #: ms after which a queue is looked at, unless something waits for room or parked messages come back first: a wake may be
 #: lost. All queues of a node look at the same moment, as one packet costs less than one for each.
 LONGEST_WAIT: Final = 1_000
-#: ms for which what waits for room at its target waits without a report: those of other queues make room, too.
+#: ms after which messages that wait for room are checked without a report, because other queues make room, too.
 ROOM_WAIT: Final = 20
-#: ms that a pull may have taken to reach Redis; what its answer took longer than that, it lay unread, or Redis was busy.
+#: ms in which a pull reaches Redis. If the answer takes longer, Redis was busy, or the answer was not read at once.
 TRIP: Final = 2
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and the permits by
-    which it appends."""
+    """A pull, its start, and the permits by which it appends. A pull of fresh messages has their place instead of the offset."""
 
     start: Head
     fresh: Cursor | None
@@ -66,7 +65,7 @@ class Pulling:
         self._most_bytes = MOST_BYTES
         self._now_offset: int | None = None  # the now that pulls go by minus the monotonic clock
         self._redis_offset: int | None = None  # Redis's own: permits end by it
-        # By the precise monotonic clock:
+        # Times of the precise monotonic clock:
         self._set_off = 0.0  # when the last pulls did
         self._unix_0 = 0.0  # when the clock that pulls go by stood at 0
         self._next_due_at: float | None = None
@@ -81,7 +80,7 @@ class Pulling:
     # -- streams that take nothing -----------------------------------------------------------------------------------
 
     def streams_to_ask(self, *, every: bool) -> dict[str, Command[str]]:
-        """By topic, what asks the streams here whether they take messages: those that took nothing, or every known one."""
+        """The commands that try streams in this Redis, by topic: streams that refused messages, or all known ones."""
         topics = list(self._topics.appended) if every else self._topics.to_ask(self._clock.monotonic())
         streams = {topic: self._topics.stream(topic, self._context.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
@@ -105,11 +104,11 @@ class Pulling:
         self._flood.fresh.rewind(due)
 
     def observe_policies(self, policies: Policies) -> None:
-        """Append by these from now on."""
+        """Use these policies from now on."""
         self._topics.observe_policies(policies)
         topics = {name: topic for topic, name in self._topics.limited.items()}
         for limit in self._context.limits.by_permits(topics, self._clock.monotonic()):
-            self._context.limits.rate(topics[limit.name], policies)  # permits of a former rate are not used any more
+            self._context.limits.rate(topics[limit.name], policies)  # permits of a former rate are dropped
 
     def look(self) -> None:
         """Pull now, whatever is due: wakes may have been lost."""
@@ -121,7 +120,7 @@ class Pulling:
         return self._flood.fresh_in(self._clock.monotonic()) if self._flood.on else None
 
     def pulls(self, now: Now, version: str, *, backlog: bool) -> list[Pull]:
-        """What is worth a pull now, under this version of the policies; without `backlog` fresh messages only."""
+        """The pulls that are due now, under this version of the policies; without `backlog` only those of fresh messages."""
         pulls = []
         self._set_off = self._clock.precise()
         if self._in_flight.waiting:
@@ -133,8 +132,11 @@ class Pulling:
         return pulls
 
     def _pull_at(self, slack: int = 0) -> float:
-        """When the backlog is to be pulled: now, if more is due or the offset was moved back; when the next message has been
-        due for so many ms, as the last pull told or what came since; and once a second in any case, as a wake may be lost."""
+        """The time of the next pull of the backlog.
+
+        It is now if more messages are due or the offset moved back. Otherwise it is `slack` ms after the next due time. A second
+        after the last pull is the latest time, because a wake may be lost.
+        """
         if self.in_backlog or self._in_flight.unread:
             return 0.0
         at = self._look_by
@@ -185,7 +187,7 @@ class Pulling:
         return [(limit, limit.take(self._in_flight.awaiting.count_of(limit), self._look, now)) for limit in limits]
 
     def valid_until(self, permits: Permits) -> Most:
-        """Permits as a script is told of them: until when they are valid by the clock of Redis."""
+        """The permits for a script, with their ends by the clock of Redis."""
         if (offset := self._redis_offset) is None:
             return sum([count for _, count in permits])
         return [(until + offset, count) for until, count in permits]

@@ -1,6 +1,6 @@
-"""What one route has of a queue's window, and whether its target takes more.
+"""The share of one route in a queue's window, and whether its target accepts more messages.
 
-No route may fill the whole window, so that one that hangs leaves room for the others.
+No route may fill the entire window, so that a target that hangs leaves room for the others.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Share:
             self.waiting_since = self.sender.now()
 
     def fit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Those of a batch that find room, which may be sent now; the others wait, and behind others that wait, all do."""
+        """Return the messages of a batch that find room and may be sent now. The others wait; all wait if others wait already."""
         if self.waiting:
             self.waiting += batch
             return []
