@@ -72,7 +72,9 @@ async def receive(service: Service, request: Request) -> Answer:
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
     end = service.clock.monotonic() + wait
     while True:
-        page = await service.client.run(lambda context: receiving.receive(context, consumer, given.max, life))
+        page = await service.client.run(
+            lambda context: receiving.receive(context, consumer, given.max, life, given.call)
+        )
         place = page.streams, given.group
         left = end - service.clock.monotonic()
         if page.messages or left <= 0:

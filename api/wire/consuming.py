@@ -50,6 +50,13 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
             examples=["beginning"],
         ),
     ] = None
+    call: Annotated[
+        str | None,
+        Meta(
+            description="A name that you make for this call. Repeated after a lost answer, it gets the same messages.",
+            extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,64}$"},
+        ),
+    ] = None
     tags: Annotated[
         list[str] | None,
         Meta(description="The filter of the group: only messages with one of these tags are received; default: all."),

@@ -268,10 +268,45 @@ func (c *Client) Discard(ctx context.Context, ids ...string) ([]Result, error) {
 	return results.IDs, err
 }
 
+// Receive leases messages of a topic to this call, as a consumer of a group. The answer is empty if nothing arrived within
+// request.Wait. The route of the topic must be a stream of delayq's own Redis.
+func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) ([]ReceivedMessageOut, error) {
+	if request.Call == nil {
+		call := newID() // before the call, so that a repeated one leases nothing else
+		request.Call = &call
+	}
+	var answer ReceivedOut
+	err := c.send(ctx, call{method: "POST", path: verb(topic, "receive"), body: request, extra: 30 * time.Second}, &answer)
+	return answer.Messages, err
+}
+
+// Ack acknowledges messages: the group does not receive them again. The result lost means that another consumer may have one.
+func (c *Client) Ack(ctx context.Context, topic string, leases LeasesIn) ([]LeaseOut, error) {
+	return c.settle(ctx, verb(topic, "ack"), leases)
+}
+
+// Extend lets leases end later. A Lease of 0 releases the messages unhandled.
+func (c *Client) Extend(ctx context.Context, topic string, leases ExtendIn) ([]LeaseOut, error) {
+	return c.settle(ctx, verb(topic, "extend"), leases)
+}
+
+// HandBack hands messages back: the group receives them again later, each time later than before, or after DelayTime.
+func (c *Client) HandBack(ctx context.Context, topic string, messages HandBackIn) ([]LeaseOut, error) {
+	return c.settle(ctx, verb(topic, "handBack"), messages)
+}
+
+func (c *Client) settle(ctx context.Context, path string, body any) ([]LeaseOut, error) {
+	var answer LeasesOut
+	err := c.send(ctx, call{method: "POST", path: path, body: body}, &answer)
+	return answer.Results, err
+}
+
+func verb(topic, name string) string { return "/v1/topics/" + url.PathEscape(topic) + ":" + name }
+
 // PauseTopics pauses the topics that match. It waits up to wait until nothing of them can arrive any more.
 func (c *Client) PauseTopics(ctx context.Context, pause PauseIn, wait time.Duration) (paused PausedOut, err error) {
 	query := url.Values{"wait": {duration(wait)}}
-	err = c.send(ctx, call{method: "POST", path: "/v1/topics:pause", query: query, body: pause}, &paused)
+	err = c.send(ctx, call{method: "POST", path: "/v1/topics:pause", query: query, body: pause, extra: wait}, &paused)
 	return paused, err
 }
 

@@ -18,6 +18,7 @@ import (
 type asked struct {
 	Method, Path, Authorization string
 	Body                        struct {
+		Call     string           `json:"call"`
 		Messages []map[string]any `json:"messages"`
 	}
 }
@@ -196,6 +197,25 @@ func TestASearchGoesOnToTheLastPage(t *testing.T) {
 	}
 	equal(t, ids, []string{"a", "b"})
 	equal(t, seen()[1].Path, "/v1/messages?pageToken=p2&topic=t.%2A")
+}
+
+func TestAReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled(t *testing.T) {
+	message := `{"id":"a","topic":"t","lease":".1-0.x","dueTime":"2033-01-01T00:00:00.000Z","dueMs":1,"attempt":1,"deliveries":1,"handBacks":0}`
+	url, seen := serverThat(t, drops, says(200, `{"messages":[`+message+`]}`), says(200, `{"results":[{"id":"a","status":200,"result":"acknowledged"}]}`))
+	delayq, wait := client(t, url), "20s"
+	messages, err := delayq.Receive(context.Background(), "t", ReceiveIn{Group: "mail", Wait: &wait})
+	if err != nil || len(messages) != 1 || messages[0].Lease != ".1-0.x" {
+		t.Fatal(messages, err)
+	}
+	equal(t, seen()[1].Path, "/v1/topics/t:receive")
+	if call := seen()[1].Body.Call; call == "" || call != seen()[0].Body.Call {
+		t.Fatal(call)
+	}
+	leases := LeasesIn{Group: "mail", Messages: []LeaseIn{{Id: messages[0].Id, Lease: messages[0].Lease}}}
+	done, err := delayq.Ack(context.Background(), "t", leases)
+	if err != nil || *done[0].Result != "acknowledged" {
+		t.Fatal(done, err)
+	}
 }
 
 func TestAWrongURLAndAServerThatIsNotDelayqAreNamed(t *testing.T) {

@@ -62,6 +62,7 @@ type call struct {
 	query        url.Values
 	body         any
 	ids          []string
+	extra        time.Duration // how long the server may wait before it answers
 }
 
 // attempts says how long a call may still go on, and waits between its attempts.
@@ -131,7 +132,7 @@ func (c *Client) sendWithin(ctx context.Context, tries *attempts, request call, 
 }
 
 func (c *Client) attempt(ctx context.Context, request call, body []byte) (int, []byte, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+request.extra)
 	defer cancel()
 	address := c.base + request.path
 	if len(request.query) > 0 {

@@ -738,6 +738,9 @@ type QueuesOut struct {
 
 // ReceiveIn Which messages to receive, and for how long to lease them.
 type ReceiveIn struct {
+	// Call A name that you make for this call. Repeated after a lost answer, it gets the same messages.
+	Call *string `json:"call,omitempty"`
+
 	// Group The consumer group. Each group receives every message; its consumers share them.
 	//
 	// Examples: mail

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ssl
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -536,8 +537,10 @@ class Client:
             "lease": f"{given_duration('lease', lease) or 0}ms",
             "start": start if consumer.start == start else format_instant(int(consumer.start)),
             "tags": list(consumer.tags) or None,
+            "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
-        return answers.received_of(self._lease(topic, "receive", body), group)
+        waits = given_duration("wait", wait) or 0
+        return answers.received_of(self._lease(topic, "receive", body, extra=waits), group)
 
     def ack(self, *messages: Received) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
@@ -583,8 +586,8 @@ class Client:
                 results.update(zip(part, answers.settlements_of(found), strict=True))
         return [results[at] for at in range(len(messages))]
 
-    def _lease(self, topic: str, verb: str, body: Any) -> Any:
-        return answers.value_of(self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", body))
+    def _lease(self, topic: str, verb: str, body: Any, **more: Any) -> Any:
+        return answers.value_of(self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", body, **more))
 
     def close(self) -> None:
         """Close the connections to the API."""

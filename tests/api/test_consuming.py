@@ -72,6 +72,16 @@ async def test_a_message_is_received_acknowledged_and_gone(api: httpx2.AsyncClie
     assert late.json() == {"results": [{"id": "unpaid-42", "status": 409, "result": "lost"}]}
 
 
+async def test_a_repeated_call_gets_the_same_messages_and_leases_no_others(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        append(valkey, id)
+    first = await receive(api, max=2, call="c-1")
+    assert await receive(api, max=2, call="c-1") == first
+    assert [one["id"] for one in await receive(api, call="c-2")] == ["c"]
+
+
 async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     append(valkey, "a", body=b"\xff\x00")
     (got,) = await receive(api)

@@ -290,7 +290,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         invalid=[
             ({"group": "two words"}, "group"), ({"group": "g", "max": 0}, "max"), ({"group": "g", "wait": "31s"}, "wait"),
             ({"group": "g", "lease": 1}, "lease"), ({"group": "g", "start": "soon"}, "start"),
-            ({"group": "g", "tags": [""]}, "tags"),
+            ({"group": "g", "tags": [""]}, "tags"), ({"group": "g", "call": "a b"}, "call"),
         ],
         words="receive orders.a --group g",
         refused=[

@@ -39,6 +39,11 @@ export interface Message extends Due {
 export type Scheduled = Schemas["ScheduledOut"];
 export type Found = Schemas["StateOut"];
 export type DeadLetter = Schemas["DeadLetterOut"];
+/** A message that was received, with its lease. */
+export type Leased = Schemas["ReceivedMessageOut"];
+/** A message to acknowledge, extend or hand back. */
+export type LeaseOf = Pick<Leased, "id" | "lease">;
+export type LeaseResult = Schemas["LeaseOut"];
 export type Policy = Schemas["PolicyOut"];
 export type Topic = Schemas["TopicOut"];
 
@@ -95,10 +100,22 @@ export interface ChangeOptions extends CallOptions {
   reason?: string;
 }
 
+/** How to receive. A new group begins at `start`: `beginning`, `end` or a time. `tags` are the filter of the group. */
+export interface ReceiveOptions extends CallOptions {
+  max?: number;
+  wait?: Duration;
+  lease?: Duration;
+  start?: Time;
+  tags?: readonly string[];
+}
+
 const BATCH_MESSAGES = 1_000;
 const BATCH_BYTES = 4 * 1024 * 1024;
 const MOST_IDS = 1_000;
 const MOST_KEYS = 100;
+// The longest times that the server waits before it answers, ms.
+const LONGEST_RECEIVE = 30_000;
+const LONGEST_PAUSE = 60_000;
 
 /**
  * A client of the HTTP API. One is enough for a process.
@@ -248,7 +265,7 @@ export class DelayqClient {
   /** Pause the topics that match. It waits up to `wait` until nothing of them can arrive any more. */
   pauseTopics(match: string, options: ChangeOptions & { until?: Time | null; wait?: Duration } = {}): Promise<Schemas["PausedOut"]> {
     const body = { match, ...reasonOf(options), ...(options.until === undefined ? {} : { until: timeOf(options.until) }) };
-    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, ...options });
+    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, ...options, extra: LONGEST_PAUSE });
   }
 
   /** End the pause with this pattern; with `rate`, held messages come back at most so fast (messages a second). */
@@ -275,6 +292,42 @@ export class DelayqClient {
   /** One topic: its counts, pause, policy and limit. */
   topic(topic: string, options: CallOptions = {}): Promise<Topic> {
     return this.#call({ method: "GET", path: `/v1/topics/${encodeURIComponent(topic)}`, ...options });
+  }
+
+  /**
+   * Receive messages of a topic as a consumer of a group. No other consumer of the group gets a message before its lease ends.
+   * Its route must be a stream of delayq's own Redis. Call again after an empty answer.
+   */
+  async receive(topic: string, group: string, options: ReceiveOptions = {}): Promise<Leased[]> {
+    const { signal, wait, lease, start, ...rest } = options;
+    const body: Record<string, unknown> = { group, call: randomUUID(), ...rest };
+    if (wait !== undefined) body["wait"] = durationOf(wait);
+    if (lease !== undefined) body["lease"] = durationOf(lease);
+    if (start !== undefined) body["start"] = timeOf(start);
+    const answer = await this.#call<Schemas["ReceivedOut"]>({ method: "POST", path: verb(topic, "receive"), body, signal, extra: LONGEST_RECEIVE });
+    return answer.messages;
+  }
+
+  /** Acknowledge messages: the group does not receive them again. `lost`: another consumer may have the message. */
+  ack(topic: string, group: string, messages: readonly LeaseOf[], options: CallOptions = {}): Promise<LeaseResult[]> {
+    return this.#settle(verb(topic, "ack"), { group, messages: messages.map(leaseOf) }, options);
+  }
+
+  /** Let leases end later, or release messages unhandled with a `lease` of 0. */
+  extend(topic: string, group: string, messages: readonly LeaseOf[], lease: Duration, options: CallOptions = {}): Promise<LeaseResult[]> {
+    return this.#settle(verb(topic, "extend"), { group, messages: messages.map(leaseOf), lease: durationOf(lease) }, options);
+  }
+
+  /** Hand messages back: the group receives them again later, each time later than before, or after `delayTime`. */
+  handBack(
+    topic: string,
+    group: string,
+    messages: readonly LeaseOf[],
+    options: CallOptions & { reason?: string; delayTime?: Duration } = {},
+  ): Promise<LeaseResult[]> {
+    const delay = options.delayTime === undefined ? {} : { delayTime: durationOf(options.delayTime) };
+    const body = { group, messages: messages.map((one) => ({ ...leaseOf(one), ...reasonOf(options), ...delay })) };
+    return this.#settle(verb(topic, "handBack"), body, options);
   }
 
   /** All policies in their order, pauses and temporary limits. */
@@ -338,6 +391,11 @@ export class DelayqClient {
     return this.#call({ method: "GET", path: "/v1/me", ...options });
   }
 
+  async #settle(path: string, body: object, options: CallOptions): Promise<LeaseResult[]> {
+    const { signal } = options;
+    return (await this.#call<Schemas["LeasesOut"]>({ method: "POST", path, body, signal })).results;
+  }
+
   #call<Answer>(call: Call, attempts?: Attempts): Promise<Answer> {
     return this.#http.send<Answer>(call, attempts);
   }
@@ -387,6 +445,14 @@ function asRequest(message: Message): Request {
   if (expireAfter !== undefined) request["expireAfter"] = durationOf(expireAfter);
   if (window !== undefined) request["window"] = durationOf(window);
   return request;
+}
+
+function verb(topic: string, name: string): string {
+  return `/v1/topics/${encodeURIComponent(topic)}:${name}`;
+}
+
+function leaseOf({ id, lease }: LeaseOf): LeaseOf {
+  return { id, lease };
 }
 
 function dueOf(due: Due): Record<string, unknown> {

@@ -23,6 +23,8 @@ export interface Call {
   body?: unknown;
   /** The ids of the messages in it, for errors. */
   ids?: readonly string[];
+  /** How long the server may wait before it answers, ms. */
+  extra?: number;
   /** Ends the call early. */
   signal?: AbortSignal | undefined;
 }
@@ -91,7 +93,7 @@ export class Http {
   }
 
   async #attempt(call: Call): Promise<{ status: number; value?: unknown; retryAfter: number; error?: unknown }> {
-    const timeout = AbortSignal.timeout(this.#timeout);
+    const timeout = AbortSignal.timeout(this.#timeout + (call.extra ?? 0));
     const signal = call.signal === undefined ? timeout : anyOf([timeout, call.signal]);
     const init: RequestInit = { method: call.method, headers: this.#headersOf(call), signal, redirect: "error" };
     if (call.body !== undefined) init.body = JSON.stringify(call.body);

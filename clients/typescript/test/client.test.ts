@@ -123,6 +123,24 @@ test("a search goes on to the last page", async () => {
   assert.equal(asked[1].path, "/v1/messages?topic=t.*&state=due%2Cheld&pageToken=p2");
 });
 
+test("a receive keeps its name when an answer is lost, and its leases are settled", async () => {
+  const message = { id: "a", topic: "t", lease: ".1-0.x", dueTime: "2033-01-01T00:00:00.000Z", dueMs: 1, attempt: 1, deliveries: 1, handBacks: 0 };
+  const settled = says(200, { results: [{ id: "a", status: 200, result: "acknowledged" }] });
+  const { url, asked } = await serverThat(drops, says(200, { messages: [message] }), settled);
+  const client = new DelayqClient(url);
+  const messages = await client.receive("t", "mail", { wait: "20s", lease: 60_000, tags: ["new"] });
+  assert.deepEqual(messages, [message]);
+  assert.equal(asked[0].body.call, asked[1].body.call);
+  const { call: _, ...sent } = asked[1].body;
+  assert.deepEqual([asked[1].path, sent], ["/v1/topics/t:receive", { group: "mail", wait: "20s", lease: "60000ms", tags: ["new"] }]);
+  assert.equal((await client.ack("t", "mail", messages))[0]?.result, "acknowledged");
+  await client.extend("t", "mail", messages, "1m");
+  await client.handBack("t", "mail", messages, { reason: "no stock", delayTime: "5s" });
+  assert.deepEqual(asked[2].body, { group: "mail", messages: [{ id: "a", lease: ".1-0.x" }] });
+  assert.deepEqual(asked[3].body, { group: "mail", messages: [{ id: "a", lease: ".1-0.x" }], lease: "1m" });
+  assert.deepEqual(asked[4].body.messages, [{ id: "a", lease: ".1-0.x", reason: "no stock", delayTime: "5s" }]);
+});
+
 test("a wrong URL and a server that is not delayq are named", async () => {
   assert.throws(() => new DelayqClient("redis://127.0.0.1"), /http/);
   assert.throws(() => new DelayqClient("http://user:secret@host"), /apiKey/);

@@ -36,7 +36,8 @@ MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_TOKEN: Final = re.compile(r"(\d*)\.(\d{1,20}-\d{1,20})\.([A-Za-z0-9_:]{22})")
+_TOKEN: Final = re.compile(r"(\d*)\.(\d{1,20}-\d{1,20})\.([A-Za-z0-9_:-]{1,64})")
+_CALL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
 _START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
 
@@ -147,7 +148,7 @@ def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
 
 
 def receive(context: Context, consumer: Consumer, most: int, lease: int, call: str | None = None) -> Plan[ReceivedPage]:
-    """Lease at most so many messages of a topic for `lease` ms.
+    """Lease at most so many messages of a topic for `lease` ms. A repeated `call` gets the same messages.
 
     Raises OtherFilter if the group has another filter, and a StoreError if no stream could be asked.
     """
@@ -156,6 +157,8 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
         raise InvalidMessage("max", f"is from 1 to {MOST_RECEIVED}")
     if not 1_000 <= lease <= LONGEST_LEASE:
         raise InvalidMessage("lease", "is from 1 s to 12 h")
+    if call is not None and not _CALL.fullmatch(call):
+        raise InvalidMessage("call", "has 1 to 64 characters of A-Z a-z 0-9 _ -")
     streams = yield from _streams(context, consumer.topic)
     call = call or new_id()
     turn = int.from_bytes(call.encode()[-4:]) % len(streams)  # so that consumers begin at different streams

@@ -13,6 +13,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.function.Function;
 import java.util.stream.Stream;
 
@@ -207,12 +208,62 @@ public final class DelayqClient {
         return byIds("/v1/dead-letters:discard", ids);
     }
 
+    /**
+     * Receive messages of a topic as a consumer of a group. No other consumer of the group gets a message before its lease ends. The
+     * list is empty if nothing arrived within {@code wait}. The route of the topic must be a stream of delayq's own Redis.
+     */
+    @SuppressWarnings("unchecked")
+    public List<Leased> receive(String topic, String group, int max, Duration wait, Duration lease) {
+        var body = Map.of(
+                "group", group, "max", max, "wait", wait.toMillis() + "ms", "lease", lease.toMillis() + "ms",
+                "call", UUID.randomUUID().toString());
+        var answer = transport.send(new Call("POST", verb(topic, "receive"), body, List.of(), wait)).value();
+        return ((List<Map<String, Object>>) answer.get("messages")).stream().map(Leased::of).toList();
+    }
+
+    /** Acknowledge messages: the group does not receive them again. The result {@code lost}: another consumer may have the message. */
+    public List<Result> ack(String topic, String group, List<Leased> messages) {
+        return settle(verb(topic, "ack"), Map.of("group", group, "messages", leases(messages, Map.of())));
+    }
+
+    /** Let leases end later; a {@code lease} of zero releases the messages unhandled. */
+    public List<Result> extend(String topic, String group, List<Leased> messages, Duration lease) {
+        var body = Map.of("group", group, "messages", leases(messages, Map.of()), "lease", lease.toMillis() + "ms");
+        return settle(verb(topic, "extend"), body);
+    }
+
+    /** Hand messages back: the group receives them again later, each time later than before. */
+    public List<Result> handBack(String topic, String group, List<Leased> messages, String reason) {
+        return settle(verb(topic, "handBack"), Map.of("group", group, "messages", leases(messages, Map.of("reason", reason))));
+    }
+
+    private static List<Map<String, Object>> leases(List<Leased> messages, Map<String, Object> more) {
+        return messages.stream()
+                .map(one -> {
+                    var lease = new LinkedHashMap<String, Object>(more);
+                    lease.put("id", one.id());
+                    lease.put("lease", one.lease());
+                    return (Map<String, Object>) lease;
+                })
+                .toList();
+    }
+
+    @SuppressWarnings("unchecked")
+    private List<Result> settle(String path, Map<String, Object> body) {
+        var answer = transport.send(new Call("POST", path, body, List.of())).value();
+        return ((List<Map<String, Object>>) answer.get("results")).stream().map(one -> Result.of(one, "")).toList();
+    }
+
+    private static String verb(String topic, String name) {
+        return "/v1/topics/" + quote(topic) + ":" + name;
+    }
+
     /** Pause the topics that match. The answer's {@code state} is {@code pausing} until nothing of them can arrive any more. */
     public Map<String, Object> pauseTopics(String match, String reason, Duration wait) {
         var body = new LinkedHashMap<String, Object>(Map.of("match", match));
         if (reason != null) body.put("reason", reason);
         var path = withQuery("/v1/topics:pause", Map.of("wait", wait.toMillis() + "ms"));
-        return transport.send(new Call("POST", path, body, List.of())).value();
+        return transport.send(new Call("POST", path, body, List.of(), wait)).value();
     }
 
     /** End the pause with this pattern. */

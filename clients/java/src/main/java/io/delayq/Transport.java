@@ -34,8 +34,12 @@ final class Transport {
         this.giveUpAfter = giveUpAfter;
     }
 
-    /** A request. {@code ids} are those of the messages in it. */
-    record Call(String method, String path, Object body, List<String> ids) {}
+    /** A request. {@code ids} are those of the messages in it, {@code extra} is how long the server may wait before it answers. */
+    record Call(String method, String path, Object body, List<String> ids, Duration extra) {
+        Call(String method, String path, Object body, List<String> ids) {
+            this(method, path, body, ids, Duration.ZERO);
+        }
+    }
 
     /** The answer to the last attempt of a call. */
     record Answer(int status, Map<String, Object> value) {}
@@ -112,7 +116,7 @@ final class Transport {
 
     private HttpRequest request(Call call) {
         var body = call.body() == null ? BodyPublishers.noBody() : BodyPublishers.ofString(Json.write(call.body()));
-        var request = HttpRequest.newBuilder(URI.create(base + call.path())).timeout(timeout).method(call.method(), body);
+        var request = HttpRequest.newBuilder(URI.create(base + call.path())).timeout(timeout.plus(call.extra())).method(call.method(), body);
         request.header("accept", "application/json");
         if (call.body() != null) request.header("content-type", "application/json");
         if (apiKey != null) request.header("authorization", "Bearer " + apiKey);

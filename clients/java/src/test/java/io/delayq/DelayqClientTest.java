@@ -108,6 +108,25 @@ class DelayqClientTest {
     }
 
     @Test
+    void aReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled() throws Exception {
+        var message = "{\"id\":\"a\",\"topic\":\"t\",\"lease\":\".1-0.x\",\"dueMs\":1,\"attempt\":1,\"deliveries\":1,\"handBacks\":0,"
+                + "\"bodyBase64\":\"aGk=\"}";
+        var received = new Answer(200, "{\"messages\":[" + message + "]}");
+        var settled = new Answer(200, "{\"results\":[{\"id\":\"a\",\"status\":200,\"result\":\"acknowledged\"}]}");
+        try (var server = new TestServer(DROPS, request -> received, request -> settled)) {
+            var client = DelayqClient.of(server.url);
+            var messages = client.receive("t", "mail", 10, Duration.ofSeconds(20), Duration.ofSeconds(60));
+            assertEquals("hi", messages.get(0).text());
+            assertEquals(server.requests.get(0).body().get("call"), server.requests.get(1).body().get("call"));
+            assertEquals("acknowledged", client.ack("t", "mail", messages).get(0).result());
+            client.extend("t", "mail", messages, Duration.ZERO);
+            client.handBack("t", "mail", messages, "no stock");
+            assertEquals("/v1/topics/t:handBack", server.requests.get(4).path());
+            assertEquals(List.of(Map.of("id", "a", "lease", ".1-0.x", "reason", "no stock")), server.requests.get(4).messages());
+        }
+    }
+
+    @Test
     void aWrongUrlAndAServerThatIsNotDelayqAreNamed() throws Exception {
         for (var wrong : List.of("redis://127.0.0.1", "http://user:secret@host", "localhost")) {
             assertThrows(IllegalArgumentException.class, () -> DelayqClient.of(wrong), wrong);
