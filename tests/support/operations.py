@@ -295,7 +295,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         words="receive orders.a --group g",
         refused=[
             ("receive orders.a", "missing option '--group'"), ("receive orders.a --group 'a b'", "--group: has 1 to 64"),
-            ("receive 'a topic' --group g", "TOPIC: 1 to 255 characters"), ("receive t --group g --wait soon", "--wait: write"),
+            ("receive 'a topic' --group g", "TOPIC: must be 1 to 255"), ("receive t --group g --wait soon", "--wait: use"),
             ("receive t --group g --lease 1ms", "--lease: is from 1 s"),
             ("receive t --group g --max 0", "invalid value for '--max'"),
         ],
