@@ -117,14 +117,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message and its due time.
 
-    Exactly one of three fields sets the due time: `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix
-    ms; the past means now) or `delay_level` (from 1; RocketMQ's levels). A `window` (ms) spreads due times by the ids
-    alone: many messages are spread evenly, and a repeated call gets the same due time. A duration may be a `timedelta` or
-    text such as '30m', and a date may be an aware `datetime` or RFC 3339. The fields are ms then.
+    Exactly one field sets the due time: `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms) or
+    `delay_level` (from 1; RocketMQ's levels). A past date means now. A `window` (ms) spreads due times by the ids alone:
+    many messages are spread evenly, and a repeated call gets the same due time. A duration may be a `timedelta` or text
+    such as '30m', and a date may be an aware `datetime` or RFC 3339. The fields are ms then.
 
     With `again`, a message with your own id is scheduled although a message of this id was certainly cancelled. Any other
-    end of the id still refuses it. A repeated call schedules no second message, but
-    it also lifts a cancel that came after the first call.
+    end of the id still refuses it. A repeated call schedules no second message, but it also lifts a cancel that came
+    after the first call.
 
     `body` is a string, bytes, or any JSON value. `reserved` are keys by which delayq itself counts. They are not part of
     the call, and are never delivered. Change a message by `msgspec.structs.replace`.

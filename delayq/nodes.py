@@ -129,9 +129,9 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     `complaints` are the problems that keep it from its work. `policies` is the version that all its pull jobs apply.
     `held` is the number of messages of paused topics that may still arrive. `recent` is None until it has run for a
     while. `skew` is the clock of Redis minus the clock of the node, in ms. `tells_routes` is False for an older worker
-    without a table: it may have any route. `connected` is whether it is registered with its coordinator. `longest_send`
-    is how long (ms) a message in a send may still arrive, of all its routes and of sends that hang; None for an older
-    worker.
+    without a table, which may have any route. `connected` is whether it is registered with its coordinator.
+    `longest_send` is how long (ms) a message in a send may still arrive. It covers all its routes, and sends that hang;
+    None for an older worker.
     """
 
     node: str

@@ -16,8 +16,8 @@ LONGEST: Final = 255
 class Remembered(dict[K, V]):
     """A cache whose keys callers choose. `keep` bounds it in entries and in bytes; read it like any dict.
 
-    It drops everything when it has `entries` entries, and never keeps a key of more than `longest` characters: a few of
-    them could fill the memory. The values must not grow with the caller's input.
+    It drops everything when it has `entries` entries. It never keeps a key of more than `longest` characters, because a
+    few of them could fill the memory. The values must not grow with the caller's input.
     """
 
     __slots__ = ("_entries", "_longest")

@@ -37,11 +37,11 @@ _HOSTS: Final = re.compile(f"{_HOST}(?:[,;]{_HOST})*")
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A line of the route table.
 
-    `match` is a topic pattern with `*` and `?`. `target` is a target's URL; `redis+stream:` without a host is a stream
-    in delayq's own Redis, to which messages are delivered exactly once, unless `path` is 'general'. `stream` names the
-    stream, where `{topic}` stands for the topic; `max_length` trims it (by default it is never trimmed). `max_backlog`
-    bounds the unread entries of its consumers: above it, messages wait in delayq; such a route uses the general path.
-    `per_queue` makes one stream in each queue, beside the queue's own keys, so that delivery is exactly once in a Redis
+    `match` is a topic pattern with `*` and `?`. `target` is a target's URL. `redis+stream:` without a host is a stream in
+    delayq's own Redis, to which messages are delivered exactly once, unless `path` is 'general'. `stream` names the
+    stream, where `{topic}` stands for the topic. `max_length` trims it; by default it is never trimmed. `max_backlog`
+    bounds the unread entries of its consumers: above it, messages wait in delayq. Such a route uses the general path.
+    `per_queue` makes one stream in each queue, beside the queue's own keys. Delivery is then exactly once in a Redis
     Cluster too. `max_attempts` and `send_timeout` (ms) override the worker's. `slack` is how late (ms) its messages may
     be sent, so that more of them are sent together. `options` are the target's own and may contain secrets. `allow` are
     networks and names that are not public, to which a target that checks addresses may connect.

@@ -45,8 +45,8 @@ OLDEST: Final = 7
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one server's append-only file: whether it can be written now, and whether it always could.
 
-    A server that could not write all of a command removes the part that it wrote. If a rewrite had begun the file, that
-    leaves a hole of zeros, and the file can no longer be loaded (docs/upstream) until another rewrite replaces it.
+    A server that could not write all of a command removes the part that it wrote. In a file that a rewrite has begun,
+    that leaves a hole of zeros. The file can no longer be loaded (docs/upstream) until another rewrite replaces it.
     `errors` counts the commands that this server (`run_id`) has refused because of its disk. `good` is the number of
     them before a rewrite that has succeeded.
     """
@@ -182,8 +182,8 @@ def complaints(
         )
     elif any(disk.suspect for disk in server.disks):
         found.append(
-            f"Redis could not write its append-only file for a while{_where(server)}, and may not load it again: "
-            "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers start one"
+            f"Redis could not always write its append-only file{_where(server)}, and may not load it again: "
+            "do not restart it before a rewrite (BGREWRITEAOF) succeeds"
         )
     if _is_replica(server):
         found.append("this is a replica, which accepts no writes: point DELAYQ_REDIS_URL at its primary")
@@ -290,7 +290,7 @@ def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[
 def told(answers: list[Any]) -> ServerSettings:
     """Return the server from the answers to `questions`. Raises StoreError or ConfigError.
 
-    ConfigError is for a server that is too old for scripts, and for a user without a right to connect, such as to
+    ConfigError is for a server that is too old for scripts, and for a user without a right to connect. An example is
     another database than 0. Then Redis refuses every question.
     """
     found, good, *more = answers

@@ -60,10 +60,12 @@ AUDIT: Final = "delayq:audit:{delayq:meta}"
 class ParkedSet:
     """The names of a queue's parked sets. Only this class knows how they are spelled.
 
-    A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds: of a route whose
-    target takes nothing; of a topic that is paused or limited, whose messages are *held*; of a lane, which is an
-    ordering key of a topic, with more messages than fit into the owner's memory; and the one of all topics that have no
-    route.
+    A parked set holds the tickets of messages that cannot be delivered for now. There are four kinds:
+
+    - the set of a route whose target accepts nothing,
+    - the set of a paused or limited topic, whose messages are *held*,
+    - the set of a lane, an ordering key of a topic with more messages than fit into the owner's memory,
+    - the set of all topics that have no route.
     """
 
     #: Messages whose topic has no route. No route can have this name.

@@ -110,7 +110,7 @@ def _guard(commands: Sequence[str]) -> str:
 def load(name: str, development: bool = False) -> Script:
     """Return the script `name`, for a development server or for others.
 
-    Its first line has the flags for the server: with a full memory, the server runs scripts that free memory or only
+    Its first line has the flags for the server. With a full memory, the server runs scripts that free memory or only
     read, and refuses those that schedule. Indents and comment lines are removed, because the server parses every byte.
     """
     whole = source(name, development=True) if development else source(name)  # replacements in tests take only the name

@@ -76,9 +76,9 @@ def check_span(begin: int | None, end: int | None) -> None:
 class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of entries. An entry about messages names only the messages that match.
 
-    `topic` is a pattern with `*` and `?`, `key` a business key, `actor` a name or the id of an API key, and `action`
-    one of `ACTIONS`. Entries were made at or after `from_` and before `to` (Unix ms). None matches everything. `may`
-    returns whether the caller may see a topic; None allows all topics, and changes that concern no topic.
+    `topic` is a pattern with `*` and `?`, and `key` a business key. `actor` is a name or the id of an API key, and
+    `action` one of `ACTIONS`. Entries were made at or after `from_` and before `to` (Unix ms). None matches everything.
+    `may` returns whether the caller may see a topic. None allows all topics, and changes that concern no topic.
     """
 
     id: str | None = None

@@ -62,8 +62,8 @@ class Counted(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """The numbers of messages that fall due between each edge and the next one, or None if they are unknown.
 
-    If they are not exact, `as_of` (Unix ms) is the time of the census (see `Counted`), and messages that were due by
-    then are not included. `drain_rate` is the number of messages per second in the best 10 s of the last ten minutes.
+    If they are not exact, `as_of` (Unix ms) is the time of the census (see `Counted`). Messages that were due at that
+    time are not included. `drain_rate` is the number of messages per second in the best 10 s of the last ten minutes.
     It is None if no worker reports it. `capacity` is the same rate if messages had to wait for each other during 10 s.
     Otherwise it is None: the workers delivered everything in time, so their limit is unknown.
     """

@@ -52,9 +52,9 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of dead letters, and their order.
 
-    `topic` is a pattern with `*` and `?`, `reason` a part of the reason in any case, and `group` a class of reasons
-    that `dead_groups` returned. The letters died at or after `from_` and before `to` (Unix ms). `may` returns whether
-    the caller may see a topic; None allows all topics, and letters that cannot be read.
+    `topic` is a pattern with `*` and `?`. `reason` is a part of the reason in any case, and `group` a class of reasons
+    from `dead_groups`. The letters died at or after `from_` and before `to` (Unix ms). `may` returns whether the caller
+    may see a topic. None allows all topics, and letters that cannot be read.
     """
 
     newest: bool = False

@@ -29,9 +29,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of messages: a message matches all given fields; '' and none match everything.
 
     `topic` is a pattern with `*` and `?`; `among` are patterns of which one must match too (None: any topic). Messages
-    are due from `due_from` on and before `due_to`, Unix ms (or given as an aware datetime, or as RFC 3339); for a dead
-    letter, the time of death counts. `property` is a name with its value, `id_prefix` a prefix of the id, `key` a
-    business key.
+    are due from `due_from` on and before `due_to`, in Unix ms. Both may be given as an aware datetime or as RFC 3339.
+    For a dead letter, the time of death counts. `property` is a name with its value, `id_prefix` a prefix of the id,
+    `key` a business key.
     """
 
     topic: str = ""

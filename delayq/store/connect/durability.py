@@ -145,7 +145,7 @@ class DurableExchange(Exchange):
     ) -> None:
         super().__init__(commands, state, until)
         self._barrier = Barrier(durability)
-        self._length: int | None = None  # among the answers for the caller; those of the barrier come after them
+        self._length: int | None = None  # among the answers for the caller; the answers of the barrier come after them
         self._lost: set[int] = set()
 
     def to_send(self) -> Iterator[bytes]:
