@@ -18,7 +18,7 @@ LAYOUT = struct.Struct("=qqq")
 
 
 class BentClock:
-    """The clock of all processes that were started with `environment`, or by `wrap`; true until it is told otherwise.
+    """The clock of all processes that were started with `environment`, or by `wrap`; correct until it is set.
 
     Skips the test where nothing can be preloaded.
     """
@@ -53,7 +53,7 @@ class BentClock:
         self._bend[:] = LAYOUT.pack(0, ppm, time.time_ns())
 
     def now(self) -> int:
-        """What it says now, Unix ms."""
+        """Its current time, Unix ms."""
         offset, ppm, since = LAYOUT.unpack(self._bend[:])
         true = time.time_ns()
         bent: int = true + offset + ((true - since) // 1_000_000 * ppm if ppm else 0)

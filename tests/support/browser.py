@@ -156,7 +156,7 @@ def settle(page: Page) -> None:
 
 
 def load(page: Page, url: str) -> None:
-    """Load the address anew in the same browser, and wait until it is shown."""
+    """Load the address again in the same browser, and wait until it is shown."""
     page.goto("about:blank")
     page.goto(url)
     settle(page)

@@ -52,7 +52,9 @@ class Member:
         return self.server.port
 
     def wait_for_its_file(self) -> None:
-        """Until the append-only file that was just switched on is whole: before that a server does not end by SIGTERM."""
+        """Wait until the append-only file that was just switched on is complete: before that, a server does not end by
+        SIGTERM.
+        """
         busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
         eventually(lambda: not any(self.info("persistence").get(name, 1) for name in busy), "its file is whole")
 
@@ -78,7 +80,9 @@ class Member:
 
     @property
     def replicas(self) -> int:
-        """How many replicas follow it and say so; for a moment after it has loaded, a replica says nothing."""
+        """Return how many replicas follow it and report that; for a moment after it has loaded, a replica reports
+        nothing.
+        """
         replication = self.info("replication")
         followers = [replication.get(f"slave{number}", {}) for number in range(replication.get("connected_slaves", 0))]
         return sum(one.get("state") == "online" and one.get("offset", 0) > 0 for one in followers)
@@ -95,7 +99,7 @@ class Member:
 
 
 class ClusterUnderTest(ServerUnderTest):
-    """The cluster: its URL, a client of the whole, and its members."""
+    """The cluster: its URL, a client of the cluster, and its members."""
 
     def __init__(self, members: list[Member]) -> None:
         self.kind = "cluster"
@@ -119,7 +123,7 @@ class ClusterUnderTest(ServerUnderTest):
             eventually(lambda one=one: self._knows(one) == len(self.members), "all servers know each other")  # type: ignore[misc]  # a default binds it
         for primary, replica in zip(primaries, self.members[PRIMARIES:], strict=True):
             id = primary.cluster("MYID")
-            # The replica may not have heard of its primary's id yet.
+            # The replica may not have its primary's id yet.
             eventually(lambda replica=replica, id=id: self._replicate(replica, id), "a replica has its primary")  # type: ignore[misc]  # defaults bind them
         self.heal()
         self.admin = redis.RedisCluster(host=LOCALHOST, port=self.members[0].port, protocol=2, socket_timeout=PATIENCE)
@@ -137,7 +141,7 @@ class ClusterUnderTest(ServerUnderTest):
         return True
 
     def heal(self) -> None:
-        """Start whom a test killed, and wait until every primary has its replica and all agree."""
+        """Start the servers that a test killed, and wait until every primary has its replica and all agree."""
         for one in self.members:
             one.server.start()
         eventually(self._well, "the cluster is well")

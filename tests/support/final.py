@@ -14,6 +14,6 @@ DISCARDED: Final = 3
 
 
 def ended(now: int, how: int, digest: int = 0) -> str:
-    """The score of an id that ended `now` (ms); `digest` (19 bits) is of what was forwarded."""
+    """The score of an id that ended `now` (ms); `digest` (19 bits) is of its content if it was delivered."""
     high, low = divmod(now, 2**31)
     return repr(ldexp(2**52 + low * 2**21 + digest * 4 + how, high - 752))

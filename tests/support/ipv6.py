@@ -1,4 +1,4 @@
-"""Whether this machine has IPv6, which containers often lack."""
+"""Whether this machine has IPv6, which many containers do not."""
 
 from __future__ import annotations
 

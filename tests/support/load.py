@@ -16,9 +16,10 @@ __all__ = ["Load"]
 
 
 class Load:
-    """Schedules `batch` messages of each topic every `pause` seconds, and cancels a few; repeats what is unknown.
+    """Schedules `batch` messages of each topic every `pause` seconds, and cancels a few; repeats calls with an unknown
+    outcome.
 
-    Use it as a context manager; afterwards nothing is unknown any more.
+    Use it as a context manager; afterwards no outcome is unknown.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Load:
     ) -> None:
         self.accepted: dict[str, list[str]] = {topic: [] for topic in topics}
         self.cancelled: set[str] = set()
-        self.in_flight: set[str] = set()  # cancelled too late to know whether they were forwarded
+        self.in_flight: set[str] = set()  # cancelled too late to know whether they were delivered
         self.statuses: set[int] = set()  # of all answers
         self.queues: dict[str, int] = {}  # of each accepted id
         self.results: set[str] = set()  # of all cancels
@@ -116,7 +117,7 @@ class Load:
         return sum(map(len, self.accepted.values()))
 
     def wait_for(self, more: int) -> None:
-        """Until so many more were accepted."""
+        """Wait until this many more were accepted."""
         goal = self.count + more
         eventually(lambda: self.count >= goal or self._failed, f"{more} more are accepted")
         self._check()

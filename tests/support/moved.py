@@ -37,7 +37,7 @@ class MovingName:
         self.promote()
 
     def settle(self) -> None:
-        """Begin anew, empty, with whichever server leads; the other one follows it."""
+        """Begin again, empty, with whichever server leads; the other one follows it."""
         if self.old.admin.info("replication")["role"] != "master":
             self.old, self.new = self.new, self.old
         self.name.lead_to(self.old.port)

@@ -1,4 +1,4 @@
-"""C files that are put before the C library of a process (LD_PRELOAD), to bend what the system says or does."""
+"""C files that are loaded before the C library of a process (LD_PRELOAD), to change answers of the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a Redis, which breaks what it is told to break.
+"""A TCP proxy in front of a Redis, which makes the faults that a test requests.
 
 It reads the frames of the Redis protocol, so that it can drop the reply of one command after the server ran it.
 """
@@ -221,7 +221,7 @@ class Link:
 
 
 class FaultProxy(Proxy):
-    """Passes everything on to a Redis until told otherwise; held is what goes to the server."""
+    """Passes everything on to a Redis until a test changes that; with `held`, bytes for the server wait."""
 
     def __init__(self, port: int, host: str = LOCALHOST, *, listen: str = LOCALHOST, at: int = 0) -> None:
         super().__init__((host, port), listen, at)
@@ -369,7 +369,7 @@ class _Link(Link):
 
 
 class _Frames:
-    """Cuts a stream of bytes into whole frames of the Redis protocol."""
+    """Cuts a stream of bytes into complete frames of the Redis protocol."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -439,7 +439,7 @@ class Queue:
         return self.run(commands.dead_letters(self.keys, limit, after))
 
     def repair(self, look: int = 500) -> tuple[int, int]:
-        """Go through the whole pool: how many got their ticket back, how many were given up."""
+        """Go through the entire pool: return how many tickets were restored, and how many messages were buried."""
         parked = [name.removeprefix(b"parked:").decode() for name in self.fields() if name.startswith(b"parked:")]
         cursor, back, corrupt = "0", 0, 0
         while True:
@@ -510,7 +510,7 @@ class Queue:
 
 
 class WakesHeard:
-    """A subscription to a queue's wakes; `dues` says exactly which were published since it was asked last."""
+    """A subscription to a queue's wakes; `dues` returns exactly those published since the last call."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -520,7 +520,7 @@ class WakesHeard:
         assert self._wakes.receive(PATIENCE) == ("", b"")  # subscribed
 
     def dues(self) -> list[int]:
-        """The dues that were published."""
+        """The due times that were published."""
         self._queue.server.publish(self._queue.keys.wake, "marker")  # what was published before it arrives before it
         heard = []
         while (message := self._wakes.receive(PATIENCE)) != (self._queue.keys.wake, b"marker"):

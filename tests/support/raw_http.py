@@ -69,7 +69,8 @@ class Transport(asyncio.Transport):
 class Connection:
     """One connection to an application that records each request and answers with its target.
 
-    `reads_bodies`: the application reads the whole body first, as a handler of a POST does. Otherwise it answers at once.
+    `reads_bodies`: the application reads the complete body first, as a handler of a POST does. Otherwise it answers at
+    once.
     """
 
     def __init__(self, *, reads_bodies: bool = True) -> None:

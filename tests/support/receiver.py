@@ -1,4 +1,4 @@
-"""A real HTTP or HTTPS server that answers webhooks as a test tells it to, and keeps what it got."""
+"""A real HTTP or HTTPS server that answers webhooks as a test requests, and keeps their requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Answer:
 
 
 class Receiver:
-    """`with Receiver() as receiver:` serves until the end of the block; `answer` says what to each request."""
+    """`with Receiver() as receiver:` serves until the end of the block; `answer` returns the answer to each request."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []

@@ -43,7 +43,7 @@ class FakeProxy:
         return f"rocketmq://{LOCALHOST}:{self.port}"
 
     def hold(self) -> None:
-        """Take messages and say nothing."""
+        """Accept messages and never answer."""
         self._free.clear()
 
     def release(self) -> None:

@@ -25,7 +25,7 @@ Server = TypeVar("Server", bound=OwnServer)
 
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """The server, started; skips where there is none, and says how to get it."""
+    """The server, started; skips where there is none, with the way to get it."""
     try:
         server.start()
     except ServerMissing as error:

@@ -60,7 +60,7 @@ class Sentinel:
         eventually(self._made_quick, "the sentinel is up")
 
     def _made_quick(self) -> bool:
-        """Have it ask servers and tell other sentinels every 0.2 s, not every 10 s and 2 s: waiting proves nothing."""
+        """Have it check servers and other sentinels every 0.2 s, not every 10 s and 2 s: waiting proves nothing."""
         try:
             self.admin.execute_command("SENTINEL", "DEBUG", "info-period", 200, "publish-period", 200)
         except redis.exceptions.ConnectionError:
@@ -114,7 +114,7 @@ class SentinelsUnderTest:
         self.sentinels[0].fail_over()
 
     def heal(self) -> None:
-        """Start whom a test killed, and wait until two replicas follow the primary and the sentinels agree."""
+        """Start the servers that a test killed, and wait until two replicas follow the primary and the sentinels agree."""
         for one in self.members:
             one.server.start()
         eventually(self._well, "the group is well")
@@ -131,7 +131,7 @@ class SentinelsUnderTest:
         )
 
     def forget_strangers(self) -> None:
-        """Have the sentinels forget a sentinel that a test has ended: they wait for one that they have heard of for ever."""
+        """Have the sentinels forget a sentinel that a test has ended: they would wait for a known one without end."""
         for one in self.sentinels:
             one.admin.execute_command("SENTINEL", "RESET", SERVICE)
 

@@ -42,7 +42,7 @@ class ServerUnderTest:
         return int(self.admin.connection_pool.connection_kwargs["port"])
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and answers nothing."""
         self._pid = int(self.admin.info("server")["process_id"])
         stand_still(self._pid)
 

@@ -1,4 +1,4 @@
-"""The whole service as processes: `python -m api` and as many `python -m workers` as wanted, on one Redis."""
+"""The complete service as processes: `python -m api` and any number of `python -m workers`, on one Redis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OneProcess:
-    """A process of ours, which may be killed, paused and started again; what it says goes to the end of a file."""
+    """A process of ours, which may be killed, stopped and started again; its output goes to the end of a file."""
 
     def __init__(self, name: str, command: list[str], settings: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class OneProcess:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it runs; of SIGSTOP, wait until no thread runs any more."""
+        """Send a signal, if it runs; for SIGSTOP, wait until all threads have stopped."""
         if self.alive:
             with suppress(ProcessLookupError):
                 if number is signal.SIGSTOP:
@@ -93,7 +93,7 @@ class OneProcess:
 
     @property
     def started(self) -> bool:
-        """Whether it has said so since it was started: from then on it ends in order when it is asked to."""
+        """Whether it has reported that since it was started: from then on it ends in order when it is asked to."""
         return self.log.exists() and b"_started" in self.log.read_bytes()[self._said_before :]
 
     def said(self) -> str:
@@ -133,7 +133,7 @@ class Service:
             return False
 
     def queues(self) -> list[dict[str, Any]]:
-        """What `GET /v1/queues` says; nothing while the API is away."""
+        """The answer of `GET /v1/queues`; nothing while the API is unreachable."""
         try:
             answer = self.http.get("/v1/queues")
         except httpx2.HTTPError:

@@ -1,4 +1,4 @@
-"""A second Redis, which keeps what workers forward to it, and checks of what arrived."""
+"""A second Redis, to which workers deliver, and checks of the arrived messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Sink:
-    """Topics 'sink.*' are forwarded here by the general path; all others are streams in delayq's own Redis."""
+    """Topics 'sink.*' are delivered here by the general path; all others are streams in delayq's own Redis."""
 
     def __init__(self, server: ServerUnderTest) -> None:
         self.server = server

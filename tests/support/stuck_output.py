@@ -1,4 +1,4 @@
-"""A pipe that nobody reads any more and that is full, as that of a log driver which stands still."""
+"""A full pipe that nobody reads, like that of a log driver that has stalled."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class AtTerminal:
 
     @property
     def text(self) -> str:
-        """What it has said until now, with all that moves a cursor or colours."""
+        """Its output so far, with everything that moves a cursor or sets colors."""
         return self._said.decode(errors="replace").replace("\r\n", "\n")
 
     @property

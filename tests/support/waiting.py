@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T], what: str) -> T:
-    """Look again in short steps until the answer is true, and return it; only for what tells nobody by itself.
+    """Check again in short steps until the answer is true, and return it; only for states without a notification.
 
     `what` names the state that the test waits for: pytest's timeout, the only end of this loop, shows the line with it.
     """

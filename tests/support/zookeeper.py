@@ -20,7 +20,7 @@ CREATE = 15  # with the stat in its reply
 
 
 def real_zookeeper(**options: Any) -> AbstractContextManager[ZooKeeperServer]:
-    """A running server; skips where there is no Java or no ZooKeeper, and says how to get them."""
+    """A running server; skips where there is no Java or no ZooKeeper, with the way to get them."""
     return running(ZooKeeperServer(**options))
 
 
@@ -43,7 +43,9 @@ def end_session(hosts: str, client_id: Any) -> None:
 
 
 class ZooKeeperProxy(Proxy):
-    """Passes everything on to a ZooKeeper until told otherwise; held is what the server says: events come late."""
+    """Passes everything on to a ZooKeeper until a test changes that; with `held`, bytes of the server wait: events come
+    late.
+    """
 
     def __init__(self, hosts: str) -> None:
         host, _, port = hosts.partition(":")
