@@ -194,7 +194,7 @@ class ConsumerKeys:
         self.consumers = f"{self._prefix}:consumers"
 
     def received(self, call: str) -> str:
-        """What the call of this name received."""
+        """Return the key of the entries that the call of this name received."""
         return f"{self._prefix}:call:{call}"
 
 
