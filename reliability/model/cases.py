@@ -96,7 +96,7 @@ _GONE = "is gone and was never delivered"
 _BEHIND = "takes effect behind a newer one"
 _NOT_DONE = "'not done' is answered for a change that took effect"
 _OVERTAKES = "1 overtakes 0"
-_FOR_EVER = "something waits for ever"
+_FOR_EVER = "something waits forever"
 _HANDED_OUT = "handed out after a pause was answered"
 _TWICE = "an id is live twice"
 _NOWHERE = "a message is where nobody pulls"
@@ -267,8 +267,8 @@ PAUSE = Model(
         _pause("earliest", "the latest mark", "both", "in flight, though it has been held since before it was due"),
         _pause("active", "a mark that outlives its pause", "again", _NOT_CERTAIN),
         _pause("exposes", "forcing a message without exposing it", "truth", _NOT_CERTAIN),
-        _pause("applies", "an owner that does not apply a change", "truth", "it waits for ever"),
-        _pause("raises", "policies that stay below a queue's version", "versions", "it waits for ever"),
+        _pause("applies", "an owner that does not apply a change", "truth", "it waits forever"),
+        _pause("raises", "policies that stay below a queue's version", "versions", "it waits forever"),
         _pause("own", "a version without digits of its own", "lost", _HANDED_OUT),
         _pause("again", "an owner that applies policies which may be lost", "twice", _HANDED_OUT),
     ),

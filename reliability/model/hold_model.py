@@ -1,13 +1,13 @@
-"""Messages that their topic holds, from a pull that sets them aside to a release that hands them out, under one ordering key.
+"""Messages that their topic holds, from a pull that parks them to a release that hands them out, under one ordering key.
 
     .venv/bin/python -m reliability.model hold
 
 Three messages of one topic and one key, numbered by their due times. Redis has a queue, the set of the topic, and a set of
 another kind (of a target, or of the lane of the key). The script that pulls moves a message into the set of its topic if the
-topic is paused or if that set is not empty, unless the owner has the message in memory or a caller had it delivered by force.
-The owner parks messages itself, too: in the set of the topic when a limit lets no more of them wait in memory, in the other set
-when its target takes nothing. A release takes the earliest message out of one of the sets and hands it out in the same step. What
-it takes out of the other set goes into the set of the topic, if the topic is paused or that set is not empty.
+topic is paused or if that set is not empty. It does not move a message that its owner has in memory, or that a caller had
+delivered by force. The owner parks messages itself, too: in the set of the topic at a limit, in the other set when its target
+takes nothing. A release takes the earliest message out of one of the sets and hands it out in the same step. A message of the
+other set goes into the set of the topic instead, if the topic is paused or that set is not empty.
 Replies may be lost, and a release whose reply was lost may run late. An owner that lost a reply looks again from the head of the
 queue. From each state in which the topic is not paused, all messages must be delivered without another fault.
 A message that is delivered by force has no order: it passes others, and others pass it.
@@ -34,9 +34,9 @@ UNKNOWN = -1  # everything stands behind it
 
 
 class World(NamedTuple):
-    """What may happen: all of it at once would be too many states."""
+    """The possible events: all of them at once would be too many states."""
 
-    parks: bool = False  # the owner sets messages aside itself
+    parks: bool = False  # the owner parks messages itself
     forces: bool = False  # a caller has messages delivered by force
     pauses: bool = False  # the topic is paused and resumed
     faults: bool = False  # replies are lost, an owner is reset, another one follows
@@ -49,16 +49,16 @@ WORLDS = {
 
 
 class Rules(NamedTuple):
-    behind: bool = True  # a pull sets aside what comes when the set of its topic is not empty
+    behind: bool = True  # a pull parks later messages when the set of its topic is not empty
     keeps: bool = True  # a pull leaves alone what its owner has in memory
     reads_first: bool = True  # a release takes nothing that stands behind the offset of the pulls
     looks_again: bool = True  # after an unheard call the owner looks again from the head of the queue
     incarnation: bool = True  # after an unheard call the owner goes on as the next one: what is late is fenced
-    drops: bool = True  # what waits in memory when its topic is paused is pulled anew; False: it is sent
+    drops: bool = True  # messages in memory are pulled again when their topic is paused; False: they are sent
     judges: bool = True  # a release takes nothing out of the set while the topic is paused
-    spares: bool = True  # a message that is delivered by force is not set aside for its topic
+    spares: bool = True  # a message that is delivered by force is not parked for its topic
     waits: bool = True  # a released message waits behind what is parked of its key
-    gates: bool = True  # a release of the other set sets aside for the topic, as a pull does
+    gates: bool = True  # a release of the other set parks for the topic, as a pull does
     follows: bool = True  # a message is parked in the set of its topic while another one is about to be
 
 
@@ -111,7 +111,7 @@ def holds(s: State, m: int, rules: Rules) -> bool:
 
 
 def moves(s: State, ms: list[int], place: Place) -> State:
-    """Redis sets aside what stands in the queue as it was pulled."""
+    """Redis parks messages that are in the queue as they were pulled."""
     for m in ms:
         if s.places[m] == "queue" and m not in s.stale:
             s = placed(s, m, place)
@@ -150,19 +150,19 @@ def take(s: State, m: int, rules: Rules) -> State:
 
 
 def settled(s: State, ms: list[int]) -> State:
-    """The owner has heard what became of these: nothing, of an old ticket."""
+    """The owner has the results of these; an old ticket has none."""
     for m in ms:
         s = staged(s, m, "")
     return s._replace(stale=s.stale.difference(ms))
 
 
 def heard(s: State) -> State:
-    """Redis says what the other set is like."""
+    """Redis returns the state of the other set."""
     return s._replace(parks=min([*there(s, "parked"), *at(s, "parking")], default=None))
 
 
 def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
-    """What the owner may tell Redis: Redis afterwards, and with what it hears from it."""
+    """The commands that the owner may send: Redis afterwards, and its replies."""
     for m in at(s, "acking"):
         ran = placed(s, m, "gone") if s.places[m] == "queue" and m not in s.stale else s
         yield f"ack {m}", ran, settled(ran, [m])
@@ -199,7 +199,7 @@ def pull(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         known = s.stages[m] != "" and m not in s.stale
         if holds(s, m, rules) and not (known and rules.keeps):
             ran = placed(s, m, "held")
-            yield f"pull sets {m} aside", ran, ran._replace(offset=m + 1)
+            yield f"pull parks {m}", ran, ran._replace(offset=m + 1)
         elif known or s.stages[m] == "":
             after = s if known else take(s, m, rules)
             yield f"pull {m}", s, after._replace(offset=m + 1)
@@ -217,7 +217,7 @@ def look(s: State) -> State:
 
 
 def by_itself(s: State, rules: Rules) -> Iterator[Step]:
-    """What happens while all is well."""
+    """The steps without a fault."""
     busy = bool(at(s, "sending") or at(s, "acking"))
     for m in at(s, "sending"):
         yield f"{m} arrives", staged(s, m, "acking")._replace(arrived=s.arrived | {m})
@@ -235,17 +235,17 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
 
 
 def drop_from(s: State, m: int) -> State:
-    """Pull this one anew, and what waits behind it."""
+    """Pull this message again, and the messages that wait behind it."""
     for one in [m, *(other for other in at(s, "waits") if other > m)]:
         s = staged(s, one, "")._replace(offset=min(s.offset, one))
     return s
 
 
 def events(s: State, rules: Rules, world: World) -> Iterator[Step]:
-    """What callers and targets do."""
+    """The steps of callers and targets."""
     yield "a message of another key moves the offset back", s._replace(offset=0)
     for m in at(s, "sending"):
-        yield f"{m} is not sent, and pulled anew", drop_from(s, m)
+        yield f"{m} is not sent, and pulled again", drop_from(s, m)
     for m in at(s, "waits") if world.parks else ():
         yield f"{m} and those behind it may not wait", set_aside(s, m, "holding")
         yield f"the target of {m} takes nothing", set_aside(s, m, "parking")
@@ -285,7 +285,7 @@ def faults(s: State, rules: Rules) -> Iterator[Step]:
 
 
 def reset(s: State) -> State:
-    """What is not being sent or acked is pulled anew; of what was to be set aside nobody knows what became of it."""
+    """Messages that are not being sent or acked are pulled again. The outcome of parking commands is unknown."""
     for m in ALL:
         if s.stages[m] not in ("sending", "acking"):
             s = staged(s, m, "")
@@ -293,7 +293,7 @@ def reset(s: State) -> State:
 
 
 def check(rules: Rules, world: World, limit: int) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing), by which steps, and how many states were seen."""
+    """The broken rule (None: nothing), the steps to it, and the number of states."""
     before: defaultdict[State, list[State]] = defaultdict(list)  # by steps while all is well
     seen = set()
 
@@ -316,7 +316,7 @@ def check(rules: Rules, world: World, limit: int) -> tuple[str | None, str, int]
         ends.update(new)
         ending += new
     if stuck := seen - ends:
-        return search(State(), steps, lambda s: "something waits for ever" if s in stuck else None, limit)
+        return search(State(), steps, lambda s: "something waits forever" if s in stuck else None, limit)
     return None, how, states
 
 

@@ -2,14 +2,13 @@
 
     .venv/bin/python -m reliability.model parking
 
-A tick of the owner is one batch of scripts: what Redis has yet to be told, a pull, a release. A release moves a message
-from the set into the queue and returns it, so that its owner has it in flight. The replies may be lost, and what did not arrive
-may be run late, whatever the owner does meanwhile; one batch at a time is late. The store sends nothing of it twice. The
-target fails and is well as it likes. A caller may have a parked message delivered now: it stands in the queue at its place
-then, and leaves a ticket without a record in the set; the wake may be lost. From each state the owner must be able to bring all
-messages to an end by itself, without another fault. With `back` Redis may go back in time once, over one park or release:
-order is not promised for what it moved.
-Not modelled: cancels, lanes that do not fit in memory, several routes, another owner (`protocol_model.py`).
+A tick of the owner is one batch of scripts: the pending settlements, a pull, a release. A release moves a message from
+the set into the queue and returns it, so that its owner has it in flight. The replies may be lost, and commands that did
+not arrive may run late, one batch at a time. The store sends no command twice. The target may fail and recover at any
+time. A caller may have a parked message delivered now. The message is then in the queue at its place, and leaves a ticket
+without a record in the set. The wake may be lost. From each state the owner must be able to end all messages without
+another fault. With `back` Redis may go back in time once, over one park or release: order is not promised for what it
+moved. Not modelled: cancels, lanes that do not fit in memory, several routes, another owner (`protocol_model.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MAX_RETRIES = 1
 class Rules:
     incarnation: bool = True  # after an unheard outcome the owner goes on as the next one: what is late is fenced
     again: bool = True  # after an unheard outcome the owner pulls again from the head of the queue
-    note: bool = True  # the place of a message is noted before Redis is told to park it
+    note: bool = True  # the place of a message is noted before the command that parks it
     look: bool = True  # the names of the parked sets are compared with what the owner knows
     upto: bool = True  # a release takes nothing that stands behind the offset of the pulls
     dropped: bool = True  # what a release returns from behind a ticket without a record is pulled from there on
@@ -83,7 +82,7 @@ def move(s: State, m: int, to: Place) -> State:
 
 
 def run(s: State, incarnation: int, command: Command) -> tuple[State, Any]:
-    """One script; what it answers."""
+    """One script, and its answer."""
     kind, *words = command
     if kind == "ack":  # a late but true one counts
         for m in words[0]:
@@ -155,7 +154,7 @@ def park_lane(s: State, first: int, rules: Rules) -> State:
 
 
 def batches(s: State, rules: Rules) -> Iterator[tuple[str, list[Command]]]:
-    """What a tick may send."""
+    """The commands that a tick may send."""
     settle: list[Command] = []
     if acks := staged(s, "acking"):
         settle.append(("ack", tuple(acks)))
@@ -210,7 +209,7 @@ def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) ->
 
 
 def described(s: State, head: int | None, rules: Rules) -> State:
-    """Redis says where the set begins; it does not know of what is yet to be parked."""
+    """Redis returns the beginning of the set, without messages that are yet to be parked."""
     s = s._replace(known=head)
     for m in staged(s, "parking"):
         s = expect(s, m, rules)
@@ -258,12 +257,12 @@ def reset(s: State) -> State:
 
 
 def by_itself(s: State, rules: Rules) -> Iterator[Step]:
-    """What happens while all is well."""
+    """The steps without a fault."""
     held = lane(s)
     if held and s.stages[held[0]] == "sending":
         yield f"{held[0]} arrives", s._replace(stages=put(s.stages, held[0], "acking"), arrived=s.arrived | {held[0]})
     elif held and s.stages[held[0]] in ("waits", "backing off"):
-        yield f"{held} are pulled anew", drop(s, held)
+        yield f"{held} are pulled again", drop(s, held)
     if held and s.stages[held[0]] == "waits":
         if passed := [m for m in range(held[0]) if m not in s.arrived | s.unfair]:
             raise Broken(f"{held[0]} overtakes {passed[0]}")
@@ -371,5 +370,5 @@ def check(rules: Rules, count: int, back: bool, limit: int) -> tuple[str | None,
         ends.update(new)
         ending += new
     if stuck := seen - ends:
-        return search(start, steps, lambda s: "something waits for ever" if s in stuck else None, limit)
+        return search(start, steps, lambda s: "something waits forever" if s in stuck else None, limit)
     return None, how, states

@@ -3,12 +3,11 @@
     .venv/bin/python -m reliability.model pause
 
 A step is one script, one send, or one event. Two pauses, `a` and `b`, cover the topic of the one message. A change first
-raises the version in the policies and is then applied to the queue, which keeps with each pause a mark; who does so may die
-in between, or have its second script held back for as long as it likes. The scripts that hand messages out decide by the
-pauses that the queue has: a pull moves a paused message into the set of its topic, a release takes it out and hands it out in
-one step, and the reply of a release may be lost. The target may fail. Both clocks may go back once,
-and the server of the policies may once lose its last changes, while the queue's does not (a cluster). From each state a
-message that nobody pauses must come to its end without another fault.
+raises the version in the policies and is then applied to the queue, which keeps a mark with each pause. The caller may die in
+between, or its second script may be delayed for any time. The scripts that hand messages out use the pauses of the queue. A
+pull moves a paused message into the set of its topic. A release takes it out and hands it out in one step, and its reply may
+be lost. The target may fail. Both clocks may go back once. The server of the policies may once lose its last changes, while
+the queue's does not (a cluster). From each state a message without a pause must end without another fault.
 Not modelled: order (`hold_model.py`), late replies of an owner (`parking_model.py`), several queues: each is as this one.
 """
 
@@ -32,7 +31,7 @@ NODES = (0, 1)
 
 
 class World(Struct, frozen=True):
-    """What may happen: all of it at once would be too many states."""
+    """The possible events: all of them at once would be too many states."""
 
     changes: int
     pauses: tuple[str, ...] = ("a",)
@@ -55,7 +54,7 @@ WORLDS = (TRUTH, AGAIN, BOTH, LOST, FALLING, TWICE, VERSIONS)
 class Rules(Struct, frozen=True):
     version: bool = True  # a script that does not name the queue's version changes nothing
     judges: bool = True  # a script hands out what the queue does not pause; False: what its owner does not pause
-    releases: bool = True  # ... also a release; False: that goes by what its owner knows
+    releases: bool = True  # ... also a release; False: a release uses the owner's knowledge
     upwards: bool = True  # a change is applied only if its number is greater than what the queue has
     last: bool = True  # who changes is answered once the queue has it; False: once the policies have it
     watermark: bool = True  # the mark is the later of now and the watermark; False: now
@@ -125,7 +124,7 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
     promised: bool = False  # a pause was answered, and nobody has asked for its end
     opened: int = 0  # the latest change behind which nothing is paused
     forwarded: frozenset[int] = frozenset()  # generations
-    hard: frozenset[int] = frozenset()  # cancelled or moved: must never be forwarded
+    hard: frozenset[int] = frozenset()  # cancelled or moved: must never be delivered
 
 
 def put(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
@@ -185,7 +184,7 @@ def callers(s: State, rules: Rules, world: World) -> Iterator[Step]:
             raise Broken("in flight, though it has been held since before it was due")
         yield "cancel: in flight", gone
     elif s.generation in s.forwarded:
-        raise Broken("cancelled for certain, though it was forwarded")
+        raise Broken("cancelled for certain, although it was delivered")
     else:
         hard = s.hard | {s.generation}
         yield "cancel: cancelled", replace(gone, hard=hard)
@@ -242,7 +241,7 @@ def answer(s: State, change: Change) -> State:
 
 
 def by_itself(s: State, rules: Rules, world: World) -> Iterator[Step]:
-    """What happens while all is well."""
+    """The steps without a fault."""
     if s.now < LAST_TICK:
         yield "tick", replace(s, now=s.now + 1)
     for n in NODES:
@@ -321,14 +320,14 @@ def faults(s: State, world: World) -> Iterator[Step]:
         same = s.place == "queue" and s.generation == node.generation and s.due == node.due
         if world.moves and node.stage == "sent" and same and node.epoch == s.epoch:
             nodes = put(s.nodes, n, replace(node, stage=""))
-            yield f"{n} sets it aside for its target", replace(s, place="parked", nodes=nodes)
+            yield f"{n} parks it for its target", replace(s, place="parked", nodes=nodes)
             if s.retries < MAX_RETRIES and s.now < LAST_TICK:
                 again = replace(s, due=s.now + 1, exposed=True, forced=False, retries=s.retries + 1, nodes=nodes)
                 yield f"{n} retries it", again
 
 
 def same(s: State) -> State:
-    """Epochs by rank, and nothing kept that decides nothing any more."""
+    """Epochs by rank, without values that no longer decide anything."""
     epochs = sorted({0, s.epoch, *(node.epoch for node in s.nodes)})
     nodes = tuple(
         replace(
@@ -346,7 +345,7 @@ def same(s: State) -> State:
 
 
 def check(rules: Rules, world: World, limit: int) -> tuple[str | None, str, int]:
-    """What is broken (None: nothing) in such a world, by which steps, and how many states were seen."""
+    """The broken rule (None: nothing) in such a world, the steps to it, and the number of states."""
     before: defaultdict[State, list[State]] = defaultdict(list)  # by steps while all is well
     seen = set()
 
@@ -372,5 +371,5 @@ def check(rules: Rules, world: World, limit: int) -> tuple[str | None, str, int]
         ends.update(new)
         ending += new
     if stuck := seen - ends:
-        return search(State(), steps, lambda s: "it waits for ever" if s in stuck else None, limit)
+        return search(State(), steps, lambda s: "it waits forever" if s in stuck else None, limit)
     return None, how, states
