@@ -68,7 +68,8 @@ def test_a_command_prints_the_same_by_the_api(
     monkeypatch.delenv("DELAYQ_REDIS_URL")
     ran = cli(*shlex.split(one.words.replace(ONLY_REDIS, "")), "--json", "--api", api.url)
     assert (ran.code, ran.err) == (0, "")
-    printed = timeless(json.loads(LOG.sub("", ran.out)))
+    text = LOG.sub("", ran.out)
+    printed = timeless(json.loads(text)) if text else None  # without messages, `receive` prints nothing
     if one.same:
         assert printed == expected
     monkeypatch.setenv("DELAYQ_API_URL", api.url)
