@@ -27,7 +27,7 @@ def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(valkey: ServerUnde
     What a user with the least rights may do: test_h_rights.py.
     """
     everywhere = valkey.url.replace("127.0.0.1", "0.0.0.0")  # not loopback by its name
-    for url, result, words in ((everywhere, "warn", "nobody needs a password"), (valkey.url, "ok", "loopback")):
+    for url, result, words in ((everywhere, "warn", "requires no password"), (valkey.url, "ok", "loopback")):
         check = said_of(url)
         assert (check.result, words in check.text) == (result, True)
     valkey.admin.execute_command("ACL", "SETUSER", "other", "on", ">pass", "allkeys", "+@all")

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from delayq.clock import SystemClock
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.errors import NotDone, StoreUnavailable
+from delayq.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import Change, Command
+from delayq.store.commands import Act, Change, Command, Lease
 from delayq.store.connect import server_state
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout
+from delayq.store.keys import ConsumerKeys, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
@@ -25,7 +27,10 @@ HOUR = 3_600_000
 SOON = 0.3  # s for a reply that does not come
 ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
 
-#: Every script whose answer is a promise, on a queue that has a live message and a dead letter.
+GROUP = ConsumerKeys("stream", "mail")
+CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
+
+#: Every script whose answer is a promise, on a queue that has a live message and a dead letter, beside a stream with two entries.
 CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "schedule": lambda q: schedule_command(q.keys, row("new", at=90_000), now=q.now),
     "cancel": lambda q: commands.cancel(q.keys, ["live"], now=q.now),
@@ -37,6 +42,11 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "set_layouts": lambda q: commands.set_layouts(ONE, TWO),
     "set_policies": lambda q: commands.set_policies([Change("pause:orders.*", "{}")], maker="0000000001"),
     "apply_policies": lambda q: commands.apply_policies(q.keys, "0000000001.0000000001", ["orders.*"]),
+    "receive": lambda q: commands.receive(GROUP, "mail", "second", 10, 60_000, now=q.now),
+    "settle_received": lambda q: commands.settle_received(
+        GROUP, "mail", [Act("ack", Lease("1-1", "first"))], now=q.now
+    ),
+    "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock")], now=q.now),
 }
 
 
@@ -44,11 +54,15 @@ def fill(q: Queue) -> None:
     q.run(commands.layout(16))
     q.given(row("live", at=90_000), row("dead", at=20_000, keys=("k",)))
     q.bury(*q.take(now=20_000))
+    for id in ("1-1", "1-2"):
+        q.admin.xadd("stream", {"id": id}, id=id)
+    q.run(commands.receive(GROUP, "mail", "first", 1, 60_000, now=q.now))
 
 
 def everything(q: Queue) -> tuple[Any, ...]:
     """All that one of them may change."""
-    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies())
+    consuming = q.admin.hgetall(GROUP.consumers), q.admin.xpending("stream", "mail")
+    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies()), consuming
 
 
 def test_every_promise_has_a_deadline() -> None:

@@ -419,9 +419,9 @@ NOT_RUN = {
     "pull__when_the_clocks_were_far_ahead": {"-hexists", "-mget", "-set", "-zmscore"},
     "receive": {"-xgroup|create"},
     "receive__of_a_new_group": {"-get"},
-    "release": {"-hexists", "-hlen", "-zscore"},
-    "release__into_a_stream": {"-hexists"},
-    "release__set": {"-hexists"},
+    "release": {"-hexists", "-hlen", "-zmscore", "-zscore"},
+    "release__into_a_stream": {"-hexists", "-zmscore"},
+    "release__set": {"-hexists", "-hlen", "-zmscore"},
 }
 
 

@@ -7,14 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import Bound, Census, Change, Command, Known, KnownTopics, Listed, Retention, Tally
+from delayq.store.commands import (
+    Act,
+    Bound,
+    Census,
+    Change,
+    Command,
+    Known,
+    KnownTopics,
+    Lease,
+    Listed,
+    Retention,
+    Tally,
+)
 from delayq.store.connect.store import Store
-from delayq.store.keys import META, NODES, Layout
+from delayq.store.keys import META, NODES, ConsumerKeys, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -31,6 +46,27 @@ class Case:
     call: Callable[[Queue], Command[Any]]
     answers: str = ""
     changes: str = ""
+
+
+GROUP = ConsumerKeys("stream", "mail")
+CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
+
+
+def leased(q: Queue) -> None:
+    """Two of three entries of a stream are leased."""
+    for id in ("1-1", "1-2", "1-3"):
+        q.admin.xadd("stream", {"id": id}, id=id)
+    q.run(commands.receive(GROUP, "mail", "a", 1, 1_000, now=NOW))
+    q.run(commands.receive(GROUP, "mail", "b", 1, 60_000, now=NOW))
+
+
+def settle(kind: Any, _: Queue) -> Command[Any]:
+    leases = [Lease("1-1", "a"), Lease("1-2", "a"), Lease("9-9", "a")]
+    return commands.settle_received(GROUP, "mail", [Act(kind, one, 5_000, "no stock") for one in leases], now=NOW)
+
+
+def give_up(q: Queue, id: str) -> Command[Any]:
+    return commands.give_up(q.keys, [(id, CONTENT, 3, "no stock")], now=NOW)
 
 
 def three(q: Queue) -> list[Any]:
@@ -392,6 +428,21 @@ CASES: dict[str, dict[str, Case]] = {
         )
     },
     "stats": {"ok": Case(after(ended, lambda q: commands.stats(q.keys, now=NOW)))},
+    "receive": {
+        "new and ended": Case(after(leased, lambda q: commands.receive(GROUP, "mail", "c", 5, 1_000, now=NOW + 2_000))),
+        "nothing": Case(lambda q: commands.receive(GROUP, "mail", "c", 5, 1_000, now=NOW)),
+        "another filter": Case(
+            after(leased, lambda q: commands.receive(GROUP, "mail", "c", 5, 1_000, tags=("x",), now=NOW))
+        ),
+    },
+    "settle_received": {
+        kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release")
+    },
+    "give_up": {
+        "dead": Case(lambda q: give_up(q, "new")),
+        "taken": Case(after(three, lambda q: give_up(q, "a"))),
+        "moved": Case(after(closed, lambda q: give_up(q, "new"))),
+    },
     "take_slots": {
         "ok": Case(lambda q: commands.take_slots("x", 3, 60_000, 2, "first", ["other:1"], now=NOW)),
         "too few": Case(

@@ -143,7 +143,7 @@ def test_answers_and_errors_stand_in_the_places_of_their_commands(q: Queue) -> N
     assert q.store.run_many(echo(text) for text in texts) == texts
     assert q.store.run_many([]) == []
     q.admin.set("text", "no number")
-    for wrong, reason in ((increment("text"), "not an integer"), (plain("ECHO", "x", read=int), "cannot be read")):
+    for wrong, reason in ((increment("text"), "not an integer"), (plain("ECHO", "x", read=int), "cannot read")):
         wanted: list[Command[Any]] = [echo("a"), wrong, echo("b")]
         first, error, last = q.store.run_many(wanted)
         assert (first, last) == ("a", "b")
