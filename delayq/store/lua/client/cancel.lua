@@ -1,10 +1,13 @@
--- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet, or held by a pause since before
--- it was due. Anything else that was pending is removed too, but says 'in_flight': it may be or have been forwarded.
--- KEYS: state queue pool attempts keys final dead audit ended
--- ARGV: now, window of final, most in final, '1' if anybody may schedule an id again whose message was cancelled for certain, entry
---       (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
--- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
---          queue is closed: ask the next layout; with an entry, behind these, what of it is written down (see include/note)
+-- Cancel messages. The answer 'cancelled' is certain: the message was never in flight. It is not due yet, or a pause
+-- has held it since before its due time. Any other pending message is removed too, but the answer is 'in_flight': it
+-- may have been delivered, or may still be.
+-- KEYS: state queue pool attempts keys final dead audit ended.
+-- ARGV: now, window of final, most in final, '1' or '', entry or '', the ids, deadline.
+--   With '1' anybody may schedule an id again if its message was cancelled for certain.
+--   See include/audit for the entry, include/rights for the ids, and include/deadline.
+-- Returns: for each id 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'.
+--   The answer is 'moved' if the queue is closed and does not have the id: ask the next layout.
+--   With an entry, the last element lists the changes for the audit (see include/note).
 -- @flags allow-oom
 -- @promise
 -- @empties

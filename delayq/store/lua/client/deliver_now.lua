@@ -1,13 +1,16 @@
--- Have messages delivered now: one that waits gets this due, as `reschedule` gives it; one that is tried again later is tried
--- now; one that is parked goes back into the queue and is let past its target's circuit, as a probe. What is held goes only
--- by force, in spite of pauses and limits. One that is let past anything is exposed, and is so until its next attempt is counted.
--- With an ordering key, what was due before keeps its due, and so its place: behind what goes before it, before what follows.
--- KEYS: state queue pool attempts final dead audit calls, then the held sets of the messages' topics
--- ARGV: now, wake channel, window of final, '1' by force, entry (see include/audit) or '', then the ids (see include/rights);
---       the deadline (see include/deadline)
--- Returns: of each {'scheduled', due}, also to the same call again (see include/repeated) unless it is held by then, or {'held' |
---          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
---          is not here and the queue is closed; with an entry, behind these, what of it is written down (see include/note)
+-- Make messages due now. A waiting message gets the due time now, as `reschedule` gives it. A message that waits for a
+-- retry is retried now. A parked message returns to the queue and passes the circuit of its target as a probe. A held
+-- message is delivered only by force, despite pauses and limits. A message that passes a circuit or a pause is exposed
+-- until its next attempt is counted. An overdue message with an ordering key keeps its due time, so that it keeps its
+-- place among the messages of its key.
+-- KEYS: state queue pool attempts final dead audit calls, then the held sets of the messages' topics.
+-- ARGV: now, wake channel, window of final, '1' by force, entry or '', the ids, deadline.
+--   See include/audit for the entry, include/rights for the ids, and include/deadline.
+-- Returns: for each id {'scheduled', due time}, or {a state}.
+--   A repeated call gets the same answer (see include/repeated), unless the message has become held.
+--   A state is 'held', 'in_flight', 'dead', 'delivered', 'cancelled', 'removed_in_flight', 'discarded' or 'not_found'.
+--   The answer is {'moved'} if the queue is closed and does not have the id.
+--   With an entry, the last element lists the changes for the audit (see include/note).
 -- @promise
 -- @include clock deadline record rights generation wake final life closed moved describe_set repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -23,7 +26,7 @@ end
 local generation, earliest
 local call, made = by_force and 'now by force' or 'now', {}
 
--- The answer of the same call before, if there was one: else this one.
+-- Return the first answer to this call if it is repeated. Otherwise return `answer`.
 local function otherwise(id, answer)
   local before = due_of_call(calls, id, call, answer, now, by_both, window)
   return before and { 'scheduled', before } or { answer }

@@ -1,9 +1,11 @@
--- Delete dead letters for good.
--- KEYS: state pool attempts keys dead reasons final audit ended
--- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see
---       include/deadline)
--- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each;
---          with an entry, behind these, what of it is written down (see include/note)
+-- Delete dead letters permanently.
+-- KEYS: state pool attempts keys dead reasons final audit ended.
+-- ARGV: now, window of final, most in final, entry or '', the ids, deadline.
+--   See include/audit for the entry, include/rights for the ids, and include/deadline.
+-- Returns: for each id 1, 0 or -1.
+--   1 means discarded, now or by the same call before. 0 means that the message is no dead letter.
+--   -1 means that the queue is closed and does not have the id: ask the next layout.
+--   With an entry, the last element lists the changes for the audit (see include/note).
 -- @flags allow-oom
 -- @promise
 -- @empties

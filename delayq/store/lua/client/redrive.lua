@@ -1,9 +1,12 @@
--- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
+-- Put dead letters back into the queue, due now. They get a new generation and no attempts. They are still exposed,
 -- because they were in flight before.
--- KEYS: state queue pool attempts dead reasons audit calls final
--- ARGV: now, wake channel, window of final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
--- Returns: 'scheduled' (now, or by the same call before: see include/repeated) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed; with
---          an entry, behind these, what of it is written down (see include/note)
+-- KEYS: state queue pool attempts dead reasons audit calls final.
+-- ARGV: now, wake channel, window of final, entry or '', the ids, deadline.
+--   See include/audit for the entry, include/rights for the ids, and include/deadline.
+-- Returns: for each id 'scheduled', 'not_dead' or 'corrupt'.
+--   A repeated call gets 'scheduled' again (see include/repeated).
+--   The answer is 'moved' if the queue is closed and does not have the id.
+--   With an entry, the last element lists the changes for the audit (see include/note).
 -- @promise
 -- @include clock deadline record rights generation wake final closed moved repeated
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

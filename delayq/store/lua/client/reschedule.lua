@@ -1,11 +1,15 @@
--- Give a message another due, only where cancelling it would be certain: a new generation, so that nothing which
--- still holds the old one can settle it.
--- KEYS: state queue pool attempts final dead audit calls
--- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), entry (see
---       include/audit) or '', then the id (see include/rights); the deadline (see include/deadline)
--- Returns: {'scheduled', due}, also to the same call again (see include/repeated), or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
---          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout;
---          with an entry and a change, behind the due, what of it is written down (see include/note)
+-- Give a message another due time, if a cancel of it would be certain. It gets a new generation, so that no process can
+-- settle it by the old one.
+-- KEYS: state queue pool attempts final dead audit calls.
+-- ARGV: now, wake channel, window of final, bound, spec, entry or '', the id, deadline.
+--   An id is remembered after delivery if its delay (ms) is below the bound.
+--   The spec is 'a' (at) or 'r' (after) and ms.
+--   See include/audit for the entry, include/rights for the id, and include/deadline.
+-- Returns: {'scheduled', due time}, or {a state}. A repeated call gets the same answer (see include/repeated).
+--   A state is 'in_flight', 'parked', 'dead', 'delivered', 'cancelled', 'removed_in_flight', 'discarded', 'not_found'
+--   or 'invalid'.
+--   The answer is {'moved'} if the queue is closed and does not have the id: ask the next layout.
+--   With an entry and a change, the change for the audit follows the due time (see include/note).
 -- @promise
 -- @include clock deadline record rights generation wake final life closed moved repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -22,7 +26,7 @@ if not due or due ~= due or due < 0 or due >= 1e13 or due % 1 ~= 0 then
 end
 due = math.max(due, now)
 
--- The answer of the same call before, if there was one: else this one.
+-- Return the first answer to this call if it is repeated. Otherwise return `answer`.
 local function otherwise(answer)
   local before = due_of_call(calls, id, spec, answer, now, by_both, window)
   return before and { 'scheduled', before } or { answer }

@@ -1,18 +1,22 @@
--- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
--- KEYS: state queue pool keys final dead ended
--- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), the version of the policies that
---       the messages follow ('' = none), kinds: a letter for each
---       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id, and then 'B',
---       'Q' or 'S' in place of these to schedule again what was cancelled for certain),
---       then all ids, then all bodies:
---       the due or delay (13 digits), '0', content; or, with a version, the due, '1', content, and the due that was asked for,
---       which a policy has spread; the deadline (see include/deadline)
--- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
---          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
---          'conflict' (by another call; without a due if that one's was delivered), 'cancelled' (and not scheduled again),
---          'removed_in_flight' or
---          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
---          or {now, version} and nothing is done, if the queue has other policies than those, of no smaller number
+-- Schedule messages of one queue. Each record goes into the pool, its ticket into the queue, and its keys into the
+-- index.
+-- KEYS: state queue pool keys final dead ended.
+-- ARGV: now, wake channel, window of final (ms), bound (ms), version, kinds, all ids, all bodies, deadline.
+--   An id is remembered after delivery if its delay is below the bound.
+--   The version is that of the policies that the messages follow ('' = none).
+--   The kinds are one letter for each message: 'a' at, 'p' at but refused if the time has passed, 'r' after.
+--   The letter is upper case if the caller gave the id. Then 'B', 'Q' or 'S' also schedules an id again whose message
+--   was cancelled for certain.
+--   A body is the due time or delay (13 digits), '0', and the content.
+--   With a version it is the due time, '1', the content, and the asked due time, which a policy has spread.
+--   See include/deadline.
+-- Returns: {now, index, status, due time, ...}, only for messages that this call did not schedule. The index begins at
+--   0.
+--   'live', 'dead': the same call scheduled the message before. 'delivered': the same, and the message was delivered.
+--   'conflict': another call scheduled it; without a due time if that message was delivered.
+--   'cancelled', 'removed_in_flight', 'discarded': the id has ended like this, and is not scheduled again.
+--   'invalid', 'past': the due time is refused. 'moved': the queue is closed, ask the next layout.
+--   {now, version} if the queue has other policies with the same or a later number: then nothing is done.
 -- @promise
 -- @first HGET HMGET HSET TIME ZCARD ZCOUNT ZMSCORE ZRANGE ZSCORE
 -- @include clock deadline offsets generation wake
@@ -54,12 +58,14 @@ for i = 1, count do
   end
   local status, told, behind
   if not due or due < now or due >= 1e13 or known[1] or stored[i] or ends[i] or made[id] then
-    -- It may not be new. What only such messages need is made here: making a function takes time, in each call.
+    -- The message may not be new. The functions for this case are made here, because making a function takes time in
+    -- each call.
     if not weigh then
       -- @include record properties content final
       local by_both, window = earlier(state, now), tonumber(ARGV[3])
 
-      -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
+      -- Return whether the same call made a stored record. It compares the content, and the first asked due time unless
+      -- that is relative.
       local function same_call(record, content, kind, asked)
         if not fields(record) then
           return false -- it is damaged
@@ -71,7 +77,8 @@ for i = 1, count do
         return kind == 114 or kind == 82 or tonumber(first_asked) == asked
       end
 
-      -- Status and due of what is not made; or nil, and what stands behind the body if it is moved to now.
+      -- Return the status and due time of a message that is not scheduled. For any other return nil, and the text
+      -- behind the body if its due time moves to now.
       weigh = function(id, kind, again, due, body, record, score)
         local content, asked = first_call(string.rep('0', GENERATION) .. body)
         if not due or due >= 1e13 then

@@ -1,6 +1,7 @@
--- Who changes something by hand is written down by the script that changes it: of the entry that the caller gave, about how
--- many are kept, for how long (ms), and who it was. `noted` is what was changed. An entry names what 4 KB hold, one thing at least,
--- and how many there were. An act that takes several scripts is one entry of each stream: the last one is taken into this one.
+-- The script that makes a manual change also writes its audit entry, so neither exists without the other. The caller's
+-- `entry` has about how many entries to keep, for how long (ms), and the actor. `noted` lists the changes. An audit
+-- entry names as many changes as fit in 4 KB, at least one, and their total number. An action of several scripts is one
+-- entry in each stream: the new entry absorbs the last one.
 local most, kept, by = string.match(entry, '^(%d+) (%d+) (.*)$')
 local on, changed, since = '', #noted, ''
 if string.find(by, '"act":"', 1, true) then

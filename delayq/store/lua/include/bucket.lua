@@ -1,10 +1,11 @@
--- The bucket of a rate, which leaks (GCRA), is one string: when it is full again if nobody spends any more (µs by the clock of this
--- server), the second of the last spending, how much was spent in it, how much in the second before, and the newest version of the
--- policies by which it was read.
--- Read it at `here` (µs): `has` is how many messages it has, and `each` the µs for each. If the bucket knows newer policies, the answer
--- is nil and their version: the caller has stood still, and uses a former rate. `whole`: a job's burst is its next batch, which may be
--- smaller than the last one; else the bucket is never emptier than empty: after a clock that was set back, or with a higher rate,
--- nobody waits for what was before. MGET reads nothing where GET would fail: a former version wrote a hash. SET replaces it.
+-- The bucket of a rate leaks (GCRA), and is one string of five words. The first is the time when the bucket is full if
+-- no more is spent (µs by this server's clock). The next three are the second of the last spending, the amount spent in
+-- it, and the amount spent in the second before. The last is the newest version of the policies that a reader used.
+-- Read the bucket at `here` (µs). `has` is the number of messages in it, `each` the µs for each message. If the bucket
+-- has newer policies, return nil and their version: the caller was stalled and uses a former rate. `whole`: a job's
+-- burst is its next batch, which may be smaller than the last one, so the debt may exceed the burst. Otherwise the debt
+-- is at most one burst. Then no caller waits for older debts after a clock was set back or a rate was raised. MGET
+-- returns nothing where GET would fail, because a former version wrote a hash. SET replaces it.
 local function read_bucket(key, rate, burst, version, here, whole)
   local each = 1000000 / rate
   local free, second, spent, before, newest = string.match(redis.call('MGET', key)[1] or '', '^(%d+) (%d+) (%d+) (%d+) (%S*)$')
@@ -20,7 +21,7 @@ local function read_bucket(key, rate, burst, version, here, whole)
     has = math.floor((burst * each - used) / each + 1e-6),
   }
 end
--- Take so many messages from a bucket that was read just now.
+-- Take `count` messages from a bucket that this script has just read.
 local function spend_from(bucket, count)
   local key, here = bucket.key, bucket.here
   local used = math.ceil(bucket.used + count * bucket.each)

@@ -1,4 +1,4 @@
--- ms and the µs within it; `given` is the time that a test hands in, or ''.
+-- Return the ms and the µs within it. `given` is the time that a test passes, or ''.
 local milli, micro, milli_digits -- stand still while a script runs
 local function clock(given)
   if given ~= '' then
@@ -12,7 +12,8 @@ local function clock(given)
   return milli, micro
 end
 
--- Making a number into digits costs the server as much as a call of Redis does; mostly it is the time, which came in digits.
+-- Formatting a number costs the server as much as a Redis call. Mostly the number is the time, which TIME returns as
+-- digits.
 local function digits(number)
   return number == milli and milli_digits or string.format('%.0f', number)
 end

@@ -1,4 +1,4 @@
--- What to say of an id that is not here: a closed queue never has it again, so it may be in the next layout.
+-- Return the answer for an id that is not here. A closed queue never gets the id again, so the next layout may have it.
 local function unknown(state)
   return redis.call('HEXISTS', state, 'closed') == 1 and 'moved' or 'not_found'
 end

@@ -1,9 +1,9 @@
--- A content is a record from its flags on: what stands at FLAGS there is the first byte here.
+-- A content is a record from its flags on. The byte at FLAGS in the record is the first byte here.
 -- @include unreserved
 
--- The content without the trace that it was scheduled in, and without what policies and quotas have put there: reserved keys,
--- and an expireAfter (and without the lengths of keys and properties). The same call, repeated, comes from another span, and
--- follows the policies of then.
+-- Return the content without the fields that may differ between two sends of the same call. A repeated call comes from
+-- another span and follows the policies of its own time. So the trace goes, and what policies and quotas added:
+-- reserved keys and an `expireAfter`. The lengths of keys and properties go with them.
 local function untraced(content)
   local sub, body_length = string.sub, BODY_LENGTH - FLAGS + 1
   local traced = string.find(content, 'traceparent', 1, true)
@@ -42,15 +42,15 @@ local function untraced(content)
   return table.concat(kept)
 end
 
--- 19 bits of what the same call has in common when it is repeated: the content, and the due (13 digits) first asked for
--- unless it is relative.
+-- Return 19 bits that are the same for a repeated call. They depend on the content, and on the first asked due time (13
+-- digits) unless it is relative.
 local function digest_of(content, asked)
   local relative = (byte(content, 1) or 0) % 2 == 1
   local hash = redis.sha1hex(untraced(content) .. (relative and '' or asked))
   return math.floor(tonumber(string.sub(hash, 1, 5), 16) / 2)
 end
 
--- Of a record: its content, and the due first asked for.
+-- Return the content of a record, and its first asked due time.
 local function first_call(record)
   if byte(record, MARK) % 2 == 0 then
     return string.sub(record, FLAGS), string.sub(record, ASKED, MARK - 1)

@@ -1,5 +1,5 @@
--- What park and release return: due and ticket of the lowest message in the parked set, and how many tickets the set holds. The
--- state has a field for each set that is not empty. Its value means nothing; former versions keep a count of theirs in it.
+-- Return the due time and ticket of the first message in a parked set, and the number of its tickets. The state has a
+-- field for each set that is not empty. The value means nothing: former versions keep a count of theirs in it.
 local function describe_set(state, parked, field)
   local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
   if not head[1] then

@@ -1,6 +1,6 @@
--- Epochs are texts of equal length. Redis keeps the highest it has seen and adopts a newer one at once.
--- Behind an epoch and '#' an owner names its incarnation, which is another one each time that it goes on without having
--- heard what became of what it sent: this may still arrive, and is fenced then like an older owner.
+-- Epochs are texts of equal length. Redis keeps the highest one that it has seen, and adopts a newer one at once. An
+-- owner adds '#' and its incarnation to the epoch. It takes a new incarnation when it continues after a lost reply. An
+-- earlier call may still arrive, and is then fenced like the call of an older owner.
 local function fenced(state, stored, given)
   local epoch, incarnation = string.match(given, '^([^#]*)#?(.*)$')
   if stored and epoch < stored then

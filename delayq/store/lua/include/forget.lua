@@ -1,5 +1,5 @@
--- Forget how ids ended: with each id go its business keys, the members of the index that lead from them to it, and the one that
--- leads from the id that its caller gave.
+-- Forget how ids ended. This also removes the business keys of each id and the index members that lead from them to it.
+-- It removes the member for the id that the caller gave, too.
 local function forget_ids(final, index, ended_keys, ids)
   local keys = redis.call('EXISTS', ended_keys) == 1 and redis.call('HMGET', ended_keys, unpack(ids)) or {}
   local members, keyed = {}, {}
@@ -21,7 +21,7 @@ local function forget_ids(final, index, ended_keys, ids)
   redis.call('ZREM', final, unpack(ids))
 end
 
--- What `final` has too much of, or for too long, oldest first and at most 2,000 at a time.
+-- Forget the oldest `count` entries of `final`, at most 2,000 at a time.
 local function forget(final, index, ended_keys, count)
   if count > 0 then
     forget_ids(final, index, ended_keys, redis.call('ZRANGE', final, 0, math.min(count, 2000) - 1))
@@ -32,7 +32,8 @@ local function forget_over(final, index, ended_keys, most)
   forget(final, index, ended_keys, redis.call('ZCARD', final) - most)
 end
 
--- How many are remembered for too long, or too many. `now` is the earlier of two clocks; `most` is infinite where nothing was added.
+-- Return how many entries of `final` are too old or too many. `now` is the earlier of two clocks. `most` is infinite if
+-- this call added no entry.
 local function too_many(final, now, window, most)
   local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
   return most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most)

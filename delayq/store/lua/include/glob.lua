@@ -1,5 +1,5 @@
--- A pattern of topics, with `*` and `?`, as what stands between its stars: of each part how long it is and a pattern of Lua's
--- without repetitions. So no topic takes long, whatever the pattern.
+-- Return a pattern of topics, with `*` and `?`, as the parts between its stars. Each part has its length, and a Lua
+-- pattern without repetitions. Therefore no topic takes long to match, whatever the pattern is.
 local function glob(pattern)
   local parts = {}
   for part in string.gmatch(pattern .. '*', '([^*]*)%*') do

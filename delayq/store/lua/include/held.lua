@@ -1,6 +1,7 @@
--- Whether a message that was not forced belongs into the set of its topic: if its topic is paused, if that set is not empty, so
--- that the earliest comes first, or if all do (`all_held`). No caller can name the keys of these sets, so each is tried before anything is moved there: while
--- its slot of a cluster moves a script may not touch it, and it may be of another type (`unreachable`).
+-- Return whether a message belongs into the set of its topic, unless it was forced. It does if the topic is paused, or
+-- if `all_held` is true. It also does if that set is not empty, so that the earliest message comes first. No caller can
+-- name the keys of these sets, so the script tries each set before it moves a message there. Redis refuses a set of
+-- another type, or one whose cluster slot is moving (`unreachable`).
 -- @include pauses
 local held_topics = {}
 is_paused = function(topic)

@@ -1,7 +1,9 @@
--- Look at `entries`, tickets of the queue or of a parked set: append each message whose topic is a stream here, bury it if it
--- has expired, name it for the set of its topic (`aside`), or return it. It may end early (`full`); `leave` finishes what it did.
+-- Process `entries`, which are tickets of the queue or of a parked set. A message whose topic is a stream here is
+-- appended. An expired message is buried. A held message is listed for the set of its topic (`aside`). Any other
+-- message is returned. The loop may end early (`full`). The include `leave` completes its removals.
 local pcall, refused = redis.pcall, {}
--- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
+-- Append a message that has properties, or whose stream is trimmed. Return the entry or its error, and its traceparent
+-- if wanted.
 local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end, properties_end)
   local entry = { 'XADD', stream }
   if trim then
@@ -25,7 +27,7 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
   return pcall(unpack(entry)), trace
 end
 
--- What a script must not find out behind its first XADD: that somebody made a key of another type. The error, or false.
+-- Return the error if a key has another type, or false. A script must not meet this error after its first XADD.
 local function wrong_type(hash, sorted_sets)
   local tried = pcall('HLEN', hash)
   for _, sorted_set in ipairs(sorted_sets) do
@@ -34,10 +36,10 @@ local function wrong_type(hash, sorted_sets)
   return type(tried) == 'table' and tostring(tried.err)
 end
 
--- What is wrong with the server as a whole, and passes; any other error of XADD is that stream's own.
+-- These errors concern the entire server and pass. Any other error of XADD concerns only that stream.
 local PASSING = ' OOM READONLY MISCONF NOREPLICAS MASTERDOWN CLUSTERDOWN '
 
--- Look at what is due, in chunks so that large bodies do not pile up in memory.
+-- Due messages are read in chunks, so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces, aside = {}, {}, {}, {}, {}, {}
 local keyed, n_keyed, n_ends, plain_end, next_plain = {}, 0, 0, nil, nil -- ids and business keys of what has ended
 local tickets, tried, returned, unknown = {}, {}, {}, {}
@@ -46,7 +48,7 @@ local first_orphan
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local full, sure = false, false -- sure: the rights to remove something are there
 local dead_wrong, ends_wrong -- why a message can neither be buried nor remembered once it has ended
--- Almost every due lies between these texts, which costs less to ask than what number it is.
+-- Almost every due time is between these texts. Comparing texts costs less than converting each due time to a number.
 local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
 local records, attempts, chunk = {}, {}, 0
 for i = 1, due_count do
@@ -74,7 +76,8 @@ for i = 1, due_count do
     local stream = topic and streams[topic]
     local forced = attempts[at] and find(attempts[at], '^%+0%d') -- a caller has it delivered in spite of pauses and limits
     local held = topic and gated and not forced and is_held(topic)
-    -- Returned as corrupt if it is: an error here, after the first XADD, would append that again at every pull.
+    -- A corrupt message is returned to its owner. An error here, after the first XADD, would append the same messages
+    -- again at every pull.
     if (stream == nil or held) and topic and not is_topic(topic) or stream and not is_sound(record, topic_end, tags_end,
       ordering_end, options_end, keys_end, properties_end, body_end, mark, flags) then
       topic, stream, held = nil, nil, false

@@ -1,6 +1,7 @@
--- Both clocks were far ahead when the watermark was written, and are not any more: then no cancel would be certain until
--- that time. What stands between now and the watermark may have been handed out; it becomes exposed, a page from the top
--- at a time, and the watermark comes down to where that ends. What is scheduled there later was never handed out.
+-- Both clocks were far ahead when the watermark was written, and no longer are. Without this, no cancel would be
+-- certain until that time. Messages between now and the watermark may have been handed out, so they become exposed.
+-- This goes from the top, one page at a time, and the watermark comes down to the end of the page. A message that is
+-- scheduled there later was never handed out.
 local lowest = redis.call('ZCOUNT', queue, '-inf', now_text)
 local stop = redis.call('ZCOUNT', queue, '-inf', digits(watermark))
 local last = redis.call('HGET', state, 'lowered_to') -- among equal dues

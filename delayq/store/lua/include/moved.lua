@@ -1,4 +1,5 @@
--- A record under another due and generation. What was asked for first stays behind it: a repeated schedule compares with it.
+-- Return a record with another due time and generation. The first asked due time is kept at its end: a repeated
+-- schedule call is compared with it.
 local function moved(record, generation, due, remembered)
   local mark = (byte(record, MARK) or 48) - 48 -- one that is cut short stays so, and becomes a dead letter at its due
   local content = string.sub(record, FLAGS)

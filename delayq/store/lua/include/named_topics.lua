@@ -1,6 +1,6 @@
--- What the owner names of topics, from ARGV[named_at] on: stream (its place behind the key `streams_behind`, or '' for general) and
--- MAXLEN ('' = none) of each known one; then of each limited one the name that it shares with others ('' = none), and how many
--- permits all of that name have. What else the owner names begins at ARGV[named_end].
+-- Read the topics that the owner names, from ARGV[named_at] on. A known topic has a stream (its place behind the key
+-- `streams_behind`, or '' for general) and a MAXLEN ('' = none). A limited topic has the name that it shares with
+-- others ('' = none), and the permits of all topics of that name. The owner's other arguments begin at ARGV[named_end].
 local streams, trims, n_streams, bounds, shares, spends = {}, {}, 0, nil, nil, nil
 local limited_at = named_at + 3 * n_known
 local named_end = limited_at + 3 * n_limited
@@ -12,8 +12,8 @@ for i = named_at, limited_at - 1, 3 do
 end
 if n_limited > 0 then
   bounds, shares = {}, {}
-  -- How many permits are still valid, of 'N' or 'N@TIME N@TIME ...': this call may have waited in a server that stood still. Many
-  -- topics name the same.
+  -- Return how many permits of 'N' or 'N@TIME N@TIME ...' are still valid: this call may have waited in a stalled
+  -- server. Many topics have the same text, so each text is read once.
   local counts = {}
   local function valid_permits(most)
     local count = counts[most] or tonumber(most)

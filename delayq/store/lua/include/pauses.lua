@@ -1,5 +1,5 @@
--- What tells the lowest mark of the pauses that cover a topic; infinite if none does. It is made once a message asks for it:
--- making functions takes time, in each call.
+-- Return a function from a topic to the lowest mark of the pauses that cover it, or infinity if none does. It is made
+-- only when a message needs it, because making functions takes time in each call.
 local mark_of
 local function marks_of(paused)
   -- @include glob

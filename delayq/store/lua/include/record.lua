@@ -1,6 +1,6 @@
 -- @include offsets
--- Where each field ends (topic, tags, ordering key, options, keys, properties, body), mark and flags; nil if it is
--- cut short.
+-- Return where each field of a record ends (topic, tags, ordering key, options, keys, properties, body), its mark and
+-- flags. Return nil if the record is cut short.
 local function fields(record)
   local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = byte(record, MARK, FIELDS - 1)
   if not b4 then
@@ -24,7 +24,7 @@ local function ticket_of(id, record)
   return id .. '\0' .. string.sub(record, 1, GENERATION)
 end
 
--- The business keys of a record that is whole, a space between two.
+-- Return the business keys of a complete record, with a space between two.
 local function keys_of(record)
   local topic, tags, ordering, options, high, low = byte(record, TOPIC_LENGTH, PROPERTIES_LENGTH - 1)
   local start = FIELDS + topic + tags + ordering + options

@@ -1,7 +1,7 @@
--- Whom the caller may touch. The arguments from `first` on: '1' for a caller that may touch messages of some topics only,
--- or ''; then the ids; then, after '1', of each id the topic that its message had when it was looked at.
--- Returns the ids. One whose message has another topic than that becomes '', which is no id at all; so an expected topic
--- of '' fits ids only that have no message (any more).
+-- Return the ids that the caller may change. The arguments begin at `first`: '1' if the caller has rights for some
+-- topics only, or ''. Then come the ids. With '1', the expected topic of each id follows: the topic of its message when
+-- the rights were checked. An id whose message now has another topic becomes '', which is no valid id. So an expected
+-- topic of '' allows only an id without a message.
 local function allowed_ids(pool, first)
   local limited = ARGV[first] == '1'
   local count = #ARGV - first

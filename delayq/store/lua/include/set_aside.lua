@@ -1,5 +1,6 @@
--- Put what `look` has named into the sets of its topics; it still stands in `source`. `held_now` describes each set whose topic is
--- not paused, of which its owner has to bring messages back: name, due and ticket of the earliest, how many tickets.
+-- Move the messages that `look` listed into the sets of their topics. They are still in `source`, too. `held_now`
+-- describes each such set whose topic is not paused, because the owner has to release its messages. It has the name,
+-- due time and ticket of the earliest message, and the number of tickets.
 local held_now = {}
 if #aside > 0 then
   local moved, by_topic = {}, {}

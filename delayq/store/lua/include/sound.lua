@@ -1,8 +1,8 @@
--- Whether a record can be read and delivered, field by field: what is not sound here, codec.Record or its check_deliverable
--- refuses as well, and the other way round. Only the body may have any bytes.
+-- Return whether a record can be read and delivered, field by field. This and codec.Record with its check_deliverable
+-- refuse the same records. Only the body may have any bytes.
 local find, sub, match = string.find, string.sub, string.match
 
--- The bytes that a character has to have behind its first one: how many, and from where to where the second is.
+-- Return how many bytes follow the first byte of a character, and the range of the second byte.
 local function tail_of(first)
   if first < 128 then
     return 0
@@ -18,7 +18,7 @@ local function tail_of(first)
   return nil
 end
 
--- Whether bytes are text: UTF-8.
+-- Return whether bytes are UTF-8 text.
 local function is_text(text)
   if not find(text, '[\128-\255]') then
     return true
@@ -41,16 +41,16 @@ local function is_text(text)
   return true
 end
 
--- Whether a message can have this topic: none begins as the names of the queues' keys do.
+-- Return whether a message can have this topic. No topic begins like the names of the queues' keys.
 local function is_topic(topic)
   return topic ~= '' and not find(topic, '[^A-Za-z0-9._:-]') and sub(topic, 1, 7) ~= 'delayq:'
 end
 
--- Names and values of the properties of one message: with more, the call that appends it has more arguments than a script can
--- pass, and fails after others were appended.
+-- This is the largest number of names and values that the properties of one message may have. With more, its XADD has
+-- more arguments than a script can pass. It then fails after other messages were appended.
 local MOST_TEXTS = 2000
 
--- Whether the properties are names and values to the last byte.
+-- Return whether the properties are names and values to the last byte.
 local function properties_fit(record, keys_end, properties_end)
   local at, texts = keys_end + 1, 0
   while at < properties_end do
@@ -64,7 +64,7 @@ local function properties_fit(record, keys_end, properties_end)
   return at == properties_end + 1 and texts % 2 == 0 and texts <= MOST_TEXTS
 end
 
--- Whether the rest of a record is sound, whose topic is.
+-- Return whether the rest of a record is valid. Its topic already is.
 local function is_sound(record, topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags)
   local body = flags % 64 - flags % 16
   local keyed = ordering_end > tags_end

@@ -1,11 +1,11 @@
--- Wake the pull job if `due` is earlier than what it sleeps for, or not after what it has pulled.
--- What is in flight stays the head of the queue, so 'became the head' would not do.
+-- Wake the pull job if `due` is earlier than the end of its sleep, or not after the watermark. Messages in flight stay
+-- at the head of the queue, so 'became the head' would not be enough.
 local function wake(state, channel, due, sleep_until, watermark)
   if due < (tonumber(sleep_until or '') or math.huge) then
     redis.call('HSET', state, 'sleep_until', string.format('%.0f', due))
   elseif due > (tonumber(watermark or '') or -1) then
     return
   end
-  -- If this is refused, the pull job looks within a second all the same, and the change is made already.
+  -- If Redis refuses this, the pull job still looks within a second, and the change is already made.
   redis.pcall('PUBLISH', channel, string.format('%.0f', due))
 end
