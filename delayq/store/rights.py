@@ -1,7 +1,7 @@
-"""The rights that delayq needs in Redis: the one list of commands, keys and channels.
+"""This list has all rights that delayq needs in Redis: commands, keys and channels.
 
-The check at the start, `/readyz`, `delayq doctor` and the documentation all read this list. The commands of scripts are
-read from their text (see `scripts`), the others are listed here, and tests compare the list with the code.
+The check at the start, `/readyz`, `delayq doctor` and the documentation all read it. The text of each script gives its
+commands (see `scripts`). The other commands are listed here, and tests compare the list with the code.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
     "lacking_of",
 ]
 
-#: The patterns of all keys, and of all channels, of delayq. The streams of topics have keys of their own.
+#: These patterns match all keys and all channels of delayq, except the streams of topics: users name those.
 KEYS: Final = "delayq:*"
 CHANNELS: Final = "delayq:*"
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """The rights that one kind of process may need: its `scripts`, and the `plain` commands outside of them."""
+    """One kind of process may need these rights: its `scripts`, and `plain` commands outside scripts."""
 
     processes: str
     scripts: frozenset[str]
@@ -46,7 +46,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """All commands, as the rights of a user name them: 'hget', 'xinfo|stream'."""
+        """Return all commands, as the rights of a user name them: 'hget', 'xinfo|stream'."""
         return tuple(sorted(self.plain.union(*(scripts.called(name) for name in self.scripts))))
 
 
@@ -57,8 +57,12 @@ def _needs(processes: str, names: str, plain: str, base: Needs | None = None) ->
     return Needs(processes=processes, scripts=scripts, plain=commands)
 
 
-#: The commands of every process, to check a server and to call scripts.
-_ALL: Final = _needs("", "layout lacking stats time", "eval evalsha info time hget hmget hgetall")
+#: Every process needs these commands, to check a server and to call scripts.
+_ALL: Final = Needs(
+    processes="",
+    scripts=frozenset({"lacking", "layout", "stats", "time"}),
+    plain=frozenset({"eval", "evalsha", "hget", "hgetall", "hmget", "info", "time"}),
+)
 CLIENT: Final = _needs(
     "API, Python client, Spark, backfill, bridges",
     "advance apply_policies asked barrier cancel census_slice counts dead_letters deliver_now discard find_by_key get held_topics"
@@ -79,15 +83,15 @@ CLI: Final = _needs(
     "exec hkeys hlen multi xread",
     CLIENT,
 )
-#: A process that never receives messages does not need these, so no process asks for them at its start.
+#: Only processes that receive messages need these rights, so no process checks them at its start.
 CONSUMER: Final = _needs("consumers", "give_up receive settle_received", "xread", CLIENT)
 PROCESSES: Final = (CLIENT, WORKER, CLI, CONSUMER)
 
-#: Without this right a worker checks once per second and works: the right is named, but does not stop a process at its
-#: start.
+#: A worker works without this right: it polls once per second instead. So a process names the missing right at its start
+#: and continues.
 SPARED: Final = frozenset({"+subscribe"})
 
-#: Rights that are needed only under a condition. A process without one names it.
+#: A process needs these rights only under the given conditions. A process that is missing one names it.
 CONDITIONAL: Final = {
     "ping": "workers: to find out whether a silent subscription still works",
     "select": "a database other than 0",
@@ -104,25 +108,25 @@ CONDITIONAL: Final = {
 
 
 def _keys() -> list[str]:
-    """A key of each kind that all processes use."""
+    """Return a key of each kind that processes use."""
     queue = queue_keys(0)
-    whole = [META, NODES, POLICIES, REWRITTEN, AUDIT, rate_key("job"), slots_key("topic"), report_key("job")]
-    return [*whole, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
+    shared = [META, NODES, POLICIES, REWRITTEN, AUDIT, rate_key("job"), slots_key("topic"), report_key("job")]
+    return [*shared, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
 
 
 def lacking(needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
-    """Ask which rights of a process, and `more` commands, the user does not have; None if the server cannot answer.
+    """Return the command that finds the rights of a process, and `more` commands, that the user does not have.
 
-    For a cluster, every primary is asked. It needs only the right to run scripts, so it also works where ACL is
-    refused.
+    Its answer is None if no server can answer. The command goes to every primary of a cluster. It needs only the right
+    to run scripts, so it also works for a user that may not call ACL.
     """
     return every("EVAL", *_question((*needs.commands, *more)), read=_read)
 
 
 def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
-    """Ask which rights of a script the user does not have. The script was `refused`, and the `reason` names no right.
+    """Return the command that finds the rights of a `refused` script that the user does not have.
 
-    The answer is the error of the script, which has done nothing.
+    The `reason` of the refusal names no right. The answer is the error of the script, which has changed nothing.
     """
 
     def read(reply: Any) -> StoreError:
@@ -151,8 +155,9 @@ def _read(replies: Sequence[Any]) -> tuple[str, ...] | None:
 
 
 def acl_line(user: str = "delayq", password: str = "secret", streams: str = "orders.*") -> str:
-    """Return the command that creates a user with exactly the rights of delayq; without `config|get`, which reads other
-    settings too.
+    """Return the command that creates a user with exactly the rights of delayq.
+
+    The rights do not include `config|get`, which also reads other settings.
     """
     words = {word for needs in PROCESSES for word in needs.commands} | CONDITIONAL.keys() - {"config|get"}
     words = {"xinfo" if word.startswith("xinfo|") else word for word in words}

@@ -1,4 +1,4 @@
-"""The operations of a queue's owner: claim it, pull its messages, settle them."""
+"""The commands by which an owner claims a queue, pulls its messages, and settles them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ __all__ = [
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Whether the epoch was accepted, the one in Redis, and the names of the parked sets."""
+    """The answer to a claim states whether Redis accepted the epoch.
+
+    `epoch` is the epoch in Redis now, `parked` are the names of the parked sets.
+    """
 
     ok: bool
     epoch: str
@@ -66,7 +69,7 @@ def stored_epoch(keys: QueueKeys) -> Command[str | None]:
 
 
 class Traced(msgspec.Struct, frozen=True, gc=False):
-    """A message that was appended to a stream of this Redis, and its W3C trace context."""
+    """A message was appended to a stream of this Redis and has a W3C trace context."""
 
     id: str
     topic: str
@@ -75,15 +78,19 @@ class Traced(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pulled(msgspec.Struct, frozen=True, gc=False):
-    """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
+    """The answer to a pull contains the messages that it took. The four lists have one element for each message.
 
-    `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
-    lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
-    are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
-    limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
-    many messages were ever scheduled, delivered and cancelled before this pull. `left` is by share how many more might have
-    been appended, where it looked at any message. `ahead` is by how many ms Redis's clock is ahead of `now`. `sets` describes by
-    name the sets that it has put messages into, but for those of paused topics.
+    - `now` is in ms, and `micro` adds µs to it. `next_due` is None if no message is left.
+    - `start` counts the tickets before the first one that the pull read. `last` is (score, ticket) of the last one.
+    - `refused` has the topics whose stream accepts no entries, with the error of Redis. The pull returns their messages.
+    - `let_past` has the tickets of messages that a caller delivers now: they pass an open circuit. With *force* (True)
+      they also pass pauses and limits.
+    - `parked` are the names of the parked sets; None if the caller did not ask for them.
+    - `counted` is how many messages were ever scheduled, delivered and cancelled before this pull.
+    - `left` is, for each share, how many more messages the pull might have appended. It has no share if the pull read
+      no message.
+    - `ahead` is how many ms the clock of Redis is ahead of `now`.
+    - `sets` describes, by name, the sets into which the pull moved messages, except the sets of paused topics.
     """
 
     now: int
@@ -109,7 +116,10 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outdated(msgspec.Struct, frozen=True):
-    """A pull named other policies than the queue has, and changed nothing. `version` is the queue's, '' for none."""
+    """A pull or a release named another version of the policies than the queue has, and changed nothing.
+
+    `version` is the queue's version; '' if it has none.
+    """
 
     version: str
 
@@ -198,12 +208,15 @@ def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
 
 
 def takes(stream: str) -> Command[str]:
-    """Check whether messages can be appended to a stream: '', or the reason. A forbidden key raises StoreError."""
+    """Check whether messages can be appended to a stream.
+
+    Returns '', or the reason why not. A forbidden key raises StoreError.
+    """
     return Command("takes", (stream,), (), lambda reply: reply.decode(errors="replace"))
 
 
 class BucketHere(msgspec.Struct, frozen=True):
-    """Return the bucket of a rate, on the server of the queue."""
+    """The bucket of a rate is on the server of the queue, so that a pull can spend from it."""
 
     key: str
     rate: float
@@ -211,10 +224,11 @@ class BucketHere(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN, and the
-    bucket from which the pull spends for what it appends.
+    """A topic has a destination that a pull knows: a stream in this Redis, or (None) the owner.
 
-    `per_queue`: it is the queue's own stream of that name.
+    The pull appends the topic's messages to the stream, or returns them to the owner. `max_length` is the MAXLEN of the
+    stream. With `per_queue`, each queue has its own stream of that name. The pull spends from `bucket` for each message
+    that it appends.
     """
 
     topic: str
@@ -224,13 +238,14 @@ class Known(msgspec.Struct, frozen=True):
     bucket: BucketHere | None = None
 
     def key(self, keys: QueueKeys) -> str | None:
-        """The stream's key."""
+        """Return the key of the stream, or None if the topic has no stream."""
         return self.stream if self.stream is None or not self.per_queue else keys.stream(self.stream)
 
 
 class KnownTopics(msgspec.Struct, frozen=True):
-    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, then of
-    their buckets, and arguments.
+    """The topics with known destinations are written as the scripts read them.
+
+    `keys` are the keys of the streams, then the keys of the buckets. `args` has three arguments for each topic.
     """
 
     keys: tuple[str, ...] = ()
@@ -238,7 +253,7 @@ class KnownTopics(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, keys: QueueKeys, known: Iterable[Known]) -> KnownTopics:
-        """Return these topics of a queue."""
+        """Write these topics for a queue."""
         streams: list[str] = []
         args: list[Arg] = []
         known = list(known)
@@ -258,15 +273,15 @@ class KnownTopics(msgspec.Struct, frozen=True):
 
 
 NO_TOPICS: Final = KnownTopics()
-#: Bytes of messages that a script returns.
+#: The most bytes of messages that a script returns.
 MOST_BYTES: Final = 8 * 1024 * 1024
 
-#: The number of messages, or the number until each time (Unix ms).
+#: A number of messages; or pairs of a number and the time until which it is valid (Unix ms).
 Most = int | Sequence[tuple[int, int]]
 
 
 class Listed(Enum):
-    """Which names of parked sets a pull returns."""
+    """A pull returns the names of these parked sets."""
 
     NONE = "0"
     BUT_TOPICS = "1"
@@ -274,8 +289,10 @@ class Listed(Enum):
 
 
 class Bound(msgspec.Struct, frozen=True, dict=True):
-    """What of a topic that is a stream here a pull may append: `most` messages, or until each time (Unix ms by the
-    clock of its server) so many. It returns the others. Topics with the same `share` have `most` together.
+    """A pull may append at most `most` messages of a topic to its stream, and returns the others.
+
+    If `most` has times, each number is valid until its time, by the clock of the queue's server. Topics with the same
+    `share` share one `most`.
     """
 
     topic: str
@@ -289,7 +306,7 @@ class Bound(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def args(self) -> Sequence[Arg]:
-        """Return the argument of the script; pulls that find nothing have the same one."""
+        """Return the arguments of the script, made only once: pulls that find nothing send the same ones again."""
         return (self.topic, self.share, self.written)
 
 
@@ -329,11 +346,14 @@ def pull(
     bounds: Sequence[Bound] = (),
     in_memory: Sequence[bytes] = (),
 ) -> Command[Pulled | Outdated | None]:
-    """Take due messages from `offset` (a due) on, behind the ticket last looked at, or from the first one there if that is gone.
+    """Take due messages, from the due time `offset` on.
 
-    None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: which names of parked sets are.
-    `version` is that of the policies which the owner goes by. `in_memory` are the tickets behind the offset that the
-    owner has in flight: the pull leaves them alone.
+    The pull begins after the ticket `behind`, the last one that was read. If that ticket is gone, the pull begins with
+    the first one at `offset`. The answer is None if the owner is fenced.
+
+    - `traced` asks for the `traces` of appended messages, `listed` for names of parked sets.
+    - `version` is the version of the policies that the owner applies.
+    - `in_memory` are the tickets after the offset that the owner has in flight. The pull does not take them again.
     """
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, room, look, most_bytes, "1" if fresh else "0",
@@ -353,31 +373,31 @@ def pull(
 
 
 class AsPulled(Protocol):
-    """A pulled message, with the facts that settling compares."""
+    """A pulled message has the facts that the scripts compare before they settle it."""
 
     @property
     def ticket(self) -> bytes: ...
     @property
     def score(self) -> int:
-        """Its place in the queue: the due time (Unix ms) of this attempt."""
+        """Return its score in the queue: the due time (Unix ms) of this attempt."""
 
     @property
     def attempts(self) -> int:
-        """The number of failed attempts."""
+        """Return the number of failed attempts."""
 
     @property
     def digest(self) -> int | None:
-        """Its digest, if its id is remembered after delivery."""
+        """Return its digest, if its id is remembered after delivery."""
 
     @property
     def index_keys(self) -> tuple[str, ...]:
-        """The keys of its entries in the index."""
+        """Return the keys of its entries in the index."""
 
 
 def ack(
     keys: QueueKeys, epoch: str, done: Sequence[AsPulled], *, now: Now = "", retention: Retention = RETENTION
 ) -> Command[tuple[bool, int]]:
-    """Forget delivered messages: (False if fenced, how many were removed)."""
+    """Forget delivered messages. Returns whether the epoch is valid (False: fenced), and how many were removed."""
     args: list[Arg] = [epoch, now, retention.window, retention.most, len(done)]
     args += [one.ticket for one in done]
     args += [one.score for one in done]
@@ -388,7 +408,7 @@ def ack(
         if index_keys := one.index_keys:
             id = one.ticket[:-8]
             own: Sequence[str] = index_keys
-            if index_keys[-1].startswith(RESERVED):  # they come last
+            if index_keys[-1].startswith(RESERVED):  # reserved keys come last
                 own = [key for key in index_keys if not key.startswith(RESERVED)]
                 reserved += [key.encode() + b"\0" + id for key in index_keys[len(own) :]]
             if own:
@@ -409,8 +429,9 @@ def _read_settled(reply: list[Any]) -> list[str] | None:
 
 
 def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | None]]) -> Command[list[str] | None]:
-    """Count a failed attempt of each, and set the due time of the next (None keeps it). Returns 'ok', 'gone' or
-    'changed' for each; None: fenced.
+    """Count a failed attempt of each message, and set the due time of its next one (None keeps the time).
+
+    Returns 'ok', 'gone' or 'changed' for each; None if fenced.
     """
     args: list[Arg] = [epoch]
     for one, next_due in failed:
@@ -421,21 +442,26 @@ def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | No
 def bury(
     keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int, str]], *, now: Now = ""
 ) -> Command[list[str] | None]:
-    """Bury messages, with their attempts and a reason. Returns 'ok', 'gone' or 'changed' for each; None: fenced."""
+    """Bury messages, with their attempts and a reason.
+
+    Returns 'ok', 'gone' or 'changed' for each; None if fenced.
+    """
     args: list[Arg] = [epoch, now]
     for one, attempts, reason in failed:
-        # A target's reason may be no text, which must not delay anything.
+        # A target's reason may have lone surrogates. An encoding error would delay the other messages.
         args += (one.ticket, one.score, one.attempts, attempts, reason.encode(errors="replace"))
     names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons)
     return Command("bury", names, args, _read_settled)
 
 
+#: The score and the ticket of the earliest message in a set.
 Head = tuple[int, bytes]
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and how many tickets
-    there are, of messages and of what was cancelled.
+    """A parked set has a `head`, its earliest message (None if the set is empty), and `count` tickets.
+
+    The count includes the tickets of cancelled messages.
     """
 
     head: Head | None
@@ -458,10 +484,11 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """What a release took out of parked sets: messages that are in flight from then on, and how many were `appended`.
+    """The answer to a release contains the messages that it took out of parked sets: they are in flight from now on.
 
-    `refused`, `left` and `let_past` are as in `Pulled`. `sets` describes by name what each set is like now. A release of one set
-    drops tickets whose messages were cancelled, or stand elsewhere: `dropped` is the earliest due time of these.
+    `appended` counts the messages that went to streams. `refused`, `left` and `let_past` are as in `Pulled`. `sets`
+    describes, by name, the state of each set after the release. A release of one set drops tickets whose messages were
+    cancelled or moved elsewhere. `dropped` is the earliest due time of these tickets.
     """
 
     now: int
@@ -476,7 +503,7 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     sets: Mapping[str, Parked]
     dropped: int | None
     let_past: Mapping[bytes, bool]
-    last: Head | None = None  # of what was appended the due times are not told
+    last: Head | None = None  # a release does not report the due times of appended messages
 
 
 def _read_released(reply: list[Any]) -> Released | Outdated | None:
@@ -516,11 +543,13 @@ def release(
     traced: bool = False,
     version: str = "",
 ) -> Command[Released | Outdated | None]:
-    """Take the earliest messages out of the sets of topics, of each as many as `topics` says, but none behind `upto`,
-    the place that the pulls have come to (None: all that is due). `known` has the same topics, in the same order.
-    Messages of streams here are appended, within their `bounds`.
+    """Take the earliest messages out of the sets of topics, at most as many of each topic as `topics` gives.
 
-    None means fenced.
+    - The release takes no message after `upto`, the place that the pulls have reached (None: all due messages).
+    - `known` has the same topics, in the same order.
+    - The release appends messages whose topic is a stream in this Redis, within their `bounds`.
+
+    The answer is None if the owner is fenced.
     """
     args: list[Arg] = [
         epoch, now, node_now, version, *(upto or ("", "")), most_bytes, retention.window, retention.most,
@@ -545,10 +574,11 @@ def release_set(
     now: Now = "",
     version: str = "",
 ) -> Command[Released | Outdated | None]:
-    """Take `most` messages out of the set of a route or a lane, as `release` does it for topics.
+    """Take `most` messages out of the set of a route or a lane, as `release` does for topics.
 
-    If `most` is None, all of them are moved into the sets of their topics instead, some at a time. `begin` (0 to 1) takes
-    them from somewhere within: a probe must not always be the same message. None means fenced.
+    If `most` is None, the call moves messages into the sets of their topics instead: one call moves a part of them.
+    `begin` (0 to 1) selects where in the set the release begins, so that a probe is not always the same message. The
+    answer is None if the owner is fenced.
     """
     args: list[Arg] = [
         epoch, now, node_now, version, *(upto or ("", "")), MOST_BYTES, 0, 0, "0", 0, 0,
@@ -560,8 +590,9 @@ def release_set(
 def repair(
     keys: QueueKeys, parked: Sequence[str], cursor: str, look: int = 500, *, entry: str = "", now: Now = ""
 ) -> Command[tuple[str, int, int]]:
-    """Check a page of the pool. Returns the next cursor, the repaired tickets, and the records that were buried as
-    corrupt.
+    """Check a page of the pool, and repair its tickets.
+
+    Returns the next cursor, the number of repaired tickets, and the number of records that were buried as corrupt.
     """
     return Command(
         "repair",

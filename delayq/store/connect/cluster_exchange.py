@@ -1,10 +1,14 @@
-"""Commands on their way to the primaries of a cluster: the slots, their known servers, the next sends, and the replies.
+"""An exchange decides which primary of a cluster gets each command, and handles the replies.
 
-No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. Some commands go once more in
-the next round, because nothing ran: a server redirected them (MOVED, ASK), refused them for now (TRYAGAIN, CLUSTERDOWN,
-READONLY), or never got them. The outcome of a command is unknown if its server broke before the reply. The command is
-sent once more, as by a single server's store, because every script is idempotent. An owner's command is not: its owner
-continues as the next incarnation.
+This module does no I/O: `AsyncCluster` and `Cluster` send and receive. An exchange works in rounds. The next round sends
+a command again in these cases:
+
+- A server redirected the command (MOVED, ASK), so it did not run.
+- A server refused it for now (TRYAGAIN, CLUSTERDOWN, READONLY), so it did not run.
+- The server could not be reached, so it did not run.
+- The connection broke before the reply, so the outcome is unknown. The exchange repeats the command once, as the store
+  of a single server does, because scripts are idempotent. It never repeats a command of an owner: the owner continues
+  as the next incarnation.
 """
 
 from __future__ import annotations
@@ -56,13 +60,13 @@ __all__ = [
 ]
 
 SLOTS: Final = 16_384
-#: Asks a server which primary serves which slots.
+#: This command asks a server which primary serves which slots.
 WHO: Final[Any] = ("CLUSTER", "SLOTS")
 
 
 @lru_cache(maxsize=8192)
 def slot_of(key: str) -> int:
-    """CRC-16 of the hash tag (or of the complete key) modulo 16,384."""
+    """Return the slot of a key: CRC-16 of its hash tag, or of the complete key if it has none, modulo 16,384."""
     start = key.find("{")
     if start >= 0 and (end := key.find("}", start + 1)) > start + 1:
         key = key[start + 1 : end]
@@ -70,7 +74,7 @@ def slot_of(key: str) -> int:
 
 
 def key_of(command: Command[Any]) -> str | None:
-    """The key that decides where a command goes: its first one, or the word after a plain command's name.
+    """Return the key that selects the server of a command: its first key, or the word after a plain command's name.
 
     A wrong guess costs a redirection. A command without a key may be sent to any server.
     """
@@ -83,7 +87,10 @@ def key_of(command: Command[Any]) -> str | None:
 
 
 class SlotMap:
-    """The primaries by slot. Threads may read it while one writes: each look is at one complete list."""
+    """The map returns the primary of each slot.
+
+    Threads may read the map while another thread changes it, because `take` replaces complete lists.
+    """
 
     def __init__(self, seeds: Sequence[Node]) -> None:
         self.primaries: tuple[Node, ...] = ()
@@ -93,10 +100,10 @@ class SlotMap:
         self._slots: list[Node | None] = [None] * SLOTS
 
     def take(self, reply: Any, asked: Node) -> None:
-        """Adopt the answer of `asked`. A server that does not know its own address means the one we asked."""
+        """Adopt the map that the server `asked` returned. A node without an address in the map is `asked` itself."""
         slots: list[Node | None] = [None] * SLOTS
         primaries: dict[Node, None] = {}
-        known: dict[Node, None] = {asked: None}  # the server that answered is asked first the next time
+        known: dict[Node, None] = {asked: None}  # first, so that the next question goes to the server that answered
         for first, last, *servers in reply:
             nodes = [(_host(server[0]) or asked[0], int(server[1])) for server in servers]
             slots[first : last + 1] = [nodes[0]] * (last + 1 - first)
@@ -106,7 +113,7 @@ class SlotMap:
         self.version += 1
 
     def moved(self, slot: int, node: Node) -> None:
-        """A server reported that a slot lies elsewhere."""
+        """Record that another primary serves a slot now."""
         self._slots[slot] = node
 
     def node_of(self, key: str | None) -> Node | None:
@@ -116,8 +123,9 @@ class SlotMap:
         return self._slots[slot_of(key)]
 
     def to_ask(self) -> list[Node]:
-        """Return servers that may know the map, each once: the last one that answered, those of its map, those of the
-        URL.
+        """Return each server that may know the map once, in the order to ask them.
+
+        The order is: the last one that answered, the servers of its map, and the servers of the URL.
         """
         return list(dict.fromkeys((*self._known, *self._seeds)))
 
@@ -133,7 +141,10 @@ ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
 
 
 class Routed(NamedTuple):
-    """A command, its place among the answers, and the server that it was redirected to."""
+    """A command has a place among the answers, and may have been redirected to the server `node`.
+
+    With `asking`, ASKING goes first: the server accepts a command for a slot that is moving to it.
+    """
 
     place: int
     command: Command[Any]
@@ -142,17 +153,17 @@ class Routed(NamedTuple):
 
 
 class PrimaryLink:
-    """One connection to one primary during an exchange: commands that were sent and are not answered."""
+    """A link is one connection to one primary during an exchange, with the sent commands that have no reply."""
 
     def __init__(self, node: Node, connection: Any, state: ServerState, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
         self.state = state
-        self.pending: Routed | None = None  # sent next, once the clock is known
-        self._question: Command[None] | None = None  # questions for the clock that are not answered
+        self.pending: Routed | None = None  # the next command to send, once the clock of the server is known
+        self._question: Command[None] | None = None  # a question for the clock that has no reply
         self.waiting: deque[tuple[Routed, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
-        self.wrong: WrongServer | None = None  # the reason to leave it once all commands are answered
+        self.wrong: WrongServer | None = None  # the reason to close the connection after all replies
         self._bytes = 0
         self._packet = bytearray()  # sent before any reply is read
 
@@ -163,7 +174,10 @@ class PrimaryLink:
         return self._question is not None or (much and self.connection.until == inf)
 
     def to_send(self, routed: Routed) -> Iterator[bytes]:
-        """Return the command, after the question for the clock if its deadline needs it. Small ones wait for `rest`."""
+        """Yield the packets to send for a command. Small commands wait for `rest`.
+
+        If the deadline of the command needs the clock of the server, the question for the clock goes first.
+        """
         self.pending = routed
         if promises(routed.command) and self.state.stale:
             self._question = self.state.ask()
@@ -175,24 +189,24 @@ class PrimaryLink:
             yield self._take_packet()
 
     def rest(self) -> bytes:
-        """The commands to send before the last replies are read, with the commands that must follow the former changes."""
+        """Return the packet to send before the last replies are read, with the commands that confirm earlier changes."""
         if self.barrier is not None and self.barrier.needed:
             for command in self.barrier.commands():
                 self._add(Routed(NO_PLACE, command))
         return self._take_packet()
 
     def again(self, routed: Routed) -> bytes:
-        """Send a command once more, at once."""
+        """Return the bytes that send a command again, at once."""
         self._add(routed)
         return self._take_packet()
 
     def _add(self, routed: Routed) -> None:
         if routed.asking:
             self._add(Routed(NO_PLACE, ASKING))
-        whole = pack(routed.command, self.state)
-        self.waiting.append((routed, len(whole)))
-        self._bytes += len(whole)
-        self._packet += whole
+        packed = pack(routed.command, self.state)
+        self.waiting.append((routed, len(packed)))
+        self._bytes += len(packed)
+        self._packet += packed
         if self.barrier is not None:
             self.barrier.sent(routed.command)
 
@@ -202,7 +216,7 @@ class PrimaryLink:
         return packet
 
     def take(self) -> Routed:
-        """Return the command whose reply has come."""
+        """Remove the command whose reply has arrived, and return it."""
         routed, size = self.waiting.popleft()
         self._bytes -= size
         if routed.command is self._question:
@@ -211,7 +225,7 @@ class PrimaryLink:
 
 
 class ClusterExchange:
-    """Commands on their way, their answers in order, and the links in use."""
+    """An exchange keeps commands that have no reply, the answers in order, and the links in use."""
 
     def __init__(
         self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None, until: float = inf
@@ -219,25 +233,27 @@ class ClusterExchange:
         self.answers: list[Any] = []
         self.links: dict[Node, PrimaryLink] = {}
         self.down: dict[Node, Exception] = {}  # unreachable in this round
-        self.trouble: set[Node] = set()  # asked last for the map
-        self.stale = False  # the map must be asked for
+        self.trouble: set[Node] = set()  # servers that failed: the last to ask for the map
+        self.stale = False  # the map may be wrong: ask for it again
         self.durability = durability
-        self.until = until  # by the precise monotonic clock
+        self.until = until  # by the precise monotonic clock; a later answer is not read
         self._slots = slots
         self._commands = iter(commands)
         self._next: list[tuple[Routed, Exception]] = []
         self._again: deque[Routed] = deque()
         self._patient = False
         self._rounds = 0
-        self._repeated: set[int] = set()  # sent to a server that broke before it answered them
+        self._repeated: set[int] = set()  # sent on a connection that broke before the reply
         self._late: set[int] = set()  # refused once because their deadline had passed
         self._unknown: dict[int, StoreError] = {}
-        self._unheard: dict[str, StoreError] = {}  # by the first key of an owner's command: nothing may follow it
+        # The errors of owners' commands whose replies were lost, by their first key. The exchange sends no later command
+        # of such an owner: it could run although the lost one did not.
+        self._owner_errors: dict[str, StoreError] = {}
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def to_send(self) -> Iterator[tuple[Node, Routed]]:
-        """The commands of this round by server."""
+        """Yield each command of this round with its server."""
         while self._again:
             yield from self._route(self._again.popleft())
         for command in self._commands:
@@ -250,8 +266,8 @@ class ClusterExchange:
             for primary in self._slots.primaries:
                 yield from self._route(routed._replace(command=self._part(routed, primary, replies), node=primary))
             return
-        if once(routed.command) and (unheard := self._unheard.get(routed.command.keys[0])) is not None:
-            self.answers[routed.place] = as_not_done(unheard)
+        if once(routed.command) and (lost := self._owner_errors.get(routed.command.keys[0])) is not None:
+            self.answers[routed.place] = as_not_done(lost)
             return
         node = routed.node or self._slots.node_of(key_of(routed.command))
         if node is None:
@@ -263,7 +279,7 @@ class ClusterExchange:
             yield node, routed
 
     def _part(self, routed: Routed, node: Node, replies: dict[Node, Any]) -> Command[Any]:
-        """One primary's part of a command for all of them. The last reply completes it."""
+        """Return the part of one primary in a command for all primaries. The last reply completes the answer."""
         everyone = len(self._slots.primaries)
 
         def read(reply: Any) -> Any:
@@ -306,58 +322,58 @@ class ClusterExchange:
                 return routed
         if (other := instead(routed.command, error)) is not None:
             return routed._replace(command=other)
-        if isinstance(error, redis.exceptions.AskError):  # MOVED, too
+        if isinstance(error, redis.exceptions.AskError):  # also MOVED: a MovedError is an AskError
             node = (error.host or link.node[0], error.port)
             moved = isinstance(error, redis.exceptions.MovedError)
             if moved:
                 self._slots.moved(error.slot_id, node)
                 self.stale = True
-            # At first it is sent there at once; servers that disagree for a moment are given time.
+            # The first redirection is followed at once. Later ones wait: the servers may disagree for a moment.
             self._bounce(routed._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
         elif isinstance(error, PASSING_ERRORS):
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
             self._bounce(routed._replace(node=None, asking=False), error, patient=True)
         else:
-            self.answers[routed.place] = self._told(routed, error)
+            self.answers[routed.place] = self._error_of(routed, error)
         return None
 
-    def _told(self, routed: Routed, error: Exception) -> StoreError:
-        """Record the error of a command that did not run now. It may have run if it was sent before."""
+    def _error_of(self, routed: Routed, error: Exception) -> StoreError:
+        """Return the error of a command that did not run now. If it was sent before, it may have run then."""
         return as_unknown(translate(error)) if routed.place in self._repeated else as_not_done(error)
 
     def unreachable(self, node: Node, routed: Routed, error: Exception) -> None:
-        """Record that there is no connection to a server: nothing ran there."""
+        """Record that a server accepts no connection, so that the command did not run there."""
         self.stale = True
         self.trouble.add(node)
         self.down[node] = error
         self._bounce(routed._replace(node=None, asking=False), error, patient=True)
 
     def lost(self, link: PrimaryLink, error: Exception) -> None:
-        """Record a broken link: its last answer may be lost, and the outcome of unanswered commands is unknown."""
+        """Record a broken link: the last reply may be lost, so the outcome of commands without a reply is unknown."""
         self.links.pop(link.node, None)
         self.stale = True
         self.trouble.add(link.node)
         if link.barrier is not None:
             self._unknown.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
         link.state.forget()
-        if link.pending is not None:  # only the question before it was sent
+        if link.pending is not None:  # the link sent only the question for the clock, not the command
             self._bounce(link.pending._replace(node=None, asking=False), error, patient=False)
         for routed, _ in link.waiting:
             if routed.place == NO_PLACE:
                 continue
             if once(routed.command):
-                self.answers[routed.place] = self._unheard[routed.command.keys[0]] = translate(error)
+                self.answers[routed.place] = self._owner_errors[routed.command.keys[0]] = translate(error)
             elif broken(error) and routed.place not in self._repeated:
                 self._repeated.add(routed.place)
                 self._bounce(routed._replace(node=None, asking=False), error, patient=False)
             elif is_login_refused(error):
-                self.answers[routed.place] = self._told(routed, error)
+                self.answers[routed.place] = self._error_of(routed, error)
             else:
                 self.answers[routed.place] = as_unknown(translate(error))
         link.waiting.clear()
 
     def _bounce(self, routed: Routed, error: Exception, *, patient: bool) -> None:
-        if routed.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
+        if routed.command.keys is EVERY and self._slots.primaries:  # no other server can answer instead
             self.answers[routed.place] = translate(error)
             return
         self._next.append((routed, error))
@@ -371,7 +387,7 @@ class ClusterExchange:
         return bool(self._next)
 
     def next_round(self) -> float | None:
-        """Begin another round. Return the wait before it, in seconds; None if there were enough."""
+        """Begin another round. Return the wait before it, in seconds; None if no more rounds are allowed."""
         if self._rounds == len(PAUSES):
             return None
         pause = PAUSES[self._rounds] if self._patient else 0.0
@@ -383,11 +399,11 @@ class ClusterExchange:
         return pause
 
     def result(self) -> list[Any]:
-        """The answers at the end. A command that is still redirected gets its last error."""
+        """Return the answers at the end. A command that still needs another round gets its last error."""
         for routed, error in self._next:
-            astray = isinstance(error, redis.exceptions.AskError)
-            told = StoreUnavailable(f"the cluster redirected it too often: {error}") if astray else error
-            self.answers[routed.place] = self._told(routed, told)
+            is_redirected = isinstance(error, redis.exceptions.AskError)
+            last = StoreUnavailable(f"the cluster redirected it too often: {error}") if is_redirected else error
+            self.answers[routed.place] = self._error_of(routed, last)
         for link in self.links.values():
             if link.barrier is not None:
                 self._unknown.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
@@ -397,13 +413,13 @@ class ClusterExchange:
         return self.answers
 
     def give_up(self, error: Exception) -> list[Any]:
-        """Record that nothing can be sent: every command gets the error."""
+        """Return the error for every command, because none can be sent."""
         failed = as_not_done(error)
         self.answers.extend(failed for _ in self._commands)
         return self.answers
 
 
 def nobody(tried: Iterable[Node], error: Exception | None) -> StoreUnavailable:
-    """No server of the cluster returns the slots and their servers."""
+    """Return the error for a cluster of which no server returns the map of slots."""
     named = ", ".join(f"{host}:{port}" for host, port in tried)
     return StoreUnavailable(f"no server of the Redis Cluster answers ({named}): {error}")
