@@ -1,7 +1,7 @@
--- A call that gives a message another due time is remembered until the window after that time ends. After the due time,
--- a repeated call gets the first answer, unless somebody withdrew the message. Without this, a caller that lost the
--- reply would only learn that the message is gone. A member is the id, a NUL byte and the call. Its score is the due
--- time that the call gave.
+-- A call that gives a message another due time is remembered until the window after that time ends. Once that time has
+-- come, a repeated call gets the first answer, unless somebody withdrew the message. Without this, a caller that lost
+-- the reply would only learn that the message is gone. A member is the id, a NUL byte and the call. Its score is the
+-- new due time.
 local MOST_CALLS = 200000
 
 -- After one of these changes, the answer is the change and not the first answer of the call.

@@ -1,7 +1,7 @@
 -- Move the time of a development server forward. Any other server refuses, because its meta has no field `advanced`.
--- KEYS: meta
--- ARGV: by how many ms the time is to be ahead of the machine's clock, channel
--- Returns: by how many ms it is ahead now, or false if this is no development server
+-- KEYS: meta.
+-- ARGV: the wanted lead over the machine's clock (ms), channel.
+-- Returns: the lead now (ms), or false if this is no development server.
 local advanced = redis.call('HGET', KEYS[1], 'advanced')
 if not advanced then
   return false

@@ -1,9 +1,10 @@
--- Bring the policies to a queue: from then on nobody pulls from it who does not know them. A pause has a mark there, a due up
--- to which its messages may have been handed out before; it keeps it for as long as it lasts. A version changes nothing unless
--- its number is greater than the queue's: of two with the same number one was lost, and the policies have to get beyond it.
--- KEYS: state
--- ARGV: now, wake channel, version, then the patterns of the topics that it pauses; the deadline (see include/deadline)
--- Returns: {the version that the queue has now, its pauses: lines of a mark and a pattern}
+-- Apply the policies to a queue. After this, an owner that does not have them cannot pull from it. A pause has a mark
+-- in each queue: the due time up to which its messages may have been handed out before. It keeps the mark for as long
+-- as it lasts. A version changes nothing unless its number is greater than the queue's. If two versions have the same
+-- number, one was lost, and the policies have to get a higher number.
+-- KEYS: state.
+-- ARGV: now, wake channel, version, the patterns of the paused topics, deadline. See include/deadline.
+-- Returns: {the queue's version now, its pauses}. The pauses are lines of a mark and a pattern.
 -- @flags allow-oom
 -- @promise
 -- @empties
@@ -18,7 +19,7 @@ local marks, lines = {}, {}
 for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
   marks[match] = mark
 end
--- The watermark may have come down: what is set aside was perhaps handed out above it.
+-- The watermark may have come down, so messages above it may have been handed out before they were parked.
 local mark = math.max(clock(ARGV[1]), tonumber(known[3] or '') or -1, tonumber(known[4] or '') or -1)
 for i = 4, #ARGV do
   lines[#lines + 1] = (marks[ARGV[i]] or digits(mark)) .. ' ' .. ARGV[i]

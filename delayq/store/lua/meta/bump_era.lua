@@ -1,7 +1,7 @@
--- Begin a new era: one later than the last, and than any of which an epoch was seen.
--- KEYS: meta audit
--- ARGV: the latest era of the epochs that the queues have, entry (see include/audit) or ''
--- Returns: {the era before, the era now}
+-- Begin a new era. It is later than the last era and than that of any epoch that the queues have.
+-- KEYS: meta audit.
+-- ARGV: the latest era of the queues' epochs, entry or ''. See include/audit for the entry.
+-- Returns: {the era before, the era now}.
 -- @flags allow-oom
 local audit, entry = KEYS[2], ARGV[2]
 local before = redis.call('HGET', KEYS[1], 'era') or '0'

@@ -1,7 +1,8 @@
--- Let a queue take no new message, for ever: what it does not have has moved to the next layout.
--- KEYS: state audit
--- ARGV: entry (see include/audit) or '', the deadline (see include/deadline)
--- Returns: 1 | 0 (it was closed before)
+-- Close a queue permanently, so that it accepts no new message. Any message that it does not have belongs to the next
+-- layout.
+-- KEYS: state audit.
+-- ARGV: entry or '', deadline. See include/audit and include/deadline.
+-- Returns: 1, or 0 if it was closed before.
 -- @flags allow-oom
 -- @promise
 -- @include clock deadline

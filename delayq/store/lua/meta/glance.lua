@@ -1,7 +1,7 @@
--- What a worker asks again and again: the time, the layouts, the version of the policies.
--- KEYS: meta policies
--- ARGV: now
--- Returns: {now, layouts as they are listed or '', the version of the policies or ''}
+-- Read the values that a worker polls: the time, the layouts, and the version of the policies.
+-- KEYS: meta policies.
+-- ARGV: now.
+-- Returns: {now, layouts as they are listed or '', the version of the policies or ''}.
 -- @flags no-writes
 -- @include clock
 local now = clock(ARGV[1])

@@ -1,8 +1,8 @@
--- Whether a closed queue is done with: it holds no message and remembers no id. Once so, it stays so. Ids that have ended
--- before the window are forgotten here, as nothing else ends any more.
--- KEYS: state queue pool final dead keys ended
--- ARGV: now, window of final
--- Returns: 1 | 0
+-- Return whether a closed queue is drained: it holds no message and remembers no id. A drained queue stays drained. The
+-- script forgets ids that ended before the window, because no later change of this queue would do it.
+-- KEYS: state queue pool final dead keys ended.
+-- ARGV: now, window of final.
+-- Returns: 1 or 0.
 -- @flags allow-oom
 -- @include clock index final forget
 local state, queue, pool, final, dead, index, ended_keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]

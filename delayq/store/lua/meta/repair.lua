@@ -1,8 +1,8 @@
--- One page of the pool: a record that stands in no queue, no parked set and not among the dead gets its ticket back;
--- one that cannot be read goes to the dead letters.
--- KEYS: state queue pool attempts dead reasons audit, then the parked sets
--- ARGV: now, cursor, how many to look at, entry (see include/audit) or ''
--- Returns: {next cursor ('0' = done), how many got their ticket back, how many went to the dead letters}
+-- Repair one page of the pool. A record gets its ticket back if it is in no queue, in no parked set and not among the
+-- dead letters. An unreadable record becomes a dead letter.
+-- KEYS: state queue pool attempts dead reasons audit, then the parked sets.
+-- ARGV: now, cursor, how many to look at, entry or ''. See include/audit for the entry.
+-- Returns: {next cursor ('0' = done), tickets restored, new dead letters}.
 -- @flags allow-oom
 -- @include clock record
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

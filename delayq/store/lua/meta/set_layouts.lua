@@ -1,7 +1,8 @@
--- List other layouts, unless somebody else did meanwhile.
--- KEYS: meta audit
--- ARGV: the layouts as they were read, the layouts to list, entry (see include/audit) or '', the deadline (see include/deadline)
--- Returns: the layouts listed now
+-- List other layouts, unless another process changed the list meanwhile.
+-- KEYS: meta audit.
+-- ARGV: the layouts as the caller read them, the layouts to list, entry or '', deadline.
+--   See include/audit and include/deadline.
+-- Returns: the layouts listed now.
 -- @flags allow-oom
 -- @promise
 -- @include clock deadline

@@ -1,16 +1,24 @@
--- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
--- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 random ones of its change: a
--- Redis that lost a change gives its number again. Beside it stands when it was made. All workers and clients read all of them, so there are bounds: on pauses together with the limits
--- that resumes have left, and on policies. A change that replaces or removes one is never refused for that.
--- KEYS: policies audit
--- ARGV: now, the random digits of this change, the number of the version that the caller has seen ('' = any), a version
---       to get beyond ('' = none), entry (see include/audit) or '', how many of each kind there may be, how many on the topics of
---       a key, the patterns of the topics of the caller's key, a line each ('' = all topics), then of each change: its field, what has to stand there
---       ('' = nothing, '*' = whatever does), what is to stand there ('' = nothing), '1' if it stands there since when it did
---       before; the deadline (see include/deadline)
--- Returns: {'ok', or 'stale' if somebody else changed it, the version now, '1' if this call made it,
---          then of each change: since when (ms) it stands there, '' if nothing does};
---          or {'full', 'pause' or 'policy', the bound, '1' if it is that of a key}
+-- Change policies and pauses, all at once, and give them a version later than any before. A field that already has the
+-- wanted value does not change, so a repeated call changes nothing. A version is 10 digits that count, a '.', and 10
+-- random digits of its change. Without the random digits, a Redis server that lost a change would give its version to
+-- another one. The time of the version is recorded, too. All workers and clients read all policies, so the script
+-- limits their number. One bound is for the pauses and the limits that resumes have left, one is for the policies. A
+-- bound never refuses a change that replaces or removes one.
+-- KEYS: policies audit.
+-- ARGV: now, random digits, number seen, version to exceed, entry or '', bound, bound of a key, patterns, the changes,
+--   deadline.
+--   The number seen is that of the version that the caller has read ('' = any).
+--   The new version is later than the version to exceed ('' = none).
+--   The bounds are for each kind, in total and on the topics of the caller's key. The patterns are its topics, a line
+--   each ('' = all).
+--   A change is: field, expected value ('' = none, '*' = any), new value ('' = none), '1' to keep the time since when
+--   the field has a value.
+--   See include/audit and include/deadline.
+-- Returns: {'ok', the version now, '1' if this call made it, times}, {'stale', the version now, '0'}, or {'full', kind,
+--   bound, key}.
+--   The times show since when (ms) each field has its value, '' if it has none. 'stale' means that another caller
+--   changed it.
+--   The kind is 'pause' or 'policy'. The last element is '1' if the bound is that of a key.
 -- @flags allow-oom
 -- @promise
 -- @include clock deadline glob

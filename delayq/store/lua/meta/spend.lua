@@ -1,12 +1,13 @@
--- Spend messages a second from buckets, each of which all share who go by its rate: in any time no more than it has of them by the
--- clock of this server, and one burst.
--- KEYS: the buckets
--- ARGV: now, '1' if all that is wanted of a bucket or none; then of each bucket one text of five words: messages per second, messages
---       that it holds, how many are wanted, the time after which nobody can use any ('-' = there is none): nothing is granted then, as
---       to an ask that stood in a server that stood still; and the version of the policies that say so ('-' = none do). After a newer
---       one nothing is granted, and nothing changes
--- Returns: {now, then of each bucket how many were granted, in how many ms one more can be (all of them, if it is all or none; 0 = at
---          once), and the newer version, or ''}
+-- Spend messages from the buckets of rates. Each bucket is shared by all senders of its rate. In any period, a bucket
+-- grants at most its rate by this server's clock, and one burst.
+-- KEYS: the buckets.
+-- ARGV: now, '1' to grant all or nothing of a bucket, then for each bucket a text of five words.
+--   The words are: messages per second, burst, messages wanted, latest time ('-' = none), policy version ('-' = none).
+--   After the latest time nothing is granted: nobody can use the permits of a call that waited in a stalled server.
+--   If the bucket has a newer version, nothing is granted and nothing changes.
+-- Returns: {now, then for each bucket three values}.
+--   They are: messages granted, the wait until one more is available (ms, 0 = none), and the newer version or ''.
+--   With all or nothing, the wait is until all are available.
 -- @flags allow-oom
 -- @first MGET TIME
 -- @include clock bucket

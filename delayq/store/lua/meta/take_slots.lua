@@ -1,9 +1,9 @@
--- Give slots back, and take others: no more than there are is taken at any time, whoever asks. One that is not given back
--- is free again when its time is over, by the clock of this server.
--- KEYS: the slots
--- ARGV: now, how many there are, for how many ms they are taken, how many are wanted, the name of this call, which ends in
---   these ms; slots that are given back
--- Returns: how many are taken: their names are that of the call, ':', and 1, 2, ...
+-- Return slots, and take others. There are never more slots taken than the limit, whoever asks. A slot that is not
+-- returned becomes free when its time is over, by this server's clock.
+-- KEYS: the slots.
+-- ARGV: now, limit, how long slots are taken (ms), how many are wanted, the name of this call, the slots to return.
+--   The name ends in ':' and the ms for which the slots are taken.
+-- Returns: how many are taken. Their names are that of the call, ':', and 1, 2, ...
 -- @flags allow-oom
 -- @include clock
 local slots, most, life, wanted, name = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -15,7 +15,7 @@ local over = redis.call('ZRANGE', slots, '-inf', digits(now), 'BYSCORE', 'LIMIT'
 if #over > 0 then
   redis.call('ZREM', slots, unpack(over))
 end
--- After a clock that was set back none is taken for longer than it was asked for.
+-- A clock may have been set back. Even then no slot stays taken for longer than the call asked.
 for _, slot in ipairs(redis.call('ZRANGE', slots, '(' .. digits(now + life), '+inf', 'BYSCORE', 'LIMIT', 0, 1000)) do
   local latest = now + tonumber(string.match(slot, ':(%d+):%d+$'))
   if tonumber(redis.call('ZSCORE', slots, slot)) > latest then

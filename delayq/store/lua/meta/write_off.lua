@@ -1,7 +1,7 @@
--- Accept that messages are missing: those that were scheduled, have not ended, and are not in the pool.
--- KEYS: state pool audit
--- ARGV: entry (see include/audit) or '', then the counters of messages that left the pool
--- Returns: how many were written off; below 0: so many more were there than had been scheduled
+-- Write off missing messages: they were scheduled, have not ended, and are not in the pool.
+-- KEYS: state pool audit.
+-- ARGV: entry or '', then the counters of messages that left the pool. See include/audit for the entry.
+-- Returns: how many were written off. A negative number means that the pool had more messages than were scheduled.
 -- @flags allow-oom
 local state, pool, audit, entry = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local function count(name)

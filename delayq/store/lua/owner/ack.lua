@@ -1,11 +1,14 @@
--- Forget forwarded messages, if each stands as it was pulled: the generation (in the ticket) and the due. A Redis that went
--- back in time gives a generation again, so the ticket alone may be that of another message with the same id. An older
--- epoch may ack, too: a late but true ack is better than a duplicate.
--- KEYS: state queue pool attempts keys final ended
--- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
---       then, if its id is remembered, the digest of what it was (see include/content), else ''; then how many have business keys,
---       and of each of these its id and the keys, a space between two; then the members of the index to remove
--- Returns: {'ok' or 'fenced', how many were removed}
+-- Forget delivered messages, if each has the generation (in its ticket) and the due time with which it was pulled. A
+-- Redis server that lost changes gives a generation twice, so the ticket alone may be that of another message with the
+-- same id. An older epoch may ack, too: a late but true ack is better than a duplicate.
+-- KEYS: state queue pool attempts keys final ended.
+-- ARGV: epoch, now, window of final, most in final, count, tickets, due times as pulled, digests, keyed count, keyed
+--   ids, members.
+--   A digest is that of the content if the id is remembered (see include/content), else ''.
+--   The keyed count is the number of messages with business keys. For each follow its id and its keys, a space between
+--   two.
+--   The members are those of the index to remove.
+-- Returns: {'ok' or 'fenced', how many were removed}.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HGET TIME ZCOUNT ZMSCORE ZREM

@@ -1,7 +1,7 @@
--- Give messages up: out of the queue, into the dead letters with a reason. The record stays in the pool.
--- KEYS: state queue attempts dead reasons
--- ARGV: epoch, now, then of each: ticket, due as pulled, attempts as pulled, attempts made, reason
--- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
+-- Make messages dead letters, each with a reason. The record stays in the pool.
+-- KEYS: state queue attempts dead reasons.
+-- ARGV: epoch, now, then for each message: ticket, due time as pulled, attempts as pulled, attempts made, reason.
+-- Returns: {'fenced'}, or {'ok', then 'ok', 'gone' or 'changed' for each message}.
 -- @flags allow-oom
 -- @empties
 -- @include clock fence pulled
@@ -13,7 +13,7 @@ end
 local now = digits(clock(ARGV[2]))
 local answer, buried = { 'ok' }, 0
 
--- Whether the message is dead as this very call leaves it: the same again changes nothing and says the same.
+-- Return whether this same call buried the message before. A repeated call changes nothing and gets the same answer.
 local function done(id, made, reason)
   local written = redis.call('ZSCORE', dead, id) and redis.call('HGET', reasons, id)
   return written and string.match(written, ' (.*)') == made .. ' ' .. reason
@@ -24,7 +24,7 @@ for i = 3, #ARGV, 5 do
   local how = as_pulled(queue, attempts, ticket, ARGV[i + 1], ARGV[i + 2])
   if how == 'ok' then
     local id = string.sub(ticket, 1, -9)
-    -- In this order: if Redis refuses one of the first two, the message still stands in its queue.
+    -- The order matters: if Redis refuses one of the first two commands, the message is still in its queue.
     redis.call('HSET', reasons, id, now .. ' ' .. ARGV[i + 3] .. ' ' .. ARGV[i + 4])
     redis.call('ZADD', dead, now, id)
     redis.call('ZREM', queue, ticket)

@@ -1,7 +1,8 @@
--- Begin an epoch of a queue: Redis keeps the highest it has seen. The first claim says when: by it are other data told.
--- KEYS: state
--- ARGV: epoch
--- Returns: {'ok' or 'fenced', the epoch that Redis has, then the names of the parked sets}
+-- Begin an epoch of a queue. Redis keeps the highest epoch that it has seen. The first claim records its time, which
+-- identifies the queue's data: a Redis server with other data has another time.
+-- KEYS: state.
+-- ARGV: epoch.
+-- Returns: {'ok' or 'fenced', the epoch that Redis has, then the names of the parked sets}.
 -- @flags allow-oom
 -- @empties
 -- @include clock fence

@@ -1,8 +1,9 @@
--- Set messages aside that cannot go on now (their target takes nothing, or their ordering key is crowded): the same
--- due, no attempt burnt.
--- KEYS: state queue attempts parked
--- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
--- Returns: {'fenced'} or {'ok', due and ticket of the lowest one parked ('' '' = none), how many are}
+-- Park messages that cannot go on now, because their target accepts nothing or their ordering key has too many. They
+-- keep their due time, and no attempt is counted.
+-- KEYS: state queue attempts parked.
+-- ARGV: epoch, name of the parked set, then for each message: ticket, due time as pulled, attempts as pulled.
+-- Returns: {'fenced'}, or {'ok', due time and ticket of the first parked message, number of parked messages}.
+--   The due time and ticket are '' if the set is empty.
 -- @flags allow-oom
 -- @empties
 -- @include fence pulled describe_set

@@ -1,7 +1,8 @@
--- Count a failed attempt and set when to try again. It never makes a message anew: what was cancelled stays so.
--- KEYS: state queue attempts
--- ARGV: epoch, then of each: ticket, due as pulled, attempts as pulled, due of the next attempt ('' = keep the due)
--- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
+-- Count a failed attempt and set the time of the next one. A retry never restores a message, so a cancelled message
+-- stays cancelled.
+-- KEYS: state queue attempts.
+-- ARGV: epoch, then for each message: ticket, due time as pulled, attempts as pulled, next due time ('' = unchanged).
+-- Returns: {'fenced'}, or {'ok', then 'ok', 'gone' or 'changed' for each message}.
 -- @flags allow-oom
 -- @empties
 -- @include fence pulled
@@ -11,7 +12,7 @@ if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
 end
 local answer, retried = { 'ok' }, 0
 
--- Whether the message stands as this very call leaves it: the same again changes nothing and says the same.
+-- Return whether this same call changed the message before. A repeated call changes nothing and gets the same answer.
 local function done(ticket, due, tries)
   local made = redis.call('HGET', attempts, string.sub(ticket, 1, -9))
   return tonumber(made or '') == tries + 1 and tonumber(redis.call('ZSCORE', queue, ticket)) == tonumber(due)

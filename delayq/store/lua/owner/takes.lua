@@ -1,9 +1,9 @@
--- Whether messages can be appended to a stream. The rights for its key are looked at before this runs at all.
--- KEYS: stream
--- ARGV: none
--- Returns: '', or the error that XADD would give; a key of another type is not one that is looked for here
+-- Return whether messages can be appended to a stream. Redis checks the rights for its key before it runs the script.
+-- KEYS: stream.
+-- ARGV: none.
+-- Returns: '', or the error that XADD would give. It is '' for a key of another type, too.
 -- @flags allow-oom
--- 0-0 is never an id: who may write there is told so, and nothing is written.
+-- 0-0 is never a valid id. A user with the right to write gets this error, and nothing is written.
 local refused = redis.pcall('XADD', KEYS[1], '0-0', 'id', '')
 if not string.find(tostring(refused.err), '0-0', 1, true) then
   return tostring(refused.err)
