@@ -214,7 +214,7 @@ class Supervisor:
                 part.start()
 
     def _count_death(self, part: Part) -> float:
-        """Return the seconds until it may be started again."""
+        """Return the seconds until the part may be restarted."""
         code, words = part.ended()
         if code == WRONG_USE:  # it has reported an invalid configuration, which a restart cannot fix
             raise GaveUp(f"{part.name} refused to start ({words})")

@@ -189,9 +189,9 @@ def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None
         plain = terminal.plain
     assert "{" not in plain
     assert re.search(r"^\d\d:\d\d:\d\d  API        listens on 127\.0\.0\.1:\d+$", plain, re.MULTILINE)
-    assert re.search(r"^\d\d:\d\d:\d\d  dev        worker died and is started again; signal 9$", plain, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d  dev        worker died and is restarted; signal 9$", plain, re.MULTILINE)
     (last,) = re.findall(r"^\d\d:.*$", plain.split("owns queues 0-15\n")[2], re.MULTILINE)
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  dev        everything is stopped, in order", last)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  dev        everything stopped in order", last)
     assert [pid for pid in children if is_running(pid)] == []
 
 
@@ -256,7 +256,7 @@ def test_a_port_in_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
             command = [*DEV, "up", option, port, "--data", str(tmp_path / "data")]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
             assert ran.returncode == 2
-            assert without_progress(ran.stderr) == f"dev: port {port} is in use; give another one by {option}\n"
+            assert without_progress(ran.stderr) == f"dev: port {port} is in use; choose another one with {option}\n"
 
 
 @pytest.mark.release
@@ -291,7 +291,7 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
         eventually(look, f"{what}\n{up.text()}")
 
 
-def test_where_a_usual_port_is_in_use_the_next_free_one_is_taken_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_a_usual_port_is_in_use_the_next_free_one_is_taken_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     usual = free_port()
     screen = Screen()
     assert _port(None, usual, "--api-port", screen) == usual
@@ -299,10 +299,10 @@ def test_where_a_usual_port_is_in_use_the_next_free_one_is_taken_and_said(capsys
     with socket.create_server(("127.0.0.1", usual)):
         found = _port(None, usual, "--api-port", screen)
         assert usual < found < usual + NEXT_PORTS
-        assert f"port {usual} is in use, so this takes {found}; --api-port gives another one" in capsys.readouterr().err
+        assert f"port {usual} is in use; using {found}, or choose one with --api-port" in capsys.readouterr().err
 
 
 def test_where_all_ports_beside_it_are_in_use_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devtools.up.port_is_free", lambda _: False)
-    with pytest.raises(UsageError, match="the ports from 8080 to 8129 are in use; give a free one by --api-port"):
+    with pytest.raises(UsageError, match="ports 8080 to 8129 are in use; choose a free one with --api-port"):
         _port(None, 8080, "--api-port", Screen())

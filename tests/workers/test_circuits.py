@@ -319,10 +319,10 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
 def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up_their_permits(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = InFlight._waits_no_more
+    real = InFlight._must_withdraw
     monkeypatch.setattr(in_flight, "LOOKS_AT_LIMITED", 0)
     monkeypatch.setattr(
-        InFlight, "_waits_no_more", lambda self, now, broken, *of: broken or real(self, now, broken, *of)
+        InFlight, "_must_withdraw", lambda self, now, broken, *of: broken or real(self, now, broken, *of)
     )
     monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
     assert break_and_mend(worlds, NEVER_BIND[0]) == []

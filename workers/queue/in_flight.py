@@ -1,24 +1,24 @@
-"""The messages of one queue that its owner has in flight: their life in its memory, and the offset it pulls from.
+"""The messages of one queue that its owner has in flight: their stages in its memory, and the offset of its pulls.
 
 ```text
   accept        its turn          room         the sender reports            Redis answers
  ───────▶ PULLED ─────▶ WAITING ─────▶ SENDING ─────▶ RETURNED ─┬─▶ ACKING ────▶ GONE
              ▲             │ │                            │     ├─▶ SETTLING ──▶ GONE, or with an ordering key BACKING_OFF
              └─────────────┘ │                            │     └─▶ PARKING ───▶ GONE
-           no more is sent   └────────────────────────────┴─▶ also before it was sent: expired, or it cannot be sent for now
+           sending stops     └────────────────────────────┴─▶ also before a send: expired, or it cannot be sent yet
 
- PULLED, WAITING, RETURNED, BACKING_OFF ──▶ GONE: dropped. It stands in the queue as before, and the offset goes back to it.
+ PULLED, WAITING, RETURNED, BACKING_OFF ──▶ GONE: dropped. Its place in the queue is unchanged, and the offset moves back to it.
 ```
 
-`MOVES` is the same as a table, and a move that is not in it is refused.
+`MOVES` is the same diagram as a table. `InFlight` refuses a move that is not in it.
 
-Everything before the offset, a place in the queue, is in flight or gone. So a message that is dropped moves it back.
-A reset drops all but what is being sent or acked.
+The offset is a place in the queue. Every message before it is in flight or gone, so a dropped message moves the offset back.
+A reset drops every message that is not being sent or acked.
 
-Only `InFlight` changes what is here, in the thread of the queue's pull job. What decides is elsewhere: `sort` says where a
-pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go. A message of a limited topic waits
-for its permit at its sender (SENDING). If a pull appends it to a stream in this Redis, it waits here (PULLED) until there is
-a permit, and is pulled anew then.
+Only `InFlight` changes this state, in the thread of the queue's pull job. Other modules make the decisions. `sort` returns
+the next step of a pulled message, and `judge` the outcome of a send. A `Share` bounds the messages of a target. A message of a
+limited topic waits for its permit at its sender (SENDING). If a pull appends it to a stream in this Redis, it waits here
+(PULLED) until there is a permit. Then the owner pulls it again.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
 }
 _BEFORE: Final = {stage: frozenset(one for one, after in MOVES.items() if stage in after) for stage in Stage}
 
-#: ms between two looks at the messages that wait for limits: there may be thousands.
+#: ms between two checks of the messages that wait for limits: there may be thousands.
 LOOKS_AT_LIMITED: Final = 100
 
 
 class InFlight:
-    """The messages in flight under one context. `now` is always Unix ms by the clock that pulls go by.
+    """The messages in flight under one context. `now` is always Unix ms by the clock of the pulls.
 
-    What is sent comes back by `report`, from another thread.
+    The senders return messages by `report`, from other threads.
     """
 
     def __init__(
@@ -79,18 +79,20 @@ class InFlight:
         self._context = context
         self.parked = parked
         self._topics = topics
-        self._listener = listener  # the pull job: limits tell it of permits
+        self._listener = listener  # the pull job, which limits notify of permits
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
-        self._weight = 0  # of all of them
+        self._weight = 0  # of all messages
         self._lanes = Lanes()
-        self._reached: Head = (-1, b"")  # no message behind this place was ever in flight
+        self._reached: Head = (-1, b"")  # no message after this place was ever in flight
         self._settlement = Settlement()
         self._policies = NO_POLICIES
-        self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
-        self._looked_at_limited = 0  # monotonic ms: when the messages were looked at that wait for limits
-        self._pauses = 0  # of the process, when this tick began
+        self._sending_paused: dict[
+            bytes, str
+        ] = {}  # by ticket, the topics of messages that were being sent when a pause began
+        self._looked_at_limited = 0  # monotonic ms of the last check of the messages that wait for limits
+        self._pauses = 0  # stalls of the process, counted when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
         self.awaiting = AwaitingPermits(context.limits, context.clock, listener, bounds.window // 4)
         self._unit = max(1, bounds.window_bytes // bounds.window)
@@ -99,24 +101,24 @@ class InFlight:
             for name, sender in context.senders.items()
         }
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._messages)
 
     @property
     def messages(self) -> Mapping[bytes, InFlightMessage]:
-        """What is in flight, by ticket."""
+        """The messages in flight, by ticket."""
         return MappingProxyType(self._messages)
 
     @property
     def room(self) -> int:
-        """How many messages more the window has room for, if they are light."""
+        """How many more small messages the window has room for."""
         return max(0, self._context.bounds.window - self._weight)
 
     @property
     def shares(self) -> Mapping[str, Share]:
-        """What each route that has a target has of it."""
+        """The share of each route that has a target."""
         return MappingProxyType(self._shares)
 
     @property
@@ -126,42 +128,42 @@ class InFlight:
 
     @property
     def looks_again_from(self) -> int | None:
-        """The earliest due behind the offset of what has come since the last pull, as far as is known."""
+        """The earliest known due time after the offset among messages that arrived since the last pull."""
         return self._offset.back
 
     @property
     def waiting(self) -> bool:
-        """Whether anything waits for room at its target."""
+        """Whether any message waits for room at its target."""
         return any(share.waiting for share in self._shares.values())
 
     @property
     def to_settle(self) -> bool:
-        """Whether Redis has yet to be told of anything."""
+        """Whether any outcome has not been sent to Redis yet."""
         return bool(self._settlement)
 
     def to_park(self, name: str) -> bool:
-        """Whether something is yet to be parked under this name."""
+        """Whether a message has yet to be parked under this name."""
         return bool(self._settlement.to_park(name))
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being sent, or Redis has yet to be told of it."""
+        """Whether any message is being sent, or its outcome has not been recorded in Redis."""
         return bool(self._settlement) or any(share.sending for share in self._shares.values())
 
     def has_few_of(self, lane: str) -> bool:
-        """Whether few messages of a lane are in flight, so that parked ones may come back."""
+        """Whether few messages of a lane are in flight, so that parked ones may return."""
         return self._lanes.low(lane)
 
     @property
-    def leaving(self) -> Mapping[str, int]:
-        """By topic, how many messages may arrive yet though they are paused; any thread may ask."""
-        return Counter(list(self._leaving.values()))
+    def sending_paused(self) -> Mapping[str, int]:
+        """The number of messages of each paused topic that are still being sent; any thread may read it."""
+        return Counter(list(self._sending_paused.values()))
 
     @property
     def outstanding(self) -> bool:
-        """Whether anything was handed out, or set aside for its target, and is not confirmed.
+        """Whether any message was handed out or parked for its target, and is not confirmed.
 
-        Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
+        Messages of a target whose circuit is open do not count: they wait for the target, and the circuit reports it.
         """
         return self._settlement.but_parkings or any(
             share.active
@@ -174,71 +176,71 @@ class InFlight:
 
     @property
     def backs_off_until(self) -> int | None:
-        """When the next back-off of a message with an ordering key is over (monotonic ms)."""
+        """The monotonic ms at which the next back-off of a message with an ordering key ends."""
         return min((message.again_at for message in self._lanes.backing_off()), default=None)
 
     def behind(self, place: Head) -> list[bytes]:
-        """The tickets in flight that a pull from this place may look at, and has to leave alone."""
+        """The tickets in flight that a pull from this place may find and must not hand out again."""
         if place >= self._reached and (not place[1] or place[1] in self._messages):
             return []
         return [ticket for ticket, one in self._messages.items() if one.score >= place[0]]
 
     @property
     def pulled_up_to(self) -> Head:
-        """The place that pulls from the offset have come to."""
+        """The place that the pulls from the offset have reached."""
         return self._offset.place
 
     def misses(self, place: Head, start: int) -> bool:
-        """Whether more stood in the queue before a pull from this place (`start` tickets) than is in flight."""
+        """Whether the queue had more tickets before this place (`start`) than are in flight there."""
         return start > sum(1 for one in self._messages.values() if one.place <= place)
 
-    # -- in: pulled --------------------------------------------------------------------------------------------------
+    # -- in: pulls -----------------------------------------------------------------------------------------------------
 
     def begin_pull(self) -> Head:
-        """A pull from the offset is on its way."""
+        """Return the place where a pull from the offset begins."""
         return self._offset.begin_pull()
 
     def pull_failed(self) -> None:
-        """Nobody knows what the pull from the offset took."""
+        """Note that the result of the pull from the offset is unknown."""
         self._offset.pull_failed()
 
     def rewind(self, due: int) -> None:
-        """Look again at everything from `due` on."""
+        """Move the offset back, so that the next pull begins at `due`."""
         self._offset.rewind(due)
 
     def accept(self, pulled: Pulled, now: int, settled: Set[bytes] = frozenset(), fresh: Cursor | None = None) -> None:
-        """Take what a pull from the offset, or from the place of what is `fresh`, has brought, and send it on its way.
+        """Accept the messages of a pull from the offset or from the cursor `fresh`, and send them.
 
-        What has expired until `now` is not sent: the answer may have waited since the pull ran.
-        A server that had lost its scripts may have pulled before it settled what this tick told it: `settled` stays out.
+        A message that has expired by `now` is not sent: the answer may have waited since the pull ran.
+        A server that had lost its scripts may have run the pull before the steps of this tick. So the tickets in `settled`,
+        which these steps settle, are ignored.
         """
         cursor = self._offset if fresh is None else fresh
         cursor.advance(pulled)
         if pulled.last is not None:
             self._reached = max(self._reached, pulled.last)
         self._describe(pulled.sets)
-        # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
+        # If the offset moved back meanwhile, this pull may have missed earlier messages of a key: the next pull finds both.
         self._take(pulled, now, settled, keyed=not cursor.unread)
 
     def accept_released(self, released: Released, now: int) -> None:
-        """Take what a release has brought, and send it on its way."""
+        """Accept the messages of a release, and send them."""
         self._describe(released.sets)
-        if (
-            released.dropped is not None
-        ):  # somebody may have had that message delivered now: it stands in the queue, at its place
+        # A caller may have moved that message into the queue by `deliverNow`: it is at its place there.
+        if released.dropped is not None:
             self.rewind(released.dropped)
             self._offset.unread = True
         if not released.tickets:
             return
         self._reached = max(self._reached, *zip(released.scores, released.tickets, strict=True))
-        # Something that goes before it may stand in the queue: then it is pulled, behind that.
+        # An earlier message of the key may be in the queue. Then a pull returns both, in order.
         keyed = not self._offset.unread
         self._take(released, now, frozenset(), keyed=keyed)
         if not keyed:
             self.rewind(min(released.scores))
 
     def _describe(self, sets: Mapping[str, Parked]) -> None:
-        """Redis describes parked sets, and does not know of what is yet to be parked there."""
+        """Store the descriptions of parked sets by Redis, and add the messages that are yet to be parked there."""
         for name, parked in sets.items():
             self.parked.describe(name, parked)
             for message, _ in self._settlement.to_park(name):
@@ -270,17 +272,17 @@ class InFlight:
                 message.by_hand, message.by_force = True, brought.let_past[ticket]
             message.route = self._context.routes.find(topic)
             self._add(message)
-            share = self._goes(message, now, refused, gates)
+            share = self._route_to_share(message, now, refused, gates)
             if share is not None:
-                self._move([message], Stage.WAITING)  # from now on, so that none of its key sets off beside it
+                self._move([message], Stage.WAITING)  # now, so that no other message of its key is sent beside it
                 ready.setdefault(share, []).append(message)
         for share, batch in ready.items():
             self._send(share, batch, now)
 
-    def _goes(
+    def _route_to_share(
         self, message: InFlightMessage, now: int, refused: Mapping[Stream, str], gates: dict[Share, bool]
     ) -> Share | None:
-        """The share in which it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
+        """Return the share that sends the message now. If None, it waits in its lane, is to be settled, or was dropped."""
         destination = sort(
             message,
             now,
@@ -315,13 +317,13 @@ class InFlight:
         return self._context.limits.of(message.topic, self._policies, longest)
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
-        """Whether it may go to its target now, or wait for its turn in its lane."""
+        """Whether the message may be sent now or wait for its turn in its lane."""
         if gate:
             return not (message.record.keyed and share.full_of_lanes)
         message.probe = share.sender.circuit.admits(message, share)
         return bool(message.probe)
 
-    # -- out: to the targets -----------------------------------------------------------------------------------------
+    # -- out: to the targets -------------------------------------------------------------------------------------------
 
     def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
         going = admitted = share.fit(batch)
@@ -330,11 +332,13 @@ class InFlight:
         if going:
             self._move(going, Stage.SENDING)
             share.sender.submit(self._report, going, self._pauses)
-        if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
+        if len(going) < len(
+            admitted
+        ):  # last: if it fails, the others are already on their way, and these are pulled again
             self._not_admitted(share, [message for message in admitted if message.stage is Stage.WAITING])
 
     def _admit(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """The messages of a batch that have no limits, or may wait at their sender for permits of theirs."""
+        """Return the messages that have no limits, and those that may wait at their sender for permits."""
         longest, now, room = share.sender.longest, self._context.clock.monotonic(), share.room_for_limited
         free = True
         limits_of, policies = self._context.limits.of, self._policies
@@ -354,7 +358,7 @@ class InFlight:
         return going
 
     def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
-        """Park messages of short limits. Those of others wait, as for room: they have permits in a moment."""
+        """Park messages of short limits. The other messages wait as for room: their permits arrive in a moment."""
         now = self._context.clock.monotonic()
         short = {message.ticket for message in batch if any(one.is_short(now) for one in self._limits(message))}
         share.wait([message for message in batch if message.ticket not in short])
@@ -363,8 +367,11 @@ class InFlight:
                 self._settle(message, Park(ParkedSet.of_topic(message.topic)))
 
     def send_waiting(self, now: int) -> None:
-        """Send what waits for room, unless it has expired; park what waits at a sender that finishes nothing, or for a target
-        that is held for broken, but for probes of it; drop what has grown stale."""
+        """Send the messages that wait for room.
+
+        Expired messages become dead letters, and stale ones are dropped. If the sender is stuck or the circuit is open, the
+        messages are parked, except probes.
+        """
         if self._policies.limited:
             self._withdraw_limited(now)
             for message in self.awaiting.with_permits():
@@ -394,8 +401,11 @@ class InFlight:
                 share.waiting_since = None
 
     def _withdraw_limited(self, now: int) -> None:
-        """What waits for a limit is not sent if it has grown stale or has expired, if its target is held for broken, or if many
-        were admitted before the limit was short: a caller may want to change those."""
+        """Take back messages that wait for a limit and must not be sent.
+
+        These are stale or expired messages, messages of a target whose circuit is open, and messages of a limit with an
+        excess. An excess was admitted before the limit was short. In the queue, a caller can still change these messages.
+        """
         monotonic = self._context.clock.monotonic()
         if 0 <= monotonic - self._looked_at_limited < LOOKS_AT_LIMITED:
             return
@@ -404,7 +414,7 @@ class InFlight:
             if not share.limited:
                 continue
             excess = {limit for limit in share.sender.lacking if limit.has_excess(monotonic)}
-            which = partial(self._waits_no_more, now, share.broken, excess)
+            which = partial(self._must_withdraw, now, share.broken, excess)
             for message in self._withdrawn(share, which, limited=True):
                 if message.expired(now) and not message.stale(now):
                     self._settle(message, Bury("expired"))
@@ -413,7 +423,7 @@ class InFlight:
                 else:
                     self._drop(message)
 
-    def _waits_no_more(self, now: int, broken: bool, excess: set[Limit], message: InFlightMessage) -> bool:
+    def _must_withdraw(self, now: int, broken: bool, excess: set[Limit], message: InFlightMessage) -> bool:
         if message.stale(now) or message.expired(now) or (broken and not message.probe):
             return True
         return bool(excess) and not excess.isdisjoint(self._limits(message))
@@ -421,15 +431,18 @@ class InFlight:
     def _withdrawn(
         self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
     ) -> list[InFlightMessage]:
-        """Take such messages back that no sending thread has taken, or only those that wait for a limit."""
+        """Take back the messages for which `which` is true, unless a sending thread has them.
+
+        With `limited`, only messages that wait for a limit are taken back.
+        """
         taken = share.sender.withdraw(self._report, which, limited=limited)
-        self._move(taken, Stage.RETURNED)  # all of them first: should what follows fail, they are pulled anew
+        self._move(taken, Stage.RETURNED)  # all of them first: if a later line fails, they are pulled again
         return taken
 
-    # -- back: from the targets --------------------------------------------------------------------------------------
+    # -- back from the targets -----------------------------------------------------------------------------------------
 
     def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
-        """A batch was sent: decide what becomes of each message by its result."""
+        """Decide the outcome of each message of a sent batch by its result."""
         share = self._returned(batch)
         route, bounds, policies = share.sender.route, self._context.bounds, self._policies
         broken, certain = share.broken, share.sender.circuit.certain
@@ -444,23 +457,23 @@ class InFlight:
             self._settle(message, outcome)
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
-        """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
+        """Drop a batch that was not sent: it stays in the queue, and the owner of the queue pulls it again."""
         self._returned(batch)
         for message in batch:
             if self._has(message):
                 self._drop(message)
 
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
-        self._move(batch, Stage.RETURNED)  # so that they are pulled anew, should what follows fail
+        self._move(batch, Stage.RETURNED)  # first: if a later line fails, they are pulled again
         return self._share_of(batch[0])
 
-    # -- told: Redis -------------------------------------------------------------------------------------------------
+    # -- settling ------------------------------------------------------------------------------------------------------
 
     def _settle(self, message: InFlightMessage, outcome: Outcome) -> None:
-        """Redis is to be told this. What waits behind a message in its lane is parked with it."""
+        """Queue the outcome of a message for Redis. A parked message takes the messages after it in its lane along."""
         if isinstance(outcome, Park):
             for one in self._lanes.clear_from(message):
-                if one.by_force and ParkedSet.is_of_topic(outcome.name):  # nothing holds it
+                if one.by_force and ParkedSet.is_of_topic(outcome.name):  # no pause or limit holds it
                     self._forget(one)
                     self.rewind(one.score)
                 else:
@@ -472,26 +485,25 @@ class InFlight:
         self._settlement.add(message, outcome)
 
     def _park(self, message: InFlightMessage, outcome: Park) -> None:
-        if not ParkedSet.is_of_topic(outcome.name):  # pulls see what stands in the set of a topic
-            self.parked.expect(outcome.name, message.place)  # from now on whatever comes after it has to wait behind it
+        if not ParkedSet.is_of_topic(outcome.name):  # pulls check the sets of topics themselves
+            self.parked.expect(outcome.name, message.place)  # from now on later messages wait behind it
         self._move([message], Stage.PARKING)
         self._settlement.add(message, outcome)
 
     def steps(self, now: Now) -> list[Step]:
-        """What Redis is to be told now."""
+        """The steps to send to Redis now."""
         return self._settlement.steps(self._context, now)
 
     def answered(self, step: Step, answer: Any, now: int) -> bool:
-        """Let go of what Redis has answered for; True if it says that this epoch is over."""
+        """Process the answer to a step. Returns True if this epoch has ended."""
         self._settlement.answered(step)
         messages = [message for message, _ in step.entries]
         if step.outcome is Ack:
             for message in messages:
                 self._forget(message)
             fenced = not answer[0]
-            if answer[1] < len(
-                messages
-            ):  # cancelled meanwhile, or Redis went back in time: they stand where they stood before
+            # Messages were cancelled meanwhile, or Redis went back in time. Then parked sets may be as they were before.
+            if answer[1] < len(messages):
                 self.parked.read_again()
             for message in messages if not fenced else ():
                 self._leave_lane(message, now)
@@ -512,7 +524,7 @@ class InFlight:
 
     def _answered_failed(self, message: InFlightMessage, outcome: Retry | Bury, status: str, now: int) -> None:
         if status == "changed":
-            self._drop(message)  # somebody else touched it: look again
+            self._drop(message)  # a caller changed it meanwhile: pull it again
         elif isinstance(outcome, Retry) and status == "ok" and outcome.due is None:
             self._move([message], Stage.BACKING_OFF)
             message.attempts += 1
@@ -521,22 +533,22 @@ class InFlight:
             self._forget(message)
             self._leave_lane(message, now)
         if isinstance(outcome, Retry) and outcome.due is not None:
-            self.rewind(outcome.due)  # it lies behind the offset, unless the clock was set back since it was pulled
+            self.rewind(outcome.due)  # it is after the offset, unless the clock was set back since the pull
 
     def observe_sets(self, names: Iterable[str], *, every: bool) -> None:
-        """Redis lists the parked sets, with those of topics (`every`) or without: what was forgotten is known again."""
+        """Store the list of parked sets from Redis: with the sets of topics if `every`, else without them."""
         self.parked.read(names, self._context.clock.monotonic(), every=every, pending=self._settlement.names)
 
-    # -- anew: what is pulled again ----------------------------------------------------------------------------------
+    # -- pulled again --------------------------------------------------------------------------------------------------
 
     def drop_backed_off(self) -> None:
-        """Pull messages with an ordering key anew whose back-off is over."""
+        """Drop the messages with an ordering key whose back-off has ended, so that they are pulled again."""
         for message in self._lanes.backing_off():
             if message.again_at <= self._context.clock.monotonic():
                 self._drop(message)
 
     def stop_sending(self, *, fenced: bool) -> None:
-        """What is not being sent stays in the queue for the next owner; what was confirmed is acked."""
+        """Stop sending: unsent messages stay in the queue for the next owner, and confirmed ones are acked."""
         if fenced:
             self._settlement.keep_acks_only()
         for share in self._shares.values():
@@ -545,9 +557,9 @@ class InFlight:
             share.waiting, share.waiting_since = [], None
 
     def reset(self) -> None:
-        """After an unexpected error: forget all that is not being sent or acked; it is pulled anew.
+        """Drop every message that is not being sent or acked, after an unexpected error. They are pulled again.
 
-        What was about to be parked may be parked already: its set stays known.
+        Messages that were about to be parked may be parked already, so their sets stay known.
         """
         self.stop_sending(fenced=True)
         self._lanes.clear()
@@ -559,8 +571,11 @@ class InFlight:
         self.rewind(0)
 
     def observe_policies(self, policies: Policies) -> None:
-        """What these pause is pulled anew, and set aside by that pull, unless a thread sends it or has sent it. What waits for a
-        limit is pulled anew, too: it may be another one."""
+        """Apply new policies: drop the messages that these pause, unless a thread sends them or has sent them.
+
+        The next pull finds dropped messages again and parks them. Messages that wait for a limit are dropped, too: they may
+        have another limit now.
+        """
         self._policies = policies
         self.parked.observe_policies(policies)
         for share in self._shares.values():
@@ -571,7 +586,7 @@ class InFlight:
                     self._drop(message)
         for message in self.awaiting:
             self._drop(message)
-        self._leaving = {}
+        self._sending_paused = {}
         if not policies.pauses:
             return
         for share in self._shares.values():
@@ -581,24 +596,24 @@ class InFlight:
             if not self._has(message) or policies.pause(message.topic) is None:
                 continue
             if message.stage is Stage.SENDING:
-                self._leaving[message.ticket] = message.topic
+                self._sending_paused[message.ticket] = message.topic
             elif message.stage in (Stage.PULLED, Stage.WAITING, Stage.RETURNED, Stage.BACKING_OFF):
                 self._drop(message)
 
     def observe_pauses(self, pauses: int) -> None:
-        """The process has stood still so many times; after another one, others may own what is not being sent."""
+        """Reset if the process has stalled again: other nodes may own the messages that are not being sent."""
         if pauses != self._pauses:
             self._pauses = pauses
             self.reset()
 
     def _drop(self, message: InFlightMessage) -> None:
-        """Forget a message that was not settled, and those behind it in its lane: they are pulled anew, in order."""
+        """Forget an unsettled message and the messages after it in its lane: they are pulled again, in order."""
         for one in self._lanes.clear_from(message):
             self._forget(one)
             self.rewind(one.score)
 
     def _leave_lane(self, message: InFlightMessage, now: int) -> None:
-        """After Redis has been told: the next message of its key may go."""
+        """Send the next message of the key, after Redis has recorded the outcome of this one."""
         if not message.record.keyed:
             return
         following = self._lanes.leave(message)
@@ -615,10 +630,10 @@ class InFlight:
         else:
             self._settle(following, Park(share.parked_set))
 
-    # -- moves, and what is counted ----------------------------------------------------------------------------------
+    # -- moves and counts ----------------------------------------------------------------------------------------------
 
     def _move(self, batch: Sequence[InFlightMessage], to: Stage) -> None:
-        """Move messages to the next stage, and count the weight of those that are being sent: these are of one route."""
+        """Move messages to the next stage, and count the weight being sent. A batch that is sent has one route."""
         before = _BEFORE[to]
         for message in batch:
             if message.stage not in before:
@@ -628,11 +643,11 @@ class InFlight:
             self._share_of(batch[0]).sending += sum([message.weight for message in batch])
         elif to is Stage.RETURNED and batch:
             self._share_of(batch[0]).sending -= sum([message.weight for message in batch])
-            for message in batch if self._leaving else ():
-                self._leaving.pop(message.ticket, None)
+            for message in batch if self._sending_paused else ():
+                self._sending_paused.pop(message.ticket, None)
 
     def _has(self, message: InFlightMessage) -> bool:
-        """Whether it is still this very one that is in flight."""
+        """Whether this very object is still in flight under its ticket."""
         return self._messages.get(message.ticket) is message
 
     def _add(self, message: InFlightMessage) -> None:
@@ -652,6 +667,6 @@ class InFlight:
                 self.awaiting.remove(message)
 
     def _share_of(self, message: InFlightMessage) -> Share:
-        """Of a message that goes to a target."""
+        """The share of a message that has a target."""
         assert message.route is not None
         return self._shares[message.route.name]

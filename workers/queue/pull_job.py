@@ -1,7 +1,7 @@
-"""The pull job: what pulls one queue, while this node owns it.
+"""The pull job pulls one queue while this node owns it.
 
-`ask` returns the commands to send; `take` processes their replies. In between, the thread of the server that the queue lies on
-sends them, together with those of its other queues. Senders report into an inbox, so only that thread touches the messages
+`ask` returns the commands to send; `take` processes their replies. In between, the thread of the queue's server sends them,
+together with the commands of other queues. Senders report into an inbox, so only that thread touches the messages
 in flight.
 """
 
@@ -37,36 +37,36 @@ from workers.sending.stall_detector import StallDetector
 
 __all__ = ["PullJob"]
 
-#: ms until the next pull from a queue that has other policies than this node, or by a worker that may not send, unless that has
-#: changed before.
+#: ms until the next pull if the queue has other policies than this node, or the worker may not send. A change of either
+#: ends the wait.
 OUTDATED_WAIT: Final = 100
 Brought = TypeVar("Brought", Pulled, Released)
 log = structlog.get_logger()
 
 
 class SliceOfWork(Protocol):
-    """Work that is done beside the pulls of a queue, a slice at a time, while no backlog drains."""
+    """Work beside the pulls of a queue. It runs a slice at a time, while no backlog drains."""
 
     def ask(self, now: Now, version: str) -> Command[Any] | None:
-        """The command of the next slice, by this version of the policies, if it is time for one."""
+        """The command of the next slice under this version of the policies, or None if it is too early."""
 
     def take(self, answer: Any) -> None:
-        """Process its answer, which may be a StoreError. Without one the same slice is asked for again later."""
+        """Process the answer, which may be a StoreError. If no answer arrives, `ask` returns the same slice later."""
 
 
 class _Tick:
-    """The commands of one tick, each with the function that takes its answer, and what the answers have told so far."""
+    """The commands of one tick, each with the function that takes its answer, and the results so far."""
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.work: list[tuple[Command[Any], Callable[[Any], None]]] = []
         self.settled = {ticket for step in steps for ticket in step.tickets}  # tickets that the steps settle
         self.confirmed = False  # a message was acked or buried, or appended to a stream
-        self.changed = False  # other streams refuse messages than before
+        self.changed = False  # the set of streams that refuse messages has changed
         self.outdated = False  # the queue has other policies than this node
         self.error: StoreError | None = None  # the first one
-        self.told_again: set[tuple[object, str]] = set()  # kinds of steps of which one has failed
+        self.to_repeat: set[tuple[object, str]] = set()  # kinds of steps with a failure
         self.pulls = 0
-        self.why_not: list[str] = []  # of each pull that brought nothing
+        self.why_not: list[str] = []  # the reason of each pull that returned nothing
 
     def add(self, command: Command[Any], take: Callable[[Any], None]) -> None:
         self.work.append((command, take))
@@ -77,7 +77,7 @@ class _Tick:
 
 
 class PullJob:
-    """Pulls one queue under one epoch. `test_now` hands the scripts a time; None means the clock of Redis."""
+    """Pulls one queue under one epoch. `test_now` returns a time for the scripts; without it they use the clock of Redis."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PullJob:
         self.fenced = False
         self.ticked_at = context.clock.monotonic()
         self.looks_at = 0.0  # by the precise monotonic clock
-        self._asked_at = self._answered_at = 0.0  # the last tick that was begun, and the last that was taken
+        self._asked_at = self._answered_at = 0.0  # when the last tick began, and when the last answered one began
         self.parked = ParkedSets(partial(_has_sender, context))
         self.in_flight = InFlight(context, self.parked, topics, self, self.report)
         self._context = context
@@ -110,9 +110,9 @@ class PullJob:
         self._progress = Progress(keys.tag, context.clock, context.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._found: str | None = None  # the other version of the policies that the last pull found in the queue
-        self._doubted: Policies | None = None  # the policies that this job went by then
+        self._doubted: Policies | None = None  # the policies of this job at that time
         self._tick = _Tick()
-        self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
+        self._refused: StoreError | None = None  # why Redis refused a command, until the streams have been checked
         self._troubles = 0
         self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
@@ -127,35 +127,37 @@ class PullJob:
 
     @property
     def version(self) -> str:
-        """The version of the policies that it acts on. Messages that these hold and that were not yet being sent have been
-        dropped."""
+        """The version of the policies that the job acts on.
+
+        The job has dropped the messages that these policies hold, except messages that were already being sent.
+        """
         return self._policies.version
 
     @property
     def sending_paused(self) -> Mapping[str, int]:
-        """By topic, how many messages of paused topics are still being sent."""
-        return self.in_flight.leaving
+        """The number of messages of each paused topic that are still being sent."""
+        return self.in_flight.sending_paused
 
     @property
     def streams(self) -> Mapping[str, str]:
-        """The streams in this Redis that it appends to, each with the name of its route."""
+        """The streams in this Redis to which pulls append, each with the name of its route."""
         return self.topics.streams(self.keys)
 
     def now(self) -> int:
-        """Unix ms by the clock that the last pull went by."""
+        """Unix ms by the clock of the last pull."""
         return self._pulling.now()
 
-    # -- from other threads ----------------------------------------------------------------------------------------
+    # -- from other threads ------------------------------------------------------------------------------------------
 
     def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
-        """A sender says what became of a batch."""
+        """Record the results of a batch for the next tick. Senders call this."""
         with self._lock:
             self._inbox.append((batch, results))
             self._woken = True
         self._wake_puller()
 
     def wake(self, due: int | None) -> None:
-        """Something is due at `due` (None: nobody knows what, so look now)."""
+        """Note that a message is due at `due`. None means that the time is unknown, so the job looks now."""
         with self._lock:
             if due is None:
                 self._look = True
@@ -165,7 +167,7 @@ class PullJob:
         self._wake_puller()
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
-        """There are permits of limits, or room for messages that wait for them."""
+        """Wake the job: limits have permits, or room for messages that wait for permits."""
         with self._lock:
             self._woken = True
         self._wake_puller()
@@ -175,53 +177,53 @@ class PullJob:
         return self.in_flight.awaiting.count_of(limit)
 
     def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
-        """A puller moves it from now on: `wake` wakes it, and `lives` says whether it runs."""
+        """Attach the puller that runs this job: `wake` wakes it, and `lives` returns whether it runs."""
         self._wake_puller, self._puller_lives = wake, lives
 
     def stop(self) -> None:
-        """Pull no more. It ends when all that is being sent is settled; again is harmless."""
+        """Stop pulling. The job ends when every message that is being sent is settled. A second call does nothing."""
         self._stopping = True
         self.wake(None)
 
     def end(self) -> None:
-        """Nobody moves it any more."""
+        """Note that no puller runs the job now."""
         self._releasing.want_nothing()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:
-        """Wait for its end; False if it did not come in time."""
+        """Wait for the end of the job; False if the time-out passes first."""
         return not self.alive or self._ended.wait(timeout_ms / 1000)
 
     @property
     def alive(self) -> bool:
-        """Whether a puller that runs moves it."""
+        """Whether a live puller runs the job."""
         return self._puller_lives() and not self._ended.is_set()
 
     @property
     def stuck(self) -> bool:
-        """Whether it hands messages out and has had none confirmed for long."""
+        """Whether the job hands messages out but none was confirmed for a long time."""
         return self._progress.stuck
 
     @property
     def pulls_fail(self) -> str | None:
-        """Why it can pull nothing, if that has been so for long."""
+        """Why the pulls fail, if they have failed for a long time."""
         return self._progress.pulls_fail
 
-    # -- what its puller asks --------------------------------------------------------------------------------------
+    # -- for its puller ----------------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do: stopped or fenced, and all that was sent is settled."""
+        """Whether the job is stopped or fenced, and every sent message is settled."""
         if not (self._stopping or self.fenced):
             return False
         return not self.in_flight.busy and not self._inbox
 
     def wants_to_look(self, now: float) -> bool:
-        """Whether there is something to do, by the precise monotonic clock. While it backs off nothing wakes it."""
+        """Whether the job has work at this precise monotonic time. During a back-off nothing wakes it."""
         return now >= self.looks_at or (self._woken and not self._troubles)
 
     def is_settled(self, since: float) -> bool:
-        """Whether it has looked `since` then (by the precise monotonic clock), and has nothing left to do or to send by now."""
+        """Whether the job has looked after `since` (precise monotonic time) and has no work and no message to send now."""
         if self._woken or self._asked_at < since or self._answered_at != self._asked_at:
             return False
         return (
@@ -229,27 +231,27 @@ class PullJob:
         )
 
     def goes_along(self, now: float) -> bool:
-        """Whether it looks by now if others do: what is due may wait for as long as its routes say, and saves a packet."""
+        """Whether the job looks now along with other queues, to save a packet. Routes allow a slack after the due time."""
         return now >= self.looks_at - self._context.routes.slack and not (self._troubles or self.in_backlog)
 
     @property
     def in_backlog(self) -> bool:
-        """Whether a look would take a slice of its backlog."""
+        """Whether the next look takes a slice of the backlog."""
         return self._pulling.in_backlog or self._releasing.in_backlog
 
     @property
     def presses(self) -> bool:
-        """Whether it has something to do besides, which does not wait for its turn to take from its backlog."""
+        """Whether the job has work that must not wait for its turn to drain the backlog."""
         fresh_in = self._pulling.fresh_in
         return self._woken or (fresh_in is not None and fresh_in <= 0)
 
-    # -- a tick, in two halves -------------------------------------------------------------------------------------
+    # -- a tick, in two halves ---------------------------------------------------------------------------------------
 
     def ask(self, *, backlog: bool = True) -> Sequence[Command[Any]]:
-        """The commands to send now; without `backlog` nothing is taken from its backlog."""
+        """The commands to send now. Without `backlog` they take nothing from the backlog."""
         self._asked_at = self._clock.precise()
         ending = self._stopping or self.fenced
-        self._hear()
+        self._read_inbox()
         if self._pulse is not None:
             self.in_flight.observe_pauses(self._pulse.stalls)
         policies = self._context.policies.current
@@ -257,7 +259,7 @@ class PullJob:
             self.in_flight.observe_policies(policies)
             self._pulling.observe_policies(policies)
             self._pulling.look()  # a pull lists the sets of topics whose pause has ended
-            self._policies = policies  # last: from now on its node says that it acts on them
+            self._policies = policies  # last: from now on its node reports that it acts on them
         if ending:
             self.in_flight.stop_sending(fenced=self.fenced)
             self._releasing.want_nothing()
@@ -268,26 +270,26 @@ class PullJob:
         steps = self.in_flight.steps(now)
         self._tick = tick = _Tick(steps)
         for step in steps:
-            tick.add(step.command, partial(self._told, step))
+            tick.add(step.command, partial(self._answered, step))
         if not ending:
             for topic, takes in self._pulling.streams_to_ask(every=self._refused is not None).items():
-                tick.add(takes, partial(self._told_of_stream, topic))
+                tick.add(takes, partial(self._answered_stream, topic))
             if self._refused is None and self._context.may_send():
-                self._ask_on(tick, now, policies, backlog=backlog)
+                self._add_pulls(tick, now, policies, backlog=backlog)
         return [command for command, _ in tick.work]
 
-    def _ask_on(self, tick: _Tick, now: Now, policies: Policies, *, backlog: bool) -> None:
+    def _add_pulls(self, tick: _Tick, now: Now, policies: Policies, *, backlog: bool) -> None:
         if self._lags_behind(policies):
             tick.add(commands.apply_policies(self.keys, policies.version, policies.paused, now=now), self._saw_applied)
         if emptied := self._releasing.empty(policies, now):
             for release in emptied:
                 tick.add(release.command, partial(self._released, release))
             return
-        read_up_to = self._pulling.read_up_to  # by the pulls before these, which may not come so far
+        read_up_to = self._pulling.read_up_to  # by earlier pulls, since these may not read as far
         for pull in self._pulling.pulls(now, policies.version, backlog=backlog):
             tick.pulls += 1
             tick.add(pull.command, partial(self._pulled, pull))
-        # Behind the pulls, which do not know of what it brings, and would set that aside again.
+        # Releases run after the pulls, which would park their messages again.
         if backlog or not self._releasing.in_backlog:
             unix = min(self.now(), self._clock.now())
             for release in self._releasing.releases(
@@ -300,17 +302,17 @@ class PullJob:
                     tick.add(command, beside.take)
 
     def _lags_behind(self, policies: Policies) -> bool:
-        """Whether the queue is to get these policies: whoever set them may have died before.
+        """Whether the queue has earlier policies than these: their caller may have died before it applied them.
 
-        They may have been lost since they were read, and others answered under a smaller number: so they are read again once
-        the queue has another version. A queue that has none has nothing to lose.
+        Redis may have lost these policies since the job read them, and answered other changes under a smaller number. So if
+        the queue has another version, the job first reads the policies again. A queue without a version can lose nothing.
         """
         if self._found is None or (self._found and policies is self._doubted):
             return False
         return number_of(self._found) < number_of(policies.version)
 
-    def _hear(self) -> None:
-        """Take in what other threads have said since the last tick."""
+    def _read_inbox(self) -> None:
+        """Process the reports and wakes of other threads since the last tick."""
         with self._lock:
             inbox, self._inbox = self._inbox, []
             wake, self._wake = self._wake, None
@@ -338,7 +340,7 @@ class PullJob:
         self.ticked_at = self._clock.monotonic()
 
     def _take(self, tick: _Tick, answers: Sequence[Any]) -> float:
-        self._pulling.see_clock(answers)  # what is sent now is judged by the time that Redis has just told
+        self._pulling.see_clock(answers)  # the newest time of Redis decides which messages have expired
         for (_, take), answer in zip(tick.work, answers, strict=True):
             take(answer)
         if tick.settled:
@@ -349,36 +351,35 @@ class PullJob:
         failed = tick.error
         refused, self._refused = self._refused, None
         if failed is None and refused is not None and not tick.changed:
-            failed = refused  # it was no stream that is at fault
+            failed = refused  # no stream is at fault
         if failed is not None:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
         if tick.outdated and self._found:
             self._doubted = self._policies
             self._context.policies.report_version(self._found)
-            return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
+            return self._clock.precise() + OUTDATED_WAIT  # a read of the policies wakes it earlier
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         if not self._context.may_send():
             return self._clock.precise() + OUTDATED_WAIT
-        # What was settled has made room, perhaps for some that are parked.
+        # Settled messages have made room, perhaps for parked ones.
         room_made = bool(tick.settled and self.parked)
         returns = room_made or self._releasing.in_backlog or self.parked.changed or bool(self.parked.emptied)
         returns = returns or (self._releasing.waits_for_pulls and self._pulling.read_up_to is None)
         return self._pulling.looks_at(at_once=tick.changed or tick.outdated or returns)
 
-    def _told(self, step: Step, answer: Any) -> None:
-        """Let go of messages that are settled. After an error, later steps of the same kind are told again: they are taken off in
-        order."""
+    def _answered(self, step: Step, answer: Any) -> None:
+        """Drop settled messages. After an error, later steps of the same kind are repeated, as they leave in order."""
         tick, kind = self._tick, (step.outcome, step.name)
         if isinstance(answer, StoreError):
             tick.fail(answer)
-            tick.told_again.add(kind)
-        elif kind not in tick.told_again:
+            tick.to_repeat.add(kind)
+        elif kind not in tick.to_repeat:
             tick.confirmed = tick.confirmed or step.outcome in (Ack, Bury)
             self._fence(self.in_flight.answered(step, answer, min(self.now(), self._clock.now())))
 
-    def _told_of_stream(self, topic: str, answer: str | StoreError) -> None:
+    def _answered_stream(self, topic: str, answer: str | StoreError) -> None:
         if self._pulling.told_of_stream(topic, answer):
             self._tick.changed = True
 
@@ -386,10 +387,13 @@ class PullJob:
         if isinstance(applied, StoreError):
             self._tick.fail(applied)
         else:
-            self._found = None  # the next pull tells
+            self._found = None  # the next pull reports the version
 
     def _pulled(self, pull: Pull, answer: Pulled | Outdated | StoreError | None) -> None:
-        """Accept messages. A server that had lost its scripts may have pulled before it settled some: these stay out."""
+        """Accept pulled messages, except those that this tick settles.
+
+        A server that had lost its scripts may have run the pull before it settled them.
+        """
         tick = self._tick
         if self._took(answer):
             self._found = None
@@ -409,7 +413,7 @@ class PullJob:
             self._pulling.take_released(release, answer)
 
     def _took(self, answer: Brought | Outdated | StoreError | None) -> TypeGuard[Brought]:
-        """Whether a pull or a release was run; note why not."""
+        """Whether Redis ran a pull or a release. Notes the reason if not."""
         tick = self._tick
         if isinstance(answer, StoreError):
             tick.fail(answer)
@@ -422,11 +426,11 @@ class PullJob:
             return True
         return False
 
-    # -- trouble ---------------------------------------------------------------------------------------------------
+    # -- trouble -----------------------------------------------------------------------------------------------------
 
     def _failed(self, error: StoreError, *, was_refused: bool) -> float:
-        """Redis did not answer, or refused something. It may be one stream that it refuses: all are asked first."""
-        self._go_on_unheard()
+        """Handle a missing answer or a refusal. A single stream may be the cause, so the job checks all streams first."""
+        self._continue_without_answer()
         if not isinstance(error, StoreUnavailable) and not was_refused:
             self._refused = error
             if self._pulling.streams_to_ask(every=True):
@@ -434,14 +438,14 @@ class PullJob:
             self._refused = None
         log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
         if self._observer is not None and not isinstance(error, StoreUnavailable):
-            self._observer.failed()  # it answers, and refuses: nobody but people can mend that
+            self._observer.failed()  # Redis answers and refuses: only an operator can fix that
         return self._trouble()
 
     def failed(self) -> None:
-        """After an error that nobody expected: what is not being sent or acked is pulled anew."""
-        self.looks_at = self._trouble()  # first: it backs off even if its reset fails, too
+        """Reset after an unexpected error: messages that are not being sent or acked are pulled again."""
+        self.looks_at = self._trouble()  # first: the job backs off even if the reset fails, too
         log.exception("tick_failed", queue=self.keys.tag)
-        self._go_on_unheard()
+        self._continue_without_answer()
         self._refused = None
         self.in_flight.reset()
         self._progress.pulled("an unexpected error; the log has it (tick_failed)")
@@ -449,9 +453,12 @@ class PullJob:
             self._observer.failed()
         self.ticked_at = self._clock.monotonic()
 
-    def _go_on_unheard(self) -> None:
-        """Go on although nobody knows what became of a command: it does nothing if it arrives later, and the next pull begins at
-        the head of the queue, as the command may have put messages back there."""
+    def _continue_without_answer(self) -> None:
+        """Continue although the result of a command is unknown.
+
+        The next incarnation fences the command if it arrives late. The command may have moved messages back into the queue,
+        so the next pull begins at the head.
+        """
         self._context.incarnation.advance()
         self.in_flight.rewind(0)
         self.parked.read_again()
@@ -469,7 +476,7 @@ class PullJob:
 
 
 def _has_sender(context: QueueContext, name: str) -> bool:
-    """Whether messages that are parked under this name go to a target of this node. Those of topics go anywhere."""
+    """Whether this node has the target of a parked set. Messages in the set of a topic may have any target."""
     if ParkedSet.is_of_topic(name):
         return True
     if ParkedSet.is_of_lane(name):

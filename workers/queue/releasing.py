@@ -1,5 +1,8 @@
-"""Brings messages back from parked sets: of topics that are not paused, of targets that take messages again, of ordering keys
-with few messages in flight. The command that takes them out of a set returns their records."""
+"""Releases messages from parked sets.
+
+A topic's set is released when the topic is not paused. A target's set is released when the target takes messages again,
+and a key's set when few messages of the key are in flight. The command that takes messages out of a set returns their records.
+"""
 
 from __future__ import annotations
 
@@ -23,53 +26,53 @@ from workers.queue.topics import Topics
 
 __all__ = ["Release", "Releasing"]
 
-#: Messages and topics of one release, as other clients wait for as long as a script takes; and how many of the messages it
-#: appends to streams.
+#: The most messages of one release, the most that it appends to streams, and its most topics. Other clients of Redis wait
+#: while its script runs.
 MOST_AT_ONCE: Final = 500
 APPENDED_AT_ONCE: Final = 200
 TOPICS_AT_ONCE: Final = 64
-#: Releases of other sets in a tick.
+#: The most releases of sets of routes and keys in a tick.
 SETS_AT_ONCE: Final = 8
-#: Sets that a tick looks at.
+#: The most sets that a tick looks at.
 LOOKED_AT_ONCE: Final = 256
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A release, and the permits by which it appends messages to streams here."""
+    """A release, and the permits with which it appends messages to streams in this Redis."""
 
     command: Command[Released | Outdated | None]
     permits: Sequence[tuple[RateLimit, Permits]] = ()
 
 
 class _Turn:
-    """What the releases of a tick may bring back, and what they do so far."""
+    """The bounds of the releases of one tick, and the releases chosen so far."""
 
     def __init__(self, now: int) -> None:
         self.now = now
         self.counts: dict[str, int] = {}  # by topic
-        self.others: dict[str, tuple[int, float]] = {}  # by the name of another set; and where to begin
+        self.others: dict[str, tuple[int, float]] = {}  # by the name of another set: the count, and where to begin
         self.permits: dict[RateLimit, list[tuple[int, int]]] = {}
-        self.limited: dict[str, RateLimit] = {}  # topics that are appended by permits
+        self.limited: dict[str, RateLimit] = {}  # topics whose messages are appended with permits
         self.left = MOST_AT_ONCE
         self.to_append = APPENDED_AT_ONCE
         self.shares: dict[Share, int] = {}  # how many messages each has room for
-        self.limits: dict[Limit, int] = {}  # ... and how many may wait for each, or begin
-        self.wants: dict[Limit, tuple[int, Head]] = {}
+        self.limits: dict[Limit, int] = {}  # how many messages may wait for each limit, or begin
+        self.demand: dict[Limit, tuple[int, Head]] = {}
 
     @property
     def full(self) -> bool:
-        """Whether they bring back as much as they may of topics."""
+        """Whether the releases of topics have reached their bounds."""
         return self.left <= 0 or len(self.counts) >= TOPICS_AT_ONCE
 
     def room_of(self, share: Share) -> int:
-        """How many messages may come back for a target."""
+        """How many messages may be released for a target."""
         if share not in self.shares:
             self.shares[share] = share.may_come_back(MOST_AT_ONCE)
         return self.shares[share]
 
 
 class Releasing:
-    """How much of which sets comes back in this tick. `listener`, the pull job, is told by limits of room and permits."""
+    """Chooses which sets are released in a tick, and how much of each. Limits notify `listener`, the pull job, of permits."""
 
     def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
         self._context = context
@@ -78,14 +81,14 @@ class Releasing:
         self._shares = {share.parked_set: share for share in in_flight.shares.values()}
         self._topics = topics
         self._listener = listener
-        self._wanted: dict[Limit, tuple[int, Head]] = {}  # what limits were told of by the last round
-        self._wants: dict[Limit, tuple[int, Head]] = {}  # ... by this one. A round looks at each set once
-        self._to_look_at = 0  # sets that this round has yet to look at
-        self.in_backlog = False  # more may come back, or sets were not looked at
-        self.waits_for_pulls = False  # something is due that the pulls had not come to
+        self._reported_demand: dict[Limit, tuple[int, Head]] = {}  # the demand that the last round reported to limits
+        self._demand: dict[Limit, tuple[int, Head]] = {}  # the demand of this round. A round looks at each set once
+        self._to_look_at = 0  # the number of sets that this round has yet to look at
+        self.in_backlog = False  # more may be released, or this round has not looked at every set
+        self.waits_for_pulls = False  # a due message is after the place that the pulls have reached
 
     def empty(self, policies: Policies, now: Now) -> list[Release]:
-        """What moves messages that have no sender into the sets of their topics; pulls have to wait until all have moved."""
+        """Return releases that move messages without a sender to the sets of their topics. Pulls wait until all have moved."""
         return [self._of_set(name, None, policies, None, now) for name in self._parked.emptied[:SETS_AT_ONCE]]
 
     def releases(
@@ -97,17 +100,17 @@ class Releasing:
         now: Now,
         valid_until: Callable[[Permits], Most],
     ) -> list[Release]:
-        """What brings messages back now: none behind `read_up_to`, and none due later than `unix`."""
+        """Return the releases to send now: of no message after `read_up_to`, and of none due later than `unix`."""
         parked = self._parked
         self.in_backlog = self.waits_for_pulls = parked.changed = False
-        if not (parked or self._wanted or self._wants):
+        if not (parked or self._reported_demand or self._demand):
             return []
         if not self._to_look_at:
-            self._to_look_at, self._wants = len(parked), {}
+            self._to_look_at, self._demand = len(parked), {}
         turn = _Turn(self._context.clock.monotonic())
         last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
         for name in parked.first(min(self._to_look_at, LOOKED_AT_ONCE)):
-            if turn.full and not policies.limited:  # else limits are to know of everything that waits for them
+            if turn.full and not policies.limited:  # limits need the complete demand
                 break
             self._to_look_at -= 1
             parked.to_end(name)
@@ -118,7 +121,7 @@ class Releasing:
             else:
                 self._look_at_other(name, turn)
         self._to_look_at = min(self._to_look_at, len(parked))
-        self._tell(turn)
+        self._notify_limits(turn)
         self.in_backlog = self.in_backlog or self._to_look_at > 0
         found = [self._of_topics(turn, policies, read_up_to, now, valid_until)] if turn.counts else []
         for name, (count, begin) in turn.others.items():
@@ -126,7 +129,7 @@ class Releasing:
         return found
 
     def _look_at_other(self, name: str, turn: _Turn) -> None:
-        """Look at the set of a route or of a lane. Nothing comes back without a sender: a stream here refuses messages."""
+        """Look at the set of a route or of a lane. Without a sender nothing is released: the stream refuses messages."""
         topic = ParkedSet.topic(name)
         route = self._context.routes.find(topic) if topic is not None else None
         share = self._shares.get(ParkedSet.of_route(route.name) if route is not None else name)
@@ -140,7 +143,7 @@ class Releasing:
             return
         turn.shares[share] -= count
         turn.left -= count
-        # Few messages that never get through must not keep all others parked.
+        # A few messages that always fail must not keep all others parked.
         others = share.broken and share.sender.circuit.probes_others and random.random() < 0.5
         begin = random.random() if others else 0.0
         turn.others[name] = count, begin
@@ -156,7 +159,7 @@ class Releasing:
             limits = self._context.limits.of(topic, policies, share.sender.longest)
         elif policies.limited and appended and (rate := self._context.limits.rate(topic, policies)) is not None:
             limits = (rate,)
-        # Of a broken target what is limited stays until it may be a probe, and the rest moves on to what is parked for it.
+        # If the circuit is open, limited messages stay until one may be a probe. Others move to the set of the target.
         if share is not None and (limits or not share.broken):
             count = min(count, turn.room_of(share))
         if limits:
@@ -177,13 +180,13 @@ class Releasing:
         self.in_backlog = self.in_backlog or not limits
 
     def _limited(self, name: str, limits: tuple[Limit, ...], count: int, share: Share | None, turn: _Turn) -> int:
-        """How many of so many messages may come back by their limits, which are told of what waits for them."""
+        """How many of `count` messages may be released by their limits. Counts the demand for each limit."""
         if not count:
             return 0
         head = self._parked.head(name)
-        for limit in limits:  # of the next one only as many permits are wanted as this one lets come back
-            wanted, earliest = self._wants.get(limit, (0, head))
-            self._wants[limit] = turn.wants[limit] = wanted + count, min(earliest, head)
+        for limit in limits:  # each limit needs permits only for the messages that the earlier ones allow
+            wanted, earliest = self._demand.get(limit, (0, head))
+            self._demand[limit] = turn.demand[limit] = wanted + count, min(earliest, head)
             if limit not in turn.limits:
                 turn.limits[limit] = limit.room_for(self._listener, head, turn.now)
             count = min(count, turn.limits[limit])
@@ -192,27 +195,27 @@ class Releasing:
         return count
 
     def _take_permits(self, topic: str, limit: Limit, count: int, turn: _Turn) -> int:
-        assert isinstance(limit, RateLimit)  # there is no other limit of what is appended here
+        assert isinstance(limit, RateLimit)  # messages that are appended here have no other limit
         taken = limit.take(count, count, turn.now)
         if taken:
             turn.permits.setdefault(limit, []).extend(taken)
             turn.limited[topic] = limit
         return sum([some for _, some in taken])
 
-    def _tell(self, turn: _Turn) -> None:
-        for limit, (count, earliest) in turn.wants.items():
+    def _notify_limits(self, turn: _Turn) -> None:
+        for limit, (count, earliest) in turn.demand.items():
             limit.report_parked(self._listener, count, earliest, turn.now)
         if not self._to_look_at:
-            for limit in self._wanted.keys() - self._wants.keys():
+            for limit in self._reported_demand.keys() - self._demand.keys():
                 limit.report_parked(self._listener, 0, (0, b""), turn.now)
-            self._wanted = self._wants
+            self._reported_demand = self._demand
 
     def want_nothing(self) -> None:
-        """Nothing comes back any more: permits are for others."""
+        """Withdraw the demand for permits, since nothing more is released."""
         now = self._context.clock.monotonic()
-        for limit in self._wanted.keys() | self._wants.keys():
+        for limit in self._reported_demand.keys() | self._demand.keys():
             limit.report_parked(self._listener, 0, (0, b""), now)
-        self._wanted, self._wants, self._to_look_at = {}, {}, 0
+        self._reported_demand, self._demand, self._to_look_at = {}, {}, 0
 
     def _of_topics(
         self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, valid_until: Callable[[Permits], Most]

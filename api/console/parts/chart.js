@@ -33,8 +33,8 @@ const WHOLE = Array.from({ length: 13 }, (_, i) => [1, 2, 5].map((n) => n * 10 *
  */
 
 /**
- * `times`: Unix ms of the points, or of the starts of bars; `step`: ms of a bar; `line`: a level drawn across, unless it is far
- * above all values. `zoom` is called with the selected range, and `pick` with the clicked bar.
+ * A chart of points or bars. `times`: Unix ms of the points, or of the starts of bars. `step`: ms of a bar. `line`: a level
+ * that is drawn across, unless it is far above all values. `zoom` is called with the selected range, and `pick` with the clicked bar.
  * @param {Drawn} props
  */
 export function Chart(props) {
