@@ -1,25 +1,31 @@
--- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
--- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
--- A message of a paused topic, or of a topic whose set is not empty, is moved into that set, unless a caller had it delivered by
--- force, or its owner has it in memory.
--- KEYS: state queue pool attempts keys final dead reasons ended, then the streams, then the buckets
--- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket,
---       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
---       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
---       which names of parked sets are wanted ('0', '1' all but those of topics, '2' all), the version of the policies that the
---       owner goes by, how many topics are known, how many are limited; topic, stream (its place behind the 9 keys, or '' for
---       general), MAXLEN ('' = none) of each known topic, and behind that '=PLACE RATE BURST' if this spends from the bucket of its
---       rate; of each that is limited otherwise: topic, name of what it shares with others ('' = nothing), most to append of all that
---       share it ('N', or 'N@TIME N@TIME ...', each valid until then); then the tickets behind the offset that the owner has in memory
--- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
---          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
---          how many were appended, tickets, dues, attempts, records, unknown topics,
---          topic and error of each stream that takes nothing, whose messages are returned,
---          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
---          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull;
---          name and how many more might have been appended of each share; by how much Redis's clock is ahead of now (ms);
---          the sets of topics that it has put messages into and that are not paused: name, due and ticket of the earliest, how
---          many tickets}
+-- Take due messages of one queue, from the offset on. If the topic of a message is a stream in this Redis, the message
+-- is appended to it and removed here, exactly once. Other messages are returned and stay in the queue until they are
+-- settled. A message of a paused topic, or of a topic whose set is not empty, moves into that set. It stays if a caller
+-- forced its delivery, or if the owner has it in memory.
+-- KEYS: state queue pool attempts keys final dead reasons ended, then the streams, then the buckets.
+-- ARGV: epoch, now, node's now (ms, or ''), offset due time, offset ticket, most to return, most to look at, most bytes,
+--   fresh, then the following.
+--   '1' as fresh: messages with an ordering key stay.
+--   From 10 on: unlisted topics ('general' or 'unknown'), window of final, most in final, traces, names, version.
+--   Traces are wanted with '1'. Names of parked sets are wanted with '1' (except those of topics) or '2' (all).
+--   The version is that of the policies that the owner uses.
+--   From 16 on: number of known topics, number of limited topics, known topics, limited topics, tickets in memory.
+--   A known topic has three values: topic, stream and MAXLEN ('' = none).
+--   The stream is its place behind the 9 keys, or '' for general.
+--   '=PLACE RATE BURST' behind MAXLEN means that the pull spends from the bucket of its rate.
+--   A limited topic has three values: topic, the name that it shares ('' = none), and most to append of all together.
+--   The latter is 'N' or 'N@TIME N@TIME ...', each valid until its time.
+--   The tickets in memory are those of the owner behind the offset.
+-- Returns: {'fenced', epoch}, {'policies', the queue's version} or {'ok', then these values}.
+--   'policies' means that the queue has another version, and nothing was done.
+--   First: now, µs, next due time or '', '1' if more are due or '0', rank of the first entry, last due time and ticket.
+--   Messages: how many were appended, then tickets, due times, attempts and records of those returned.
+--   Topics: unknown topics, then topic and error of each stream that accepts nothing. Their messages are returned.
+--   Traces: id, topic, attempt and traceparent of each appended message that has one. Then parked sets, if wanted.
+--   Counters before this pull: `scheduled`, `forwarded`, `cancelled`.
+--   Permits: name of each share and how many more its topics might have appended.
+--   Last: how far Redis's clock is ahead of now (ms), and the sets of topics that grew and are not paused.
+--   A set has its name, the due time and ticket of its earliest message, and its number of tickets.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HMGET TIME ZRANGE
@@ -41,8 +47,9 @@ if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
   ahead = now - tonumber(ARGV[3])
   now, micro = tonumber(ARGV[3]), 0 -- the earlier of the two clocks: one that jumps ahead fires nothing early
 end
--- Expiry goes by the clock of Redis as it is now, less what it is known to be ahead: the node's time is from before this pull
--- perhaps stood in a server that stood still. If the difference is new, the clock may have jumped instead: the next pull knows.
+-- Expiry uses the present time of Redis, minus its known lead over the node's clock. The node's time is from before
+-- this pull, which may have waited in a stalled server. If the lead has changed, the clock may have jumped instead.
+-- Then the next pull decides.
 local known_ahead = tonumber(known[7] or '') or 0
 local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ahead >= 1000
 local paused, some_held, all_held, source = known[9] or nil, known[10] == '1', false, queue
@@ -50,7 +57,8 @@ local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV
 local fresh, unlisted = ARGV[9] == '1', ARGV[10]
 local window, most_final, traced = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13] == '1'
 
--- The rank to start from: behind the ticket that was looked at last if it still stands there, else the first at the offset.
+-- Return the rank to start from. It is behind the last ticket, if that is still in the queue. Otherwise it is the first
+-- rank at the offset.
 local function start_rank()
   local score = ARGV[5] ~= '' and redis.call('ZSCORE', queue, ARGV[5])
   if score and tonumber(score) == tonumber(offset) then
@@ -59,8 +67,8 @@ local function start_rank()
   return redis.call('ZCOUNT', queue, '-inf', '(' .. offset)
 end
 
--- What is due from there on, no more than will be looked at; and, if that is all, when the next one is due. Mostly few are due,
--- and one call tells it all.
+-- Read the due messages from there on, at most as many as will be looked at. If no more are due, also find the due time
+-- of the next message. Mostly few messages are due, and one call reads them all.
 local FEW, due_by, now_text = 4, now, digits(now)
 local start = start_rank()
 local entries, due_count, more, next_due, due_of = {}, 0, false, '', {}
@@ -100,7 +108,7 @@ local buckets = {}
 if n_known > 0 and #KEYS > 9 + n_streams then
   -- @guard MGET SET
   bounds = bounds or {}
-  -- What the bucket of a topic's rate has.
+  -- Return the permits of the bucket for a topic's rate.
   spends = function(topic)
     local place, rate, burst = match(trims[topic] or '', '=(%d+) (%S+) (%S+)$')
     local bound = place and buckets[place]
@@ -136,7 +144,7 @@ if due_count > 0 and gated then
 end
 -- @include look
 if unknown[1] then
-  -- Name the unknown topics that stand near behind it too, so that one more look knows them all.
+  -- Also name the unknown topics near behind it, so that one more pull knows them all.
   local seen = { [unknown[1]] = true }
   for at = looked - chunk + 1, #records do
     local record = records[at]
@@ -203,7 +211,7 @@ if #changed > 0 then
 end
 local parked = {}
 if ARGV[14] ~= '0' then
-  -- Redis compares the names: with thousands of held topics, a table of all names in Lua takes ten times as long.
+  -- Redis compares the names. With thousands of held topics, a table of all names in Lua takes ten times as long.
   local function names(match, most)
     local found, cursor = {}, '0'
     repeat

@@ -1,20 +1,29 @@
--- Take messages out of the sets of some topics, or out of one other parked set, the earliest of each first: those of a stream in this
--- Redis are appended and removed here, exactly once; the others stand in the queue from then on, and are returned: their owner has
--- them in flight. Nothing is taken of a paused topic, and nothing that is not due or that the owner's pulls have not come to. What
--- comes out of another set is moved into the set of its topic if a pull would move it there. An owner that does not hear the answer
--- finds the messages in the queue, from its head on.
--- KEYS: state queue pool attempts keys final dead reasons ended, the set of each topic or the other set, then the streams
--- ARGV: epoch, now, the node's now (ms, or ''), the version of the policies that the owner goes by, due and ticket that the pulls
---       have come to ('' '' = all that is due), most bytes, window of final, most in final, '1' if traces are wanted, how many
---       topics are named, how many are limited; the topics as in pull; then of each topic how many to take at most. Of another set,
---       if no topic is named: its name, how many to take at most ('all': all of it goes into the sets of its topics), and where to
---       begin (0 = the earliest, up to 1)
--- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
---          or {'ok', now, how many were appended, tickets, dues, attempts, records, topic and error of each stream that takes
---          nothing, id, topic, attempt and traceparent of each that was appended and has one, name and how many more might have been
---          appended of each share; of each set that it has changed, but for those of paused topics: its name, due and ticket of the
---          earliest that is left ('' '' = none), how many tickets are left; and of another set the due of the earliest ticket that
---          was dropped, as its message has gone or has another one ('' = none)}
+-- Take messages out of the sets of some topics, or out of one other parked set, the earliest of each set first. If the
+-- topic of a message is a stream in this Redis, the message is appended to it and removed here, exactly once. Other
+-- messages go back into the queue and are returned: their owner has them in flight. The script takes no message of a
+-- paused topic, none that is not due, and none that the owner's pulls have not reached. A message from another set
+-- moves into the set of its topic if a pull would move it there. An owner that misses the reply finds the messages at
+-- the head of the queue.
+-- KEYS: state queue pool attempts keys final dead reasons ended, the set of each topic or the other set, then the
+--   streams.
+-- ARGV: epoch, now, node's now (ms, or ''), the owner's policy version, due time and ticket that its pulls have reached,
+--   then the following.
+--   The due time and ticket are '' if the pulls have reached every due message.
+--   From 7 on: most bytes, window of final, most in final, '1' for traces, numbers of named and of limited topics.
+--   From 13 on: the topics as in pull, then for each topic how many to take at most.
+--   If no topic is named, these are for another set: its name, how many to take at most, and where to begin.
+--   'all' in place of the number moves everything into the sets of the topics. The beginning is 0 (the earliest) to 1.
+-- Returns: {'fenced', epoch}, {'policies', the queue's version} or {'ok', then these values}.
+--   'policies' means that the queue has another version, and nothing was done.
+--   Messages: now, how many were appended, then tickets, due times, attempts and records of those returned.
+--   Streams: topic and error of each that accepts nothing; id, topic, attempt and traceparent of each appended message
+--   that has one.
+--   Permits: name of each share and how many more its topics might have appended.
+--   Sets: each changed set, except those of paused topics. It has its name, due time and ticket of the earliest
+--   message, and number of tickets.
+--   The due time and ticket are '' if a set is empty.
+--   Last, for another set: the due time of the earliest dropped ticket ('' = none). Its message is gone or has another
+--   ticket.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HMGET TIME ZRANGE
@@ -43,7 +52,7 @@ local paused, some_held, all_held, source = known[5] or nil, known[6] == '1', fa
 local streams_behind = 9 + math.max(1, n_known)
 -- @include named_topics
 
--- Whether a ticket stands behind that of another message, by bytes: `<` would go by the language of the server.
+-- Return whether a ticket sorts after another, by bytes: `<` would use the language of the server.
 local function stands_behind(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = byte(one, i), byte(other, i)
@@ -54,7 +63,7 @@ local function stands_behind(one, other)
   return #one > #other
 end
 
--- How many of a topic may be taken: of those that share permits only so many together.
+-- Return how many messages of a topic may be taken. Topics that share permits have one total.
 local function most_of(place, topic)
   local most, share = tonumber(ARGV[named_end + place - 1]), bounds and bounds[topic]
   if share then
@@ -66,7 +75,7 @@ end
 local upto, upto_ticket = tonumber(ARGV[5]) or math.huge, ARGV[6]
 local entries, due_count, due_of, ids, upto_of = {}, 0, {}, {}, {}
 
--- Look at these tickets of a set, as far as the pulls have come.
+-- Add these tickets of a set, up to where the pulls have reached.
 local function add(set, first, last)
   local page = redis.call('ZRANGE', set, first, last, 'WITHSCORES')
   for i = 1, #page, 2 do

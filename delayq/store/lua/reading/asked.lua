@@ -1,7 +1,7 @@
--- The whole ids of messages by the ids that their callers gave, without the suffix of an ordering key.
--- KEYS: keys
--- ARGV: the ids that were given
--- Returns: of each, two whole ids at most: several messages may have been given the same one under different keys
+-- Return the complete ids of messages by the ids that their callers gave, which have no suffix of an ordering key.
+-- KEYS: keys.
+-- ARGV: the ids that callers gave.
+-- Returns: for each id at most two complete ids. Several messages may have the same id under different keys.
 -- @flags no-writes
 local answer = {}
 for i, asked in ipairs(ARGV) do

@@ -1,10 +1,13 @@
--- A slice of a queue's census: a page of its pool, counted by topic, state and when it is due.
--- KEYS: state queue pool attempts dead
--- ARGV: now, cursor, how many to look at, when the census began ('' = now), how the reserved keys begin by which messages of a
---       topic are indexed, and those of a topic with the same tags
--- Returns: {now, next cursor ('0' = done), how many were looked at, {of each topic, state and bucket that was met: {topic, state,
---          bucket, messages, bytes of their records, how many of them are not indexed by topic, and of those with tags not by these}}}. In bucket 0 is what is due by when the census began, or not any more, in n
---          what is due in the 2^(n-1) minutes behind the first 2^(n-1) - 1 minutes from then on, in 23 all that is later
+-- Return a slice of a queue's census: a page of its pool, counted by topic, state and due time.
+-- KEYS: state queue pool attempts dead.
+-- ARGV: now, cursor, how many to look at, when the census began ('' = now), two prefixes.
+--   The prefixes are those of the reserved keys that index messages by topic, and by topic and tags.
+-- Returns: {now, next cursor ('0' = done), how many were looked at, groups}.
+--   A group is {topic, state, bucket, messages, bytes of their records, not indexed by topic, tagged but not indexed by
+--   tags}.
+--   Bucket 0 has due times up to the beginning of the census, and messages outside the queue.
+--   Bucket n has the next 2^(n-1) minutes after the first 2^(n-1) - 1 minutes from then on. Bucket 23 has all later
+--   ones.
 -- @flags no-writes
 -- @include clock record life
 local state, queue, pool, attempts, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -36,7 +39,7 @@ local function state_of(id, topic, due, tried)
   return due > now and 'scheduled' or 'due'
 end
 
--- The logarithm of the minutes from then on and one more, rounded up.
+-- Return the logarithm of the minutes since the census began plus 1, rounded up.
 local function bucket_of(due)
   if due <= began then
     return 0
@@ -45,7 +48,7 @@ local function bucket_of(due)
   return math.min(fraction == 0.5 and exponent - 1 or exponent, 23)
 end
 
--- Of a record 1 if it is not indexed by topic, and 1 if it has tags and is not by these.
+-- Return 1 if a record is not indexed by topic, and 1 if it has tags and is not indexed by them.
 local function unindexed(record, topic)
   local flags, _, tags_length = byte(record, FLAGS, TOPIC_LENGTH + 1)
   local untagged = (tags_length or 0) > 0 and 1 or 0
@@ -71,7 +74,7 @@ local function count(record, topic, one, bucket)
   group[4], group[5], group[6], group[7] = group[4] + 1, group[5] + #record, group[6] + by_topic, group[7] + by_tags
 end
 
--- One command tells of all of them: a script pays for each that it calls.
+-- One command reads the values of all messages, because a script pays for each command.
 local ids, tickets = {}, {}
 for n = 1, #found / 2 do
   ids[n], tickets[n] = found[2 * n - 1], ticket_of(found[2 * n - 1], found[2 * n])

@@ -1,14 +1,17 @@
--- A page of dead letters by the time of their death.
--- KEYS: pool dead reasons
--- ARGV: most to return, time and id of the last one seen (no id: from that time on; no time either: from the start),
---       'oldest' or 'newest' first, '1' if records and reasons are wanted, 'brief' if topics and reasons
--- Returns: of each: {id, when it was buried, record or topic, reason}; or {id, when} if those are not wanted
+-- Return a page of dead letters by the time of their burial.
+-- KEYS: pool dead reasons.
+-- ARGV: most to return, time, id, order, fields.
+--   The time and id are those of the last one seen. Without an id the page begins at the time, without a time at the
+--   start.
+--   The order is 'oldest' or 'newest' first.
+--   The fields are '1' for records and reasons, 'brief' for topics and reasons, or ''.
+-- Returns: for each dead letter {id, time of burial, record or topic, reason}. Without fields, only {id, time}.
 -- @flags no-writes
 local pool, dead, reasons = KEYS[1], KEYS[2], KEYS[3]
 local time, behind, wanted = ARGV[2], ARGV[3], ARGV[5]
 local newest = ARGV[4] == 'newest'
 
--- How many come before the first one of the page.
+-- Return how many dead letters come before the first one of the page.
 local function passed()
   if time == '' then
     return 0

@@ -1,9 +1,9 @@
--- The ids of the messages that carry a business key, in order: of those that are there, and of those that have ended and are
--- remembered.
--- KEYS: keys state final
--- ARGV: key, most to return, the id behind which to begin ('': with the first), most to return of those that have ended (0:
---       none), most to look at, now, window of final
--- Returns: {the id behind which to go on ('': that were all), the ids, the ids of those that have ended}
+-- Return the ids of the messages that carry a business key, in order. Some belong to pending messages and dead letters.
+-- Others have ended and are still remembered.
+-- KEYS: keys state final.
+-- ARGV: key, most to return, start id, most ended to return, most to look at, now, window of final.
+--   The ids begin behind the start id ('' = with the first). With 0 ended ones to return, none of them is.
+-- Returns: {the id behind which to continue ('' = all are read), the ids, the ids that have ended}.
 -- @flags no-writes
 -- @include clock final
 local index, state, final = KEYS[1], KEYS[2], KEYS[3]

@@ -1,7 +1,7 @@
--- A page of the pool: the ids of the messages that carry a property.
--- KEYS: pool
--- ARGV: cursor, how many to look at, the property's name, its value
--- Returns: {next cursor ('0' = done), how many were looked at, the bytes of their records, then the ids}
+-- Return the ids of the messages in a page of the pool that carry a property.
+-- KEYS: pool.
+-- ARGV: cursor, how many to look at, the property's name, its value.
+-- Returns: {next cursor ('0' = done), how many were looked at, the bytes of their records, then the ids}.
 -- @flags no-writes
 -- @include record properties carries
 local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])

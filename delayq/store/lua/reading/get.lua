@@ -1,9 +1,12 @@
--- What is known of ids.
--- KEYS: state queue pool attempts final dead reasons
--- ARGV: now, window of final, then the ids
--- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 'delivered', 'cancelled', 'removed_in_flight' or 'discarded', when}
---          | {record, 'pending' | 'held' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}: of a paused topic one
---          that was pulled and is surely not sent is held, whether it has been set aside or not
+-- Return the record and state of ids.
+-- KEYS: state queue pool attempts final dead reasons.
+-- ARGV: now, window of final, then the ids.
+-- Returns: {now, watermark or '', then one of these for each id}.
+--   '' means not found, 'moved' means that the next layout may have it.
+--   {ending, time} is for an ended id. The ending is 'delivered', 'cancelled', 'removed_in_flight' or 'discarded'.
+--   {record, place, due time or '', attempts or '', reason or ''} is for any other id.
+--   The place is 'pending', 'held', 'parked' or 'dead'. A pulled message of a paused topic that was certainly not sent
+--   is held, parked or not.
 -- @flags no-writes
 -- @include clock record final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

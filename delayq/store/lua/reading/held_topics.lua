@@ -1,8 +1,9 @@
--- A page of the topics of which a queue holds messages, with the length of each topic's set: a few more than its messages if some of
--- these were cancelled. The caller reads page after page, so no call keeps Redis busy for long, however many topics there are.
--- KEYS: state
--- ARGV: cursor ('0' = the first page), a pattern of the topics, about how many fields of the state to look at
--- Returns: {next cursor ('0' = this was the last page), then a topic and a number, and so on}. Two pages may have the same topic.
+-- Return a page of the topics of which a queue holds messages, with the length of each topic's set. It is more than the
+-- number of messages if some were cancelled. The caller reads page after page. Therefore no call blocks Redis for long,
+-- however many topics there are.
+-- KEYS: state.
+-- ARGV: cursor ('0' = the first page), a pattern of the topics, about how many fields of the state to look at.
+-- Returns: {next cursor ('0' = last page), then a topic and a number, and so on}. Two pages may have the same topic.
 -- @flags no-writes
 local state = KEYS[1]
 local sub = string.sub

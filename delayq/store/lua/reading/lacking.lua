@@ -1,8 +1,9 @@
--- Which rights the user of this connection lacks.
--- KEYS: none, because they are asked about and not touched
--- ARGV: how many keys, how many channels; the keys, the channels, then the commands ('hset', 'xinfo|stream')
--- Returns: the rights that are missing: '+hset', '~' and a key, '&' and a channel, or false if this server cannot say; commands
---          are named once the keys and channels are allowed
+-- Return the rights that the user of this connection does not have.
+-- KEYS: none, because the script only asks about them.
+-- ARGV: number of keys, number of channels, the keys, the channels, the commands ('hset', 'xinfo|stream').
+-- Returns: the missing rights, or false if this server cannot check them.
+--   A right is '+hset', '~' and a key, or '&' and a channel. Commands are checked only if the keys and channels are
+--   allowed.
 -- @flags no-writes
 local may = redis.acl_check_cmd
 if not may then

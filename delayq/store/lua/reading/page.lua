@@ -1,15 +1,20 @@
--- A page of the messages of one queue, of those parked under one name, or of the dead letters: by due (dead letters by when
--- they were buried), equal ones by id. Finding where it begins takes the logarithm of the length, wherever that is.
--- KEYS: state set pool attempts reasons
--- ARGV: now, 'dead' or where else they stand, due to begin with, ticket behind which to begin at that due ('' = the first; of dead
---       letters the id), due to end before ('' = none), most to look at, most of their bytes, most to tell;
---       then what those have that are told: states of the queue (a comma around each; '' = any), how the id begins, tags ('' =
---       any), a property's name ('' = any) and its value, a pattern of the topic ('' = any), what is told of each record ('' = all
---       of it, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
---       too (none = any)
--- Returns: {now, watermark or '', due and ticket of the last one looked at ('' '' = this is the end), how many were looked at,
---          how many of these have a topic that one of the last patterns covers: callers that may read no others get that number,
---          then of each: ticket, due, what is told of the record, attempts or '', reason or ''}
+-- Return a page of the messages of a queue or a parked set, or of the dead letters. Messages are sorted by due time,
+-- dead letters by burial time, and equal ones by id. The beginning is found in logarithmic time, wherever it is.
+-- KEYS: state set pool attempts reasons.
+-- ARGV: now, 'dead' or another place, first due time, ticket, end due time, most to look at, most bytes, most to return,
+--   then the following.
+--   The page begins at the first due time, behind the ticket ('' = the first). For dead letters the ticket is the id.
+--   The page ends before the end due time ('' = none).
+--   From 9 on: states, beginning of the id, tags, property, value, topic pattern, fields, the caller's patterns.
+--   Only messages that match are returned; '' matches any. States of the queue have a comma around each.
+--   The fields are '' for the complete record, 'size' for its generation and number of bytes.
+--   The topic has to match one of the caller's patterns (none = any).
+-- Returns: {now, watermark or '', due time and ticket of the last one, looked at, counted, then five values for each
+--   message}.
+--   The due time and ticket are '' at the end.
+--   Counted are the messages looked at that the caller's patterns cover. A caller with such patterns gets only this
+--   number.
+--   The five values are: ticket, due time, fields of the record, attempts or '', reason or ''.
 -- @flags no-writes
 -- @include clock record properties carries glob
 local state, set, pool, attempts_key, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -27,7 +32,8 @@ end
 local watermark = redis.call('HGET', state, 'watermark') or ''
 local exposed = tonumber(watermark) or -1
 
--- What is neither due nor in flight lies behind now, all else before it or not behind the watermark.
+-- The states limit the range. A message that is neither due nor in flight has a due time after now. All others are
+-- before it, or not after the watermark.
 local function among(one)
   return states == '' or string.find(states, ',' .. one .. ',', 1, true) ~= nil
 end
@@ -37,7 +43,7 @@ elseif not (among('scheduled') or among('retrying')) then
   till = math.min(till or math.huge, math.max(now, exposed) + 1)
 end
 
--- Whether a text comes before another or is the same, by bytes: `<` would go by the language of the server.
+-- Return whether a text sorts before another or is equal, by bytes: `<` would use the language of the server.
 local function not_behind(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = byte(one, i), byte(other, i)
@@ -48,7 +54,7 @@ local function not_behind(one, other)
   return #one <= #other
 end
 
--- The rank to begin with. The ticket may be gone: then it is looked for where it stood, among its equals.
+-- Find the rank to begin with. If the ticket is gone, search for its former place among equal due times.
 local start = redis.call('ZCOUNT', set, '-inf', '(' .. digits(due))
 if after ~= '' then
   local score = redis.call('ZSCORE', set, after)
@@ -139,7 +145,7 @@ while last < count and bytes <= most_bytes and told < most_told do
   local records = #ids > 0 and redis.call('HMGET', pool, unpack(ids)) or ids
   local found, found_ids = {}, {}
   for n, record in ipairs(records) do
-    -- A ticket without its record is one of a message that is gone.
+    -- The message of a ticket without its record is gone.
     if record and (dead or string.sub(record, 1, GENERATION) == string.sub(entries[places[n] * 2 - 1], -7)) then
       bytes = bytes + #record
       if #globs > 0 and may_know(topic_of(record)) then

@@ -1,10 +1,11 @@
--- The figures of a queue, each of them O(log n) or less, but for the names of its parked sets. There may be as many of these as
--- topics are paused and ordering keys have failed. So most callers want those of routes and some of topics: Redis finds these
--- without a table of all names in Lua, which takes five times as long.
--- KEYS: state queue pool final dead
--- ARGV: now, how many names of parked sets of topics are wanted, then without those of ordering keys ('' = all names), then the
---       fields of state that are wanted besides
--- Returns: {now, in the queue, of these due, due of the head or '', in the pool, remembered, dead, fields of state ...}
+-- Return the figures of a queue, each in O(log n) or less, except for the names of its parked sets. There may be one
+-- for each held topic and each ordering key that failed. So most callers want those of routes and some of topics. Redis
+-- finds these without a table of all names in Lua, which takes five times as long.
+-- KEYS: state queue pool final dead.
+-- ARGV: now, how many names of topics' parked sets are wanted, then the wanted fields of the state.
+--   With a number, no names for ordering keys are returned. '' returns all names and all fields.
+-- Returns: {now, queue length, due messages, due time of the head or '', pool length, remembered ids, dead letters,
+--   fields of the state ...}.
 -- @flags no-writes
 -- @include clock
 local state, queue, pool, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
