@@ -50,14 +50,14 @@ WORLDS = {
 
 class Rules(NamedTuple):
     behind: bool = True  # a pull parks later messages when the set of its topic is not empty
-    keeps: bool = True  # a pull leaves alone what its owner has in memory
-    reads_first: bool = True  # a release takes nothing that stands behind the offset of the pulls
-    looks_again: bool = True  # after an unheard call the owner looks again from the head of the queue
-    incarnation: bool = True  # after an unheard call the owner goes on as the next one: what is late is fenced
+    keeps: bool = True  # a pull does not move a message that its owner has in memory
+    reads_first: bool = True  # a release takes no message after the offset of the pulls
+    looks_again: bool = True  # after a lost reply the owner looks again from the head of the queue
+    incarnation: bool = True  # after a lost reply the owner takes a new incarnation, which fences late calls
     drops: bool = True  # messages in memory are pulled again when their topic is paused; False: they are sent
     judges: bool = True  # a release takes nothing out of the set while the topic is paused
     spares: bool = True  # a message that is delivered by force is not parked for its topic
-    waits: bool = True  # a released message waits behind what is parked of its key
+    waits: bool = True  # a released message waits behind parked messages of its key
     gates: bool = True  # a release of the other set parks for the topic, as a pull does
     follows: bool = True  # a message is parked in the set of its topic while another one is about to be
 
@@ -67,12 +67,12 @@ class State(NamedTuple):
     places: tuple[Place, ...] = ("queue", "queue", "queue")
     paused: bool = False
     forced: frozenset[int] = frozenset()
-    late: Place | None = None  # a release out of this set is on its way, of an owner that has gone on
+    late: Place | None = None  # a release of this set is on its way, from an earlier incarnation of the owner
     # the owner
     stages: tuple[Stage, ...] = ("", "", "")
-    offset: int = 0  # of what is looked at next
-    parks: int | None = None  # nothing stands in the other set before this place
-    stale: frozenset[int] = frozenset()  # what the owner has in memory of these is an old ticket
+    offset: int = 0  # the place where the next pull begins
+    parks: int | None = None  # the other set has no message before this place
+    stale: frozenset[int] = frozenset()  # messages of which the owner has an old ticket in memory
     # the world
     arrived: frozenset[int] = frozenset()
     changes: int = 0  # by callers
@@ -131,8 +131,8 @@ def releases(s: State, rules: Rules, place: Place = "held") -> int | None:
 # -- the owner ---------------------------------------------------------------------------------------------------------
 
 
-def set_aside(s: State, first: int, stage: Literal["holding", "parking"]) -> State:
-    """The owner is to park a message, and all that wait behind it."""
+def park_from(s: State, first: int, stage: Literal["holding", "parking"]) -> State:
+    """Mark a message and the messages that wait behind it as to be parked."""
     for m in at(s, "waits"):
         if m >= first:
             s = staged(s, m, stage)
@@ -142,11 +142,11 @@ def set_aside(s: State, first: int, stage: Literal["holding", "parking"]) -> Sta
 
 
 def take(s: State, m: int, rules: Rules) -> State:
-    """It was handed out: it waits for its turn, or is parked behind what is parked of its key."""
+    """Accept a message that was handed out: it waits for its turn, or is parked behind parked messages of its key."""
     s = staged(s, m, "waits")
     if s.parks is not None and m > s.parks and rules.waits:
-        return set_aside(s, m, "parking")
-    return set_aside(s, m, "holding") if rules.follows and m not in s.forced and at(s, "holding") else s
+        return park_from(s, m, "parking")
+    return park_from(s, m, "holding") if rules.follows and m not in s.forced and at(s, "holding") else s
 
 
 def settled(s: State, ms: list[int]) -> State:
@@ -156,7 +156,7 @@ def settled(s: State, ms: list[int]) -> State:
     return s._replace(stale=s.stale.difference(ms))
 
 
-def heard(s: State) -> State:
+def described(s: State) -> State:
     """Redis returns the state of the other set."""
     return s._replace(parks=min([*there(s, "parked"), *at(s, "parking")], default=None))
 
@@ -171,18 +171,22 @@ def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         yield f"hold {holding}", ran, settled(ran, holding)
     if parking := at(s, "parking"):
         ran = moves(s, parking, "parked")
-        yield f"park {parking}", ran, heard(settled(ran, parking))
+        yield f"park {parking}", ran, described(settled(ran, parking))
     elif s.parks is not None:
         first = releases(s, rules, "parked")
         if first is None:
-            yield "release nothing from the other set", s, heard(s)
+            yield "release nothing from the other set", s, described(s)
         elif rules.gates and holds(s, first, rules):
             ran = placed(s, first, "held")
-            yield f"release from the other set holds {first}", ran, heard(ran)
+            yield f"release from the other set holds {first}", ran, described(ran)
         else:
             ran = placed(s, first, "queue")
             known = s.stages[first] != "" and first not in s.stale
-            yield f"release {first} from the other set", ran, heard(ran) if known else take(heard(ran), first, rules)
+            yield (
+                f"release {first} from the other set",
+                ran,
+                described(ran) if known else take(described(ran), first, rules),
+            )
     if (released := releases(s, rules)) is not None:
         ran = placed(s, released, "queue")
         known = s.stages[released] != "" and released not in s.stale
@@ -247,8 +251,8 @@ def events(s: State, rules: Rules, world: World) -> Iterator[Step]:
     for m in at(s, "sending"):
         yield f"{m} is not sent, and pulled again", drop_from(s, m)
     for m in at(s, "waits") if world.parks else ():
-        yield f"{m} and those behind it may not wait", set_aside(s, m, "holding")
-        yield f"the target of {m} takes nothing", set_aside(s, m, "parking")
+        yield f"{m} and those behind it may not wait", park_from(s, m, "holding")
+        yield f"the target of {m} takes nothing", park_from(s, m, "parking")
     if s.changes == MAX_CHANGES:
         return
     if world.pauses:

@@ -33,12 +33,12 @@ MAX_RETRIES = 1
 
 @dataclass(frozen=True)
 class Rules:
-    incarnation: bool = True  # after an unheard outcome the owner goes on as the next one: what is late is fenced
-    again: bool = True  # after an unheard outcome the owner pulls again from the head of the queue
+    incarnation: bool = True  # after a lost reply the owner takes a new incarnation, which fences late calls
+    again: bool = True  # after a lost reply the owner pulls again from the head of the queue
     note: bool = True  # the place of a message is noted before the command that parks it
     look: bool = True  # the names of the parked sets are compared with what the owner knows
-    upto: bool = True  # a release takes nothing that stands behind the offset of the pulls
-    dropped: bool = True  # what a release returns from behind a ticket without a record is pulled from there on
+    upto: bool = True  # a release takes no message after the offset of the pulls
+    dropped: bool = True  # if a release drops a ticket without a record, pulls begin at its place again
     once: bool = True  # the store sends a batch once; False: a second try may be answered before the first one is run
 
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
     stages: tuple[Stage, ...] = ()
     pulled: tuple[int, ...] = ()  # attempts, as pulled
     offset: int = 0
-    known: int | None = None  # the owner knows the set: nothing stands in it before this place
+    known: int | None = None  # the set has no message before this place, as far as the owner knows
     incarnation: int = 0
     # the world
     arrived: frozenset[int] = frozenset()
@@ -82,7 +82,7 @@ def move(s: State, m: int, to: Place) -> State:
 
 
 def run(s: State, incarnation: int, command: Command) -> tuple[State, Any]:
-    """One script, and its answer."""
+    """Run one script, and return its answer."""
     kind, *words = command
     if kind == "ack":  # a late but true one counts
         for m in words[0]:
@@ -136,7 +136,7 @@ def park(s: State, m: int, rules: Rules) -> State:
 
 
 def lane(s: State) -> list[int]:
-    """Held messages of the key, in order; the first may be on its way."""
+    """The messages of the key in memory, in order. The first one may be on its way."""
     busy = [m for m, stage in enumerate(s.stages) if stage in ("sending", "acking", "retrying")]
     return busy + [m for m, stage in enumerate(s.stages) if stage in ("waits", "backing off")]
 
@@ -170,11 +170,11 @@ def batches(s: State, rules: Rules) -> Iterator[tuple[str, list[Command]]]:
     for release in ([], *([one] for one in releases)):
         for pull in ([], *([one] for one in pulls)):
             if commands := [*settle, *pull, *release]:
-                yield "[" + ", ".join(map(told_as, commands)) + "]", commands
+                yield "[" + ", ".join(map(text_of, commands)) + "]", commands
 
 
-def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) -> State:
-    """Take in the answers that came; the target takes messages if it is `well`."""
+def receive(s: State, commands: list[Command], answers: list[Any], rules: Rules) -> State:
+    """Process the answers that arrived."""
     back = len(s.stages)  # from where on to look again
     for command, answer in zip(commands, answers, strict=False):
         assert answer != "fenced", "the owner fences itself"
@@ -217,13 +217,13 @@ def described(s: State, head: int | None, rules: Rules) -> State:
 
 
 def taken(s: State, m: int, rules: Rules) -> State:
-    """A message is in flight from now on: it waits for its turn, or is parked behind what is parked."""
+    """Accept a message: it waits for its turn, or is parked behind parked messages."""
     s = s._replace(stages=put(s.stages, m, "waits"), pulled=put(s.pulled, m, s.tries[m]))
     return park(s, m, rules) if s.known is not None and m > s.known else s
 
 
 def take(s: State, command: Command, answer: Any, back: int, rules: Rules) -> State:
-    """Take in what was pulled: nothing of it if it passed a place that is to be looked at again."""
+    """Accept pulled messages, unless the pull passed a place that must be read again."""
     _, offset, most, looks = command
     found, passed, listed = answer
     if found and back > found[-1]:
@@ -269,7 +269,7 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
         yield f"{held[0]} is sent", s._replace(stages=put(s.stages, held[0], "sending"))
     for what, commands in batches(s, rules):
         after, answers = run_all(s, commands, s)
-        yield what, hear(after, commands, answers, rules)
+        yield what, receive(after, commands, answers, rules)
 
 
 def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
@@ -290,7 +290,7 @@ def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
         if rest and not rules.once:
             after, answers = run_all(s, commands, s)
             late = after._replace(late=(s.incarnation, rest))
-            yield f"{what}; the first try is late", hear(late, commands, answers, rules)
+            yield f"{what}; the first try is late", receive(late, commands, answers, rules)
         for ran in range(len(commands) + 1):
             rest = tuple(one for one in commands[ran:] if one[0] != "pull")
             after, _ = run_all(s, commands[:ran], s)
@@ -301,7 +301,7 @@ def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
     if s.late[1]:
         incarnation, (first, *others) = s.late
         after, _ = run(s, incarnation, first)
-        yield f"late: {told_as(first)}", after._replace(late=(incarnation, tuple(others)))
+        yield f"late: {text_of(first)}", after._replace(late=(incarnation, tuple(others)))
     if back and not s.went_back:
         for m, place in enumerate(s.places):
             if place != "gone":
@@ -317,12 +317,12 @@ def run_all(s: State, commands: list[Command], sender: State) -> tuple[State, li
     return s, answers
 
 
-def told_as(command: Command) -> str:
+def text_of(command: Command) -> str:
     return " ".join(map(str, command))
 
 
 def same(s: State) -> State:
-    """Incarnations by rank: only which is which counts. And of what is late, what can still do something."""
+    """Number incarnations by rank, and keep only late commands that still have an effect."""
     incarnation, commands = s.late
     if incarnation < s.latest:
         commands = tuple(one for one in commands if one[0] == "ack")

@@ -78,7 +78,7 @@ class Policies(Struct, frozen=True, cache_hash=True, gc=False, order=True):
 
 
 class Change(Struct, frozen=True, cache_hash=True, gc=False, order=True):
-    """A change on its way to the queue; somebody waits for the answer unless he died."""
+    """A change on its way to the queue. Its caller waits for the answer, unless the caller died."""
 
     policies: Policies
     waited_for: bool
@@ -135,7 +135,7 @@ def put(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
 
 
 def apply(s: State, policies: Policies, rules: Rules) -> State:
-    """Bring a change to the queue: what was paused before keeps its mark."""
+    """Apply a change to the queue. A pause that existed before keeps its mark."""
     if policies.version == s.version or (policies.version[0] <= s.version[0] and rules.upwards):
         return s
     floor = max(s.now, (s.highest if rules.lowered else s.watermark) if rules.watermark else -1)
@@ -151,13 +151,13 @@ def may_be_lost(known: Version, version: Version) -> bool:
 
 
 def raises(s: State, known: Version, digits: int, rules: Rules) -> State:
-    """Somebody gives the policies, as they stand, a greater number than that of a lost version."""
+    """Give the current policies a greater number than that of a lost version."""
     raised = Policies((known[0] + 1, digits if rules.own else 0), s.policies.pauses)
     return replace(s, policies=raised, before=(), opened=s.opened if raised.pauses else s.made)
 
 
 def certain(s: State, rules: Rules) -> bool:
-    """Whether nobody can have been given the message, as cancel sees it."""
+    """Whether cancel may assume that no owner was given the message."""
     if s.exposed:
         return False
     if s.place == "queue" and s.due > max(s.watermark, s.now):

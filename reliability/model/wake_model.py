@@ -66,12 +66,12 @@ def steps(s: State, rules: Rules) -> Iterator[Step]:
         left.remove(due)
         yield f"cancel due {due}", replace(s, waiting=tuple(left))
     for place, due in enumerate(s.published):
-        heard = replace(s, published=s.published[:place] + s.published[place + 1 :])
-        yield f"hear of {due}", hear(heard, due, rules)
+        received = replace(s, published=s.published[:place] + s.published[place + 1 :])
+        yield f"the wake for {due} arrives", receive(received, due, rules)
     if s.answer is None and looks_at(s) <= s.now:
         yield "pull", pull(s, rules)
     if s.answer is not None:
-        yield "hear the answer", take(s, s.answer, rules)
+        yield "the answer arrives", take(s, s.answer, rules)
 
 
 def schedule(s: State, due: int) -> State:
@@ -83,7 +83,7 @@ def schedule(s: State, due: int) -> State:
     return replace(s, published=tuple(sorted((*s.published, due))))
 
 
-def hear(s: State, due: int, rules: Rules) -> State:
+def receive(s: State, due: int, rules: Rules) -> State:
     if due <= s.offset:
         return replace(s, offset=due - 1, unread=True) if rules.wake_rewinds else s
     return replace(s, back=min(s.back, due)) if rules.wake_moves else s
@@ -117,7 +117,7 @@ def take(s: State, answer: Answer, rules: Rules) -> State:
 
 
 def late(s: State) -> str | None:
-    """Something is due, the owner sleeps past it, and nothing is on its way that would tell it."""
+    """Something is due, the owner sleeps past it, and no answer or wake is on its way to it."""
     if s.answer is None and not s.published and looks_at(s) > s.now and any(due <= s.now for due in s.waiting):
         return "a due message waits, and its owner sleeps"
     return None

@@ -17,14 +17,14 @@ __all__ = ["AwaitingPermits"]
 
 
 class AwaitingPermits:
-    """At most `most` messages wait. `listener` learns that there are permits."""
+    """Holds at most `most` messages. Limits notify `listener` of permits."""
 
     def __init__(self, limits: NodeLimits, clock: Clock, listener: Listener, most: int) -> None:
         self._limits = limits
         self._clock = clock
         self._listener = listener
         self._most = most
-        self._topics: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}  # by ticket
+        self._topics: dict[str, tuple[Limit, dict[bytes, InFlightMessage]]] = {}  # by topic
 
     def __bool__(self) -> bool:
         return bool(self._topics)
@@ -51,7 +51,7 @@ class AwaitingPermits:
                 del self._topics[message.topic]
 
     def count_of(self, limit: Limit) -> int:
-        """How many messages wait for a limit; from any thread."""
+        """The number of messages that wait for a limit. Any thread may call this."""
         return sum([len(some) for one, some in list(self._topics.values()) if one is limit])
 
     def with_permits(self) -> list[InFlightMessage]:
