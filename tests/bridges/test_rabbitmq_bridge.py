@@ -142,7 +142,7 @@ def test_messages_that_nobody_can_read_are_refused_one_by_one_and_all_others_are
     assert stopped(bridge) == {"scheduled": len(ODD) + 2, "repeated": 0, "refused": len(ODD)}
     assert broker.count(queue) == 0, "all are answered"
     said = bridge.said()
-    assert "trying again" not in said, "the connection stood all the time"
+    assert "retrying" not in said, "the connection stood all the time"
     for reason in (
         "headers: 'created': the time 1772000000000 is not between 1970 and 9999",
         "headers: 'born': the time -14256000",
@@ -193,7 +193,7 @@ def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(
         bridge = bridges(rabbitmq, queue, f"redis://127.0.0.1:{proxy.port}/0", "--json", "--prefetch", "50")
         for number in range(120):
             broker.publish(queue, message_id=f"m{number}" if number % 2 else None, headers={"x-delay": HOUR})
-        eventually(lambda: "trying again" in bridge.said(), "it says that Redis is away")
+        eventually(lambda: "retrying" in bridge.said(), "it says that Redis is away")
         assert unanswered(broker, queue) == 120
         assert broker.count(queue) >= 70  # no more are taken than the prefetch allows
         proxy.heal()
@@ -203,7 +203,7 @@ def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(
             assert pending(client) == 120
         assert "going on" in bridge.said()
         assert stopped(bridge)["refused"] == 0
-    assert bridge.said().count("trying again") <= 3
+    assert bridge.said().count("retrying") <= 3
 
 
 def test_what_a_policy_has_no_room_for_waits_in_the_queue(
@@ -215,7 +215,7 @@ def test_what_a_policy_has_no_room_for_waits_in_the_queue(
         bridge = bridges(rabbitmq, queue, valkey.url, "--json")
         for number in range(8):
             broker.publish(queue, message_id=f"m{number}", headers={"x-delay": HOUR})
-        eventually(lambda: "may be waiting" in bridge.said(), "it says that there is no room")
+        eventually(lambda: "has its maximum of" in bridge.said(), "it says that there is no room")
         eventually(lambda: pending(client) == 5, "there is no more room")
         eventually(lambda: unanswered(broker, queue) == 3, "the others wait")
         put_policy(client, match="*", pending=50)
@@ -269,7 +269,7 @@ def test_the_broker_is_killed_and_comes_back(rabbitmq: RabbitMQ, own_valkey: Emb
         eventually(lambda: client.get("before"), "it works")
         rabbitmq.kill()
         try:
-            eventually(lambda: "trying again" in bridge.said(), "it notices")
+            eventually(lambda: "retrying" in bridge.said(), "it notices")
         finally:
             rabbitmq.start()
         with amqp(rabbitmq) as broker:
@@ -289,7 +289,7 @@ def test_a_queue_that_was_deleted_is_looked_for_again(
     with Client(valkey.url) as client:
         eventually(lambda: client.get("before"), "it works")
         broker.channel.queue_delete(queue)
-        eventually(lambda: f"the queue '{queue}' was deleted; trying again" in bridge.said(), "it notices")
+        eventually(lambda: f"the queue '{queue}' was deleted; retrying" in bridge.said(), "it notices")
         broker.queue(queue)
         broker.publish(queue, message_id="after", headers={"x-delay": HOUR})
         eventually(lambda: client.get("after"), "it goes on")

@@ -126,7 +126,7 @@ def test_who_does_not_get_in_is_told_why_in_one_sentence(
     guarded: ZooKeeperServer, access: Access, tmp_path: Path
 ) -> None:
     stranger = str(Authority(tmp_path).file)
-    refuses = f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER and"
+    refuses = f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: check DELAYQ_ZOOKEEPER_USER and"
     untrusted = (
         "is not trusted: unable to get local issuer certificate; set DELAYQ_ZOOKEEPER_CA to the authority to trust"
     )
@@ -185,7 +185,7 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
             one.stop()
     assert (wrong.returncode, untrusting.returncode) == (2, 2)
     for one, said in (
-        (wrong, f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"),
+        (wrong, f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: check DELAYQ_ZOOKEEPER_USER"),
         (untrusting, "the certificate of the ZooKeeper at 127.0.0.1:"),
     ):
         assert one.said().splitlines()[-1].startswith(f"delayq worker: {said}")

@@ -141,7 +141,7 @@ async def test_h11_a_user_with_the_least_rights_is_enough_for_everything(
                 status, text = delayq(urls[2], *command.split())
                 assert status in (0, 1), (command, text)
                 assert "NOPERM" not in text
-            assert "lets in nobody" in delayq(urls[2], "doctor")[1]
+            assert "requires a password" in delayq(urls[2], "doctor")[1]
             assert "this user is missing +subscribe (worker)" in delayq(urls[2], "doctor")[1]
             assert (
                 await api.post("/v1/messages", json={"topic": "orders.streams", "delayTime": 10})
