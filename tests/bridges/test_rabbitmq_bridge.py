@@ -317,7 +317,7 @@ def test_ctrl_c_ends_it_in_order(
 @pytest.mark.parametrize(
     ("queue", "more", "sentence"),
     [
-        ("q", ["--url", "http://x"], "the URL is amqp[s]://"),
+        ("q", ["--url", "http://x"], "the URL must be amqp[s]://"),
         ("q", ["--url", "env:NOT_THERE"], "--url: the variable NOT_THERE is not set"),
         ("q", ["--topic", "{queue}"], "not of {queue}"),
         ("not-there", [], "no queue 'not-there'"),

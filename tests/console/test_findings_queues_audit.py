@@ -34,7 +34,7 @@ def main(page: Page) -> Locator:
 
 def test_a_finding_says_how_bad_it_is_and_since_when_and_where_to_read_on(pages: Pages, world: World) -> None:
     page = pages.open(f"{world.url}#/overview", zone=MIDDAY)
-    finding = page.get_by_role("listitem").filter(has_text="the target of route partners takes nothing")
+    finding = page.get_by_role("listitem").filter(has_text="the target of route partners has refused messages")
     expect(finding).to_contain_text("Warning:")
     expect(finding).to_contain_text(re.compile(r"since \d\d:\d\d:\d\d \(.* ago\)"))
     expect(finding.get_by_role("button", name="Copy docs/runbook.md#delayqcircuitopen")).to_be_visible()

@@ -108,7 +108,7 @@ def test_keys_and_selection_are_right_while_rows_are_still_to_come(
     go(page, list_of_many)
     rows = page.locator("main tbody tr")
     expect(rows).to_have_count(FIRST)
-    expect(page.get_by_role("status").filter(has_text="all: 1,000")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="All matches: 1,000")).to_be_visible()
     page.get_by_role("checkbox", name="Select all rows shown").check()
     expect(page.get_by_role("button", name="Cancel 1,000 messages")).to_be_enabled()
     rows.nth(FIRST - 1).focus()

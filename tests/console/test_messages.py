@@ -88,7 +88,7 @@ def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages
     expect(dialog).to_contain_text("scheduled: due at 01/31/2030 08:00:00.250")
     assert world.get(f"/v1/messages/{id}")["dueTime"] == "2030-01-31T07:00:00.250Z"
     page.keyboard.press("Escape")
-    expect(page.locator(".timeline")).to_contain_text("move, by anybody: the sale is later")
+    expect(page.locator(".timeline")).to_contain_text("reschedule, by anybody: the sale is later")
     page.get_by_role("link", name="a/b?c#d").click()
     expect(page.get_by_role("link", name=id)).to_be_visible()
     page.go_back()
@@ -150,7 +150,7 @@ def test_a_group_of_dead_letters_is_put_back_and_deleted_by_its_count(world: Wor
     letters = page.locator("tbody").nth(1).locator("tr")
     expect(letters).to_have_count(5)
     page.get_by_role("checkbox", name=f"Select {ids[0]}").check()
-    page.get_by_role("button", name="Delete 1 selected …").click()
+    page.get_by_role("button", name="Discard 1 selected …").click()
     confirm(page, "Discard", 1)
     expect(page.get_by_role("dialog")).to_contain_text("1 discarded: deleted permanently")
     page.keyboard.press("Escape")
@@ -198,7 +198,7 @@ def test_a_group_is_deleted_no_further_than_confirmed(world: World, pages: Pages
             assert page.evaluate("location.hash") == f"#/dead-letters?topic={topic}&group="
         else:
             expect(page.locator("tbody").nth(1).locator("tr")).to_have_count(5)
-        row.get_by_role("button", name="Delete …").click()
+        row.get_by_role("button", name="Discard …").click()
         confirm(page, "Discard", 3)
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("Nothing is left to do" if reasonless else "3 discarded")

@@ -36,7 +36,7 @@ OPENED: Final = (
         ("messages/unpaid-0", "button", "Reschedule"),
         ("messages/sms.marketing-1", "button", "Deliver now"),
         ("messages/billing.refund-1", "button", "Redrive"),
-        ("dead-letters", "button", "Delete …"),
+        ("dead-letters", "button", "Discard …"),
     ),
     (
         ("topics?match=sms.*", "button", "Pause"),

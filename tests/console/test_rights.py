@@ -132,7 +132,7 @@ def test_a_session_ends_with_its_key_and_its_time(pages: Pages, keyed: AnotherAp
     caller = Caller(next(key for key in keyed.keys.keys if key.name == "late"))
     over = Sessions([caller], world.valkey.url, read_only=False).begin(caller, now() - LASTS - 1)
     page.context.add_cookies([{"name": over.name.decode(), "value": over.value.decode(), "url": keyed.service.url}])
-    only_the_login(page, "ended by its time")
+    only_the_login(page, "has expired")
 
 
 def test_a_caller_who_may_only_read_is_offered_no_change(pages: Pages, keyed: AnotherApi) -> None:
