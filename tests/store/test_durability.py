@@ -95,7 +95,7 @@ def client() -> Iterator[Callable[..., Client]]:
 def impatient(client: Client) -> Client:
     """The client, which waits but a little for confirmations from now on, as nobody confirms; for replies as before."""
     client.context()
-    client.store._timeout = SOON / 1000  # for what a policy wants
+    client.store.timeout = SOON / 1000  # for what a policy wants
     if client.store.durability is not None:
         client.store.durability.timeout = SOON
     return client

@@ -14,17 +14,18 @@ from delayq.store.connect.threads import CLOCK, Connection, pause
 
 __all__ = ["Arrivals", "newest"]
 
-#: ms that one command waits, so that its reply comes within the time-out of the connection.
+#: The longest wait of one command, ms. With a short time-out of the store it is half of that, so that the reply is in time.
 LONGEST: Final = 500
 #: ms between two looks where one command cannot wait for all streams: they lie on several servers.
 LOOK: Final = 200
 
 
 class Arrivals:
-    """Waits until a stream has a new entry. It is for one caller at a time, who closes it in the end."""
+    """Waits until a stream has a new entry. One caller uses it at a time, and closes it at the end."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._longest = max(1, min(LONGEST, int(store.timeout * 500)))
         self._connection: Connection | None = None
 
     def wait(self, streams: Sequence[str], since: int, longest: int) -> None:
@@ -37,15 +38,24 @@ class Arrivals:
             return
         end = CLOCK.monotonic() + max(longest, 1)
         while (left := end - CLOCK.monotonic()) > 0:
-            if self.newer(dict.fromkeys(streams, newest(since)), min(left, LONGEST)):
+            if self.newer(dict.fromkeys(streams, newest(since)), min(left, self._longest)):
                 return
 
     def newer(self, streams: Mapping[str, str], longest: int) -> dict[str, str]:
-        """The streams with an entry behind the entry id that is given for each, and the id of the first one.
+        """Return the streams that have an entry after the given entry id, each with the id of that entry.
 
-        Empty if there is none within `longest` ms, which are less than the time-out of the store. Raises StoreUnavailable.
+        The answer is empty if none arrives within `longest` ms, or half of the store's time-out. Raises StoreUnavailable.
         """
-        words = ("XREAD", "COUNT", "1", "BLOCK", str(longest), "STREAMS", *streams, *streams.values())
+        words = (
+            "XREAD",
+            "COUNT",
+            "1",
+            "BLOCK",
+            str(min(longest, self._longest)),
+            "STREAMS",
+            *streams,
+            *streams.values(),
+        )
         try:
             if self._connection is None or self._connection.outdated:
                 self.close()
@@ -70,5 +80,5 @@ class Arrivals:
 
 
 def newest(before: int) -> str:
-    """The entry id behind which all entries are that are not older than this time (Unix ms)."""
+    """Return the last entry id before a time (Unix ms): every entry after it was added at that time or later."""
     return f"{before - 1}-{2**64 - 1}"

@@ -58,7 +58,7 @@ class Store:
 
     def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64) -> None:
         self.url = url
-        self._timeout = timeout
+        self.timeout = timeout  # of a reply, in seconds
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns the abilities of its server
         self._connections = connections
         where = address.parse(url)
@@ -127,7 +127,7 @@ class Store:
             replicas, fsync = max(replicas, self.durability.replicas), fsync or self.durability.fsync
         found = self._durabilities.get((replicas, fsync))
         if found is None:
-            made = Durability(replicas=replicas, fsync=fsync, timeout=int(self._timeout * 1000))
+            made = Durability(replicas=replicas, fsync=fsync, timeout=int(self.timeout * 1000))
             found = self._durabilities.setdefault((replicas, fsync), made)
         return found
 
@@ -204,7 +204,7 @@ class Store:
             self._state.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
-            self._free = Semaphore(self._connections, self._timeout)
+            self._free = Semaphore(self._connections, self.timeout)
             self._process = os.getpid()  # last: another thread that reads it continues with this state
         lease = self._free.acquire()
         try:
