@@ -142,7 +142,9 @@ async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenant
         delay = HOUR if state == "scheduled" else 0
         own.append(await tenants.schedule("shop", "orders.a", id=f"m.{n:04x}", delayTime=delay, keys=["common"]))
         worker.bring_into(state, own[-1])
-    line = {"node": "node-1", "seen": worker.store.run(commands.redis_now()), "policies": "", "routes": []}
+    live_for_long = worker.store.run(commands.redis_now()) + HOUR
+    line = {"node": "node-1", "seen": live_for_long, "policies": ""}
+    line["routes"] = [{"name": "streams", "match": "*", "target": "redis+stream:"}]
     line["queues"] = {str(queue): EPOCH for queue in range(16)}
     worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
     before = await everything()
