@@ -41,6 +41,8 @@ LEAST_RATE: Final = 0.01
 MOST: Final = 10**12
 LONGEST_REASON: Final = 200
 MOST_STEPS: Final = 64
+#: The most hand-backs, and the most deliveries to a consumer group, of one message.
+MOST_RECEIPTS: Final = 1_000
 MOST_PATHS: Final = 100
 #: The bytes of a policy in Redis: all workers and clients read all policies.
 LONGEST_TEXT: Final = 4_096
@@ -148,9 +150,11 @@ class Policy(_Set, frozen=True, kw_only=True):
     merged.
 
     `rate` is messages per second, and `burst` the maximum at once; with `per` 'topic', each topic has its own.
-    `max_in_flight` is the number of sends at a time. `window` spreads due times. `pending` bounds waiting messages,
-    `index` makes counts exact, and `redact` hides parts of bodies. `min_replicas` and `fsync` are the durability that a
-    call that schedules waits for.
+    `max_in_flight` is the number of sends at a time. `window` spreads due times. `backoff` are the waits after the first
+    failure of a message, the second and so on. A failure is a failed attempt to deliver it, or a hand-back. After more
+    than `max_hand_backs`, or `max_deliveries` to a consumer group whose leases ended, it becomes a dead letter.
+    `pending` bounds waiting messages, `index` makes counts exact, and `redact` hides parts of bodies. `min_replicas` and
+    `fsync` are the durability that a call that schedules waits for.
     """
 
     name: str = ""
@@ -162,6 +166,8 @@ class Policy(_Set, frozen=True, kw_only=True):
     window: Ms | None = None
     max_attempts: int | None = None
     backoff: tuple[Ms, ...] = ()
+    max_hand_backs: int | None = None
+    max_deliveries: int | None = None
     expire_after: Ms | None = None
     pending: int | None = None
     index: tuple[str, ...] = ()
@@ -186,6 +192,8 @@ class Policy(_Set, frozen=True, kw_only=True):
             window: Duration | None = None,
             max_attempts: int | None = None,
             backoff: Sequence[Duration] = (),
+            max_hand_backs: int | None = None,
+            max_deliveries: int | None = None,
             expire_after: Duration | None = None,
             pending: int | None = None,
             index: tuple[str, ...] = (),
@@ -237,6 +245,8 @@ class Policy(_Set, frozen=True, kw_only=True):
             raise InvalidMessage("backoff", f"has more than {MOST_STEPS} waits; the last one repeats")
         for wait in self.backoff:
             _check_range("backoff", wait, 1, limits.horizon)
+        _check_range("maxHandBacks", self.max_hand_backs, 0, MOST_RECEIPTS)
+        _check_range("maxDeliveries", self.max_deliveries, 1, MOST_RECEIPTS)
         _check_range("expireAfter", self.expire_after, 0, limits.horizon)
         _check_range("pending", self.pending, 1, MOST)
         if not set(self.index) <= {"topic", "tags"} or len(set(self.index)) < len(self.index):

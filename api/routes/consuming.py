@@ -58,7 +58,7 @@ async def receive(service: Service, request: Request) -> Answer:
     """Receive messages
 
     Leases messages of a topic to this call; its route has to be a stream of delayq's own Redis. Acknowledge each message
-    before its lease ends, or the group receives it again. After 16 leases that ended the message becomes a dead letter.
+    before its lease ends, or the group receives it again. After 16 leases that ended (`maxDeliveries`) it becomes a dead letter.
     """
     request.query()
     given = decode(_receive, await request.json_text(service.settings.request_limit))
@@ -116,8 +116,9 @@ async def extend(service: Service, request: Request) -> Answer:
 async def hand_back(service: Service, request: Request) -> Answer:
     """Hand messages back
 
-    The group receives each of them again later: after `delayTime`, or each time later, from 10 s to 2 h. After 16 hand-backs
-    the message becomes a dead letter with all reasons. Other groups see nothing of it. Repeating the call is safe.
+    The group receives each of them again later: after `delayTime`, else the `backoff` of the policy, else from 10 s to 2 h.
+    After 16 hand-backs (`maxHandBacks`) it becomes a dead letter with all reasons. Other groups see nothing of it. Repeating the
+    call is safe.
     """
     given = decode(_hand_back, await request.json_text(service.settings.request_limit))
     changes = [

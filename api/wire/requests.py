@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message, Policy, json_text, parse_duration, parse_instant
-from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_STEPS
+from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_RECEIPTS, MOST_STEPS
 from delayq.times import EARLIEST, check_unix_ms, restore_plus
 
 __all__ = [
@@ -244,9 +244,25 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     backoff: Annotated[
         list[int | str] | None,
         Meta(
-            description="The back-off before the second attempt, the third, and so on; the last one repeats.",
+            description="The back-off after the first failure of a message, the second, and so on; the last one repeats. "
+            "A failure is an attempt that failed, or a hand-back by a consumer.",
             examples=[["10s", "1m", "10m"]],
             extra_json_schema={"maxItems": MOST_STEPS},
+        ),
+    ] = None
+    max_hand_backs: Annotated[
+        int | None,
+        Meta(
+            description="After more hand-backs by consumers a message becomes a dead letter; default: 16.",
+            extra_json_schema={"minimum": 0, "maximum": MOST_RECEIPTS},
+        ),
+    ] = None
+    max_deliveries: Annotated[
+        int | None,
+        Meta(
+            description="After this many leases of a consumer group that ended, a message becomes a dead letter; "
+            "default: 16.",
+            extra_json_schema={"minimum": 1, "maximum": MOST_RECEIPTS},
         ),
     ] = None
     expire_after: Annotated[Duration, Meta(description="The time after the due time when a message expires.")] = None

@@ -609,7 +609,7 @@ type PolicyChangedOut struct {
 
 // PolicyIn A policy for topics; null means not given. Durations are ms, or text such as '30m'.
 type PolicyIn struct {
-	// Backoff The back-off before the second attempt, the third, and so on; the last one repeats.
+	// Backoff The back-off after the first failure of a message, the second, and so on; the last one repeats. A failure is an attempt that failed, or a hand-back by a consumer.
 	//
 	// Examples: ["10s","1m","10m"]
 	Backoff *[]string `json:"backoff,omitempty"`
@@ -635,6 +635,12 @@ type PolicyIn struct {
 
 	// MaxAttempts The attempts after which a message becomes a dead letter.
 	MaxAttempts *int64 `json:"maxAttempts,omitempty"`
+
+	// MaxDeliveries After this many leases of a consumer group that ended, a message becomes a dead letter; default: 16.
+	MaxDeliveries *int64 `json:"maxDeliveries,omitempty"`
+
+	// MaxHandBacks After more hand-backs by consumers a message becomes a dead letter; default: 16.
+	MaxHandBacks *int64 `json:"maxHandBacks,omitempty"`
 
 	// MaxInFlight Concurrency limit: sends at a time. Not for topics of streams in the same Redis.
 	MaxInFlight *int64 `json:"maxInFlight,omitempty"`
@@ -667,21 +673,23 @@ type PolicyIn struct {
 
 // PolicyOut A policy with its values; durations are ms.
 type PolicyOut struct {
-	Backoff     *[]int64  `json:"backoff,omitempty"`
-	Burst       *int64    `json:"burst,omitempty"`
-	ExpireAfter *int64    `json:"expireAfter,omitempty"`
-	Fsync       *string   `json:"fsync,omitempty"`
-	Index       *[]string `json:"index,omitempty"`
-	Match       string    `json:"match"`
-	MaxAttempts *int64    `json:"maxAttempts,omitempty"`
-	MaxInFlight *int64    `json:"maxInFlight,omitempty"`
-	MinReplicas *int64    `json:"minReplicas,omitempty"`
-	Name        string    `json:"name"`
-	Order       int64     `json:"order"`
-	Pending     *int64    `json:"pending,omitempty"`
-	Per         *string   `json:"per,omitempty"`
-	Rate        *float32  `json:"rate,omitempty"`
-	Redact      *[]string `json:"redact,omitempty"`
+	Backoff       *[]int64  `json:"backoff,omitempty"`
+	Burst         *int64    `json:"burst,omitempty"`
+	ExpireAfter   *int64    `json:"expireAfter,omitempty"`
+	Fsync         *string   `json:"fsync,omitempty"`
+	Index         *[]string `json:"index,omitempty"`
+	Match         string    `json:"match"`
+	MaxAttempts   *int64    `json:"maxAttempts,omitempty"`
+	MaxDeliveries *int64    `json:"maxDeliveries,omitempty"`
+	MaxHandBacks  *int64    `json:"maxHandBacks,omitempty"`
+	MaxInFlight   *int64    `json:"maxInFlight,omitempty"`
+	MinReplicas   *int64    `json:"minReplicas,omitempty"`
+	Name          string    `json:"name"`
+	Order         int64     `json:"order"`
+	Pending       *int64    `json:"pending,omitempty"`
+	Per           *string   `json:"per,omitempty"`
+	Rate          *float32  `json:"rate,omitempty"`
+	Redact        *[]string `json:"redact,omitempty"`
 
 	// Since The time when it was last put.
 	Since  time.Time `json:"since"`

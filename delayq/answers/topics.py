@@ -73,6 +73,8 @@ class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
     window: int | None = None
     max_attempts: int | None = None
     backoff: tuple[int, ...] = ()
+    max_hand_backs: int | None = None
+    max_deliveries: int | None = None
     expire_after: int | None = None
     pending: int | None = None
     index: tuple[str, ...] = ()

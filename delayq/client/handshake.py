@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Plan
 from delayq.config import Settings
@@ -15,7 +16,7 @@ from delayq.store.commands import Meta
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 
-__all__ = ["agreement", "durability", "learn_routes"]
+__all__ = ["agreement", "durability", "learn_policies", "learn_routes"]
 
 
 def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:
@@ -37,6 +38,14 @@ def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str,
 def learn_routes(routes: KnownRoutes) -> Plan[None]:
     """Read the route tables of the live workers. If that fails, no topic is refused, and the caller continues."""
     _take_routes(routes, (yield [commands.nodes(), commands.redis_now()]))
+
+
+def learn_policies(policies: KnownPolicies) -> Plan[None]:
+    """Read the policies, unless they were read in the last few seconds. If that fails, the known ones apply."""
+    if policies.outdated:
+        (found,) = yield [commands.policies()]
+        if not isinstance(found, StoreError):
+            policies.take(found)
 
 
 def _take_routes(routes: KnownRoutes, answers: list[Any]) -> None:

@@ -13,11 +13,13 @@ import msgspec
 from delayq.clock import Clock, SystemClock
 from delayq.codec import tags_of, topic_of, with_policy
 from delayq.message import tag_key, topic_key
-from delayq.policies import NO_POLICIES, Policies, Policy, may_be_lost
+from delayq.policies import NO_POLICIES, NO_POLICY, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
-__all__ = ["COUNT_EVERY", "KnownPolicies", "Level", "fitted", "indexes_topic", "level_of"]
+__all__ = ["COUNT_EVERY", "READ_EVERY", "KnownPolicies", "Level", "fitted", "indexes_topic", "level_of"]
 
+#: ms after which a call that needs the newest policies reads them again.
+READ_EVERY = 2_000
 #: ms between two counts of a topic that has a bound.
 COUNT_EVERY = 1_000
 #: Topics whose last count is remembered.
@@ -35,7 +37,7 @@ class KnownPolicies:
     The policies may be old, because a queue with later ones refuses messages. Threads may share the object.
     """
 
-    __slots__ = ("_clock", "_counts", "known", "latest", "version")
+    __slots__ = ("_asked_at", "_clock", "_counts", "known", "latest", "version")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.known: Policies = NO_POLICIES
@@ -45,9 +47,24 @@ class KnownPolicies:
         self.latest = ""
         self._clock = clock if clock is not None else SystemClock()
         self._counts: dict[str, _Count] = {}
+        self._asked_at: int | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the caller has to read the policies now. Other callers use the known ones meanwhile."""
+        now = self._clock.monotonic()
+        if self._asked_at is not None and now - self._asked_at < READ_EVERY:
+            return False
+        self._asked_at = now
+        return True
+
+    def policy(self, topic: str) -> Policy:
+        """The policy of a topic; an empty one if none applies."""
+        return self.known.policy(topic) or NO_POLICY
 
     def take(self, fields: Mapping[str, str], told: str = "") -> None:
         """Keep policies that were read unless they are older; `told` is a version that a queue answered before."""
+        self._asked_at = self._clock.monotonic()
         found = Policies.read(fields)
         if may_be_lost(found.version, self.known.version):
             self.known = found

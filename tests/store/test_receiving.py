@@ -11,12 +11,16 @@ import pytest
 from delayq import Client, InvalidMessage, Message, OtherFilter
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Received, Settlement
+from delayq.client.known_policies import READ_EVERY
 from delayq.config import load_settings
 from delayq.routes import Route, Routes
+from delayq.testing import ManualClock
+from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
 TOPIC = "orders.paid"
+DAY = 86_400_000
 
 
 def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str) -> None:
@@ -31,6 +35,11 @@ def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str)
         "attempt": "1",
     }
     server.admin.xadd(stream, entry | fields)
+
+
+def lease_of(received: Received) -> str:
+    """The entry id in a lease."""
+    return received.lease.split(".")[1]
 
 
 @pytest.fixture
@@ -117,6 +126,42 @@ def test_after_too_many_leases_that_ended_it_is_a_dead_letter(
     eventually(lambda: receive(client) == [] and client.dead_letters().letters, "it has become a dead letter")
     (letter,) = client.dead_letters().letters
     assert (letter.id, letter.reason) == ("a:mail", "the lease of a consumer of group mail ended 1 times")
+
+
+def test_the_policy_of_the_topic_bounds_and_delays_hand_backs_and_bounds_ended_leases(
+    other: Client, valkey: ServerUnderTest
+) -> None:
+    clock = ManualClock()
+    with Client(valkey.url, clock=clock) as client:
+        append(valkey, "a")
+        (got,) = receive(client)  # it knows that there is no policy
+        put_policy(other, order=1, backoff=[DAY, 2 * DAY], maxHandBacks=2, maxDeliveries=1)
+        put_policy(other, "later", order=2, backoff=[1], maxHandBacks=0, maxDeliveries=9)
+        clock.advance(READ_EVERY)
+        for delays in (1, 2):
+            before = other.redis_now()
+            handed = client.hand_back(got)
+            assert handed.result == "handedBack"
+            assert handed.until is not None
+            assert before + delays * DAY <= handed.until < before + (delays + 1) * DAY
+            (key,) = valkey.admin.keys("delayq:consumers:*:leases")
+            valkey.admin.zadd(key, {lease_of(got): 0})  # the pause is over
+            (got,) = receive(client)
+        assert client.hand_back(got).result == "dead"
+        append(valkey, "b")
+        (got,) = receive(client)
+        valkey.admin.zadd(key, {lease_of(got): 0})  # the lease has ended
+        assert receive(client) == []
+        reasons = {one.id: one.reason for one in client.dead_letters().letters}
+        assert reasons["b:mail"] == "the lease of a consumer of group mail ended 1 times"
+
+
+def test_a_policy_without_hand_backs_makes_the_first_one_a_dead_letter(client: Client, valkey: ServerUnderTest) -> None:
+    put_policy(client, maxHandBacks=0)
+    with Client(valkey.url) as consumer:
+        append(valkey, "a")
+        (got,) = receive(consumer)
+        assert consumer.hand_back(got).result == "dead"
 
 
 def test_a_filter_belongs_to_its_group(client: Client, valkey: ServerUnderTest) -> None:

@@ -340,7 +340,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ({"match": "a", "rate": 1, "burst": 1.5}, "burst"), ({"match": "a", "burst": 5}, "burst"),
             ({"match": "a", "window": "2d"}, "window"), ({"match": "a", "backoff": ["soon"]}, "backoff"),
             ({"match": "a", "index": ["body"]}, "index[0]"), ({"match": "a", "maxInFlight": 3}, "maxInFlight"),
-            ({"match": "a", "limit": 3}, "limit"),
+            ({"match": "a", "limit": 3}, "limit"), ({"match": "a", "maxHandBacks": -1}, "maxHandBacks"),
+            ({"match": "a", "maxDeliveries": 0}, "maxDeliveries"),
             *((f'{{"match":"a","rate":{rate}}}'.encode(), "rate") for rate in _RATES),
         ],
         words="policies put new --match orders.* --rate 3",
@@ -349,6 +350,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("policies put p --match a --rate nan", "--rate: must be between"),
             ("policies put p --match a --rate 0", "--rate: must be above 0"), ("policies put p --match a --per node", "--per: "),
             ("policies put p --match a --max-in-flight 3", "--max-in-flight: route streams"),
+            ("policies put p --match a --max-hand-backs 1001", "--max-hand-backs: must be between 0 and 1000"),
+            ("policies put p --match a --max-deliveries 0", "--max-deliveries: must be between 1 and 1000"),
         ],
     ),
     Operation(

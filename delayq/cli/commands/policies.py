@@ -89,7 +89,14 @@ def put(
         int | None, option("--max-attempts", metavar="N", help="Attempts before a message becomes a dead letter.")
     ] = None,
     backoff: Annotated[
-        str | None, option("--backoff", metavar="A,B", help="Back-off before each further attempt: 10s,1m,10m.")
+        str | None,
+        option("--backoff", metavar="A,B", help="Back-off after each failed attempt or hand-back: 10s,1m,10m."),
+    ] = None,
+    max_hand_backs: Annotated[
+        int | None, option("--max-hand-backs", metavar="N", help="Hand-backs before a message becomes a dead letter.")
+    ] = None,
+    max_deliveries: Annotated[
+        int | None, option("--max-deliveries", metavar="N", help="Ended leases before a message becomes a dead letter.")
     ] = None,
     expire_after: Annotated[
         str | None, option("--expire-after", metavar="DURATION", help="Expire messages this long after the due time.")
@@ -114,6 +121,7 @@ def put(
         "order": order, "rate": rate, "burst": burst, "per": per, "max_in_flight": max_in_flight,
         "window": duration("--window", window), "max_attempts": max_attempts,
         "backoff": tuple(duration("--backoff", one) for one in _parts(backoff)),
+        "max_hand_backs": max_hand_backs, "max_deliveries": max_deliveries,
         "expire_after": duration("--expire-after", expire_after), "pending": pending, "index": tuple(_parts(index)),
         "redact": tuple(redact or ()), "min_replicas": min_replicas, "fsync": fsync,
     }  # fmt: skip

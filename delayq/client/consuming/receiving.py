@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from delayq.client.consuming.giving_up import give_up
-from delayq.client.handshake import learn_routes
+from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage, OtherFilter, StoreError
 from delayq.message import check_topic, given_instant
@@ -31,7 +31,7 @@ HAND_BACK_DELAYS: Final = (
 #: How long a lease lasts unless the consumer chooses another one, and at most (ms).
 LEASE: Final = 30_000
 LONGEST_LEASE: Final = 12 * 3_600_000
-#: After so many hand-backs, and after so many leases that ended, a message becomes a dead letter.
+#: After so many hand-backs, and after so many leases that ended, a message becomes a dead letter unless its policy differs.
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
@@ -160,6 +160,8 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
     if call is not None and not _CALL.fullmatch(call):
         raise InvalidMessage("call", "has 1 to 64 characters of A-Z a-z 0-9 _ -")
     streams = yield from _streams(context, consumer.topic)
+    yield from learn_policies(context.policies)
+    most_leases = _most(context.policies.policy(consumer.topic).max_deliveries, MOST_ENDED_LEASES)
     call = call or new_id()
     turn = int.from_bytes(call.encode()[-4:]) % len(streams)  # so that consumers begin at different streams
     found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
@@ -176,7 +178,7 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
                 lease,
                 start=consumer.first,
                 tags=consumer.tags,
-                most_deliveries=MOST_ENDED_LEASES,
+                most_deliveries=most_leases,
             )
             for _, stream in wanted
         ]
@@ -196,7 +198,7 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
         raise failed[0]
     kept = [(place, entry) for place, entry in found if not entry.exhausted]
     if len(kept) < len(found):
-        yield from _bury(context, consumer, streams, [one for one in found if one[1].exhausted])
+        yield from _bury(context, consumer, streams, [one for one in found if one[1].exhausted], most_leases)
     messages = [_received(consumer, place, entry) for place, entry in kept]
     return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams))
 
@@ -219,17 +221,25 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Received:
     )
 
 
+def _most(given: int | None, otherwise: int) -> int:
+    return otherwise if given is None else given
+
+
 def _text(fields: Mapping[str, bytes], name: str) -> str:
     return fields.get(name, b"").decode(errors="replace")
 
 
 def _bury(
-    context: Context, consumer: Consumer, streams: Sequence[tuple[str, str]], entries: Sequence[tuple[str, StreamEntry]]
+    context: Context,
+    consumer: Consumer,
+    streams: Sequence[tuple[str, str]],
+    entries: Sequence[tuple[str, StreamEntry]],
+    most_leases: int,
 ) -> Plan[None]:
     """Make messages whose leases ended too often dead letters, then acknowledge them."""
     by_place = dict(streams)
     messages = [_received(consumer, place, entry) for place, entry in entries]
-    reason = f"the lease of a consumer of group {consumer.group} ended {MOST_ENDED_LEASES} times"
+    reason = f"the lease of a consumer of group {consumer.group} ended {most_leases} times"
     dead = yield from give_up(context, [(one, reason) for one in messages])
     done = [entry for entry, is_dead in zip(entries, dead, strict=True) if is_dead]
     yield [
@@ -243,7 +253,8 @@ def _bury(
 class LeaseChange(msgspec.Struct, frozen=True):
     """A change of a lease that a consumer wants.
 
-    `ms` is the new lease, or the pause before the message is received again; None means the next one of HAND_BACK_DELAYS.
+    `ms` is the new lease, or the pause before the message is received again. None means the next one of the policy's `backoff`,
+    or of HAND_BACK_DELAYS.
     """
 
     kind: Literal["ack", "extend", "back", "release"]
@@ -273,13 +284,17 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
         if parts[1] in places:
             leases[at] = Lease(parts[2], parts[3])
             by_stream.setdefault(places[parts[1]], []).append(at)
+    if any(change.kind == "back" for change in changes):
+        yield from learn_policies(context.policies)
+    policy = context.policies.policy(consumer.topic)
+    most_backs = _most(policy.max_hand_backs, MOST_HAND_BACKS)
     answers = yield [
         commands.settle_received(
             ConsumerKeys(stream, consumer.group),
             consumer.group,
             [_act(changes[at], leases[at]) for at in some],
-            most_hand_backs=MOST_HAND_BACKS,
-            pauses=HAND_BACK_DELAYS,
+            most_hand_backs=most_backs,
+            pauses=policy.backoff or HAND_BACK_DELAYS,
         )
         for stream, some in by_stream.items()
     ]
@@ -313,7 +328,7 @@ def _bury_handed_back(
     """Make messages that were handed back too often dead letters, with all reasons, then acknowledge them."""
     entries = yield [commands.stream_entry(stream, leases[at].entry) for at, stream, _ in exhausted]
     found = [
-        (at, stream, _received(consumer, "", StreamEntry(leases[at], 0, MOST_HAND_BACKS, True, "", fields)), reasons)
+        (at, stream, _received(consumer, "", StreamEntry(leases[at], 0, 0, True, "", fields)), reasons)
         for (at, stream, reasons), fields in zip(exhausted, entries, strict=True)
         if isinstance(fields, dict)
     ]
