@@ -22,6 +22,7 @@ from delayq.clock import Clock, unix_ns
 __all__ = [
     "ADVANCED",
     "AUDIT",
+    "GROUPS",
     "META",
     "NODES",
     "POLICIES",
@@ -55,6 +56,8 @@ LOOK_EVERY: Final = 10_000
 #: In the slot of META, so that one question reads both.
 POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
+#: The records of all consumer groups.
+GROUPS: Final = "delayq:groups:{delayq:meta}"
 
 
 class ParkedSet:

@@ -14,7 +14,18 @@ import msgspec
 from delayq.errors import StoreError, StoreRefused
 from delayq.store import scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.keys import AUDIT, META, NODES, POLICIES, REWRITTEN, queue_keys, rate_key, report_key, slots_key
+from delayq.store.keys import (
+    AUDIT,
+    GROUPS,
+    META,
+    NODES,
+    POLICIES,
+    REWRITTEN,
+    queue_keys,
+    rate_key,
+    report_key,
+    slots_key,
+)
 
 __all__ = [
     "CHANNELS",
@@ -84,7 +95,9 @@ CLI: Final = _needs(
     CLIENT,
 )
 #: Only processes that receive messages need these rights, so no process checks them at its start.
-CONSUMER: Final = _needs("consumers", "give_up receive settle_received", "xread", CLIENT)
+CONSUMER: Final = _needs(
+    "consumers", "destroy_group forget_group give_up group_lags receive record_group settle_received", "xread", CLIENT
+)
 PROCESSES: Final = (CLIENT, WORKER, CLI, CONSUMER)
 
 #: A worker works without this right: it polls once per second instead. So a process names the missing right at its start
@@ -110,7 +123,7 @@ CONDITIONAL: Final = {
 def _keys() -> list[str]:
     """Return a key of each kind that processes use."""
     queue = queue_keys(0)
-    shared = [META, NODES, POLICIES, REWRITTEN, AUDIT, rate_key("job"), slots_key("topic"), report_key("job")]
+    shared = [META, NODES, POLICIES, REWRITTEN, AUDIT, GROUPS, rate_key("job"), slots_key("topic"), report_key("job")]
     return [*shared, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
 
 

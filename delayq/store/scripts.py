@@ -32,7 +32,8 @@ _FIRST = re.compile(r"^-- @first (.+)$", re.MULTILINE)
 _GUARD = re.compile(r"^ *-- @guard (.+)$", re.MULTILINE)
 _CALL = re.compile(r"(?<!p)call\('([A-Z]+)'")
 #: Called by pcall, or the beginning of an argument of pcall: the script continues if Redis refuses it.
-_TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|XGROUP', 'CREATE|[A-Z]+)'")
+_TRY = re.compile(r"(?:pcall\(|\{ )'(XINFO', 'STREAM|XGROUP', '[A-Z]+|[A-Z]+)'")
+_SUBCOMMAND = re.compile(r"(?<!p)call\('(XINFO', '[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"
 #: The callers of a script: clients, consumers, a queue's owner, readers, and operations on queues and layouts.
@@ -79,8 +80,8 @@ def _included(name: str, clock: str = "") -> str:
 def called(name: str) -> frozenset[str]:
     """Return the commands of a script, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
     text = _included(name)
-    tried = (one.replace("', '", "|").lower() for one in _TRY.findall(text))
-    return frozenset((*(one.lower() for one in _CALL.findall(text)), *tried))
+    more = (one.replace("', '", "|").lower() for one in (*_TRY.findall(text), *_SUBCOMMAND.findall(text)))
+    return frozenset((*(one.lower() for one in _CALL.findall(text) if one != "XINFO"), *more))
 
 
 def guarded(name: str) -> tuple[str, ...]:

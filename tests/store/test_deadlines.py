@@ -12,7 +12,7 @@ from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.errors import NotDone, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import Act, Change, Command, Lease
+from delayq.store.commands import Act, Change, Command, GroupRecord, Lease
 from delayq.store.connect import server_state
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
@@ -28,6 +28,8 @@ SOON = 0.3  # s for a reply that does not come
 ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
 
 GROUP = ConsumerKeys("stream", "mail")
+RECORD = GroupRecord(topic="orders", group="mail", stream="stream")
+OTHER_RECORD = GroupRecord(topic="orders", group="audit", stream="stream")
 CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
 
 #: Every script whose answer is a promise, on a queue that has a live message and a dead letter, beside a stream with two entries.
@@ -46,6 +48,9 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "settle_received": lambda q: commands.settle_received(
         GROUP, "mail", [Act("ack", Lease("1-1", "first"))], now=q.now
     ),
+    "record_group": lambda q: commands.record_group(OTHER_RECORD, now=q.now),
+    "forget_group": lambda q: commands.forget_group([RECORD]),
+    "destroy_group": lambda q: commands.destroy_group(GROUP, "mail"),
     "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock")], now=q.now),
 }
 
@@ -57,12 +62,17 @@ def fill(q: Queue) -> None:
     for id in ("1-1", "1-2"):
         q.admin.xadd("stream", {"id": id}, id=id)
     q.run(commands.receive(GROUP, "mail", "first", 1, 60_000, now=q.now))
+    q.run(commands.record_group(RECORD, now=q.now))
 
 
 def everything(q: Queue) -> tuple[Any, ...]:
     """All that one of them may change."""
-    consuming = q.admin.hgetall(GROUP.consumers), q.admin.xpending("stream", "mail")
-    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies()), consuming
+    groups = q.run(commands.consumer_groups()), len(q.admin.xinfo_groups("stream"))
+    consuming = (
+        q.admin.hgetall(GROUP.consumers),
+        [one["message_id"] for one in q.admin.xpending_range("stream", "mail", "-", "+", 9)] if groups[1] else [],
+    )
+    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies()), consuming, groups
 
 
 def test_every_promise_has_a_deadline() -> None:

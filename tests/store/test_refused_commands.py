@@ -14,11 +14,11 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import BucketHere, Census, Change, Command, Known, Lease, Listed, Retention
+from delayq.store.commands import BucketHere, Census, Change, Command, GroupRecord, Known, Lease, Listed, Retention
 from delayq.store.connect.exchange import Exchange
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import ConsumerKeys, following, queue_keys, rate_key
+from delayq.store.keys import AUDIT, ConsumerKeys, following, queue_keys, rate_key
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, NEW_EPOCH, AsyncRunner, Queue, row, schedule_command, taken
 from tests.support.servers import ServerUnderTest
@@ -300,6 +300,7 @@ def barrier(q: Queue) -> Command[Any]:
 
 
 GROUP = ConsumerKeys("stream", "mail")
+RECORD = GroupRecord(topic="orders", group="mail", stream="stream", queues=(0, 15))
 
 
 def leased(q: Queue) -> Lease:
@@ -340,6 +341,24 @@ def settle_received(q: Queue) -> Command[Any]:
 def settle_received__back(q: Queue) -> Command[Any]:
     back = commands.Act("back", leased(q), 5_000, "no stock")
     return commands.settle_received(GROUP, "mail", [back, back], now=10_001)
+
+
+@case
+def record_group(q: Queue) -> Command[Any]:
+    return commands.record_group(RECORD, now=10_000)
+
+
+@case
+def forget_group(q: Queue) -> Command[Any]:
+    q.run(commands.record_group(RECORD, now=10_000))
+    q.admin.xadd(AUDIT, {"by": "another", "on": "x", "n": "1", "since": ""})
+    return commands.forget_group([RECORD], entry=ENTRY)
+
+
+@case
+def destroy_group(q: Queue) -> Command[Any]:
+    leased(q)
+    return commands.destroy_group(GROUP, "mail")
 
 
 @case

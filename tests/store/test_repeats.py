@@ -21,6 +21,7 @@ from delayq.store.commands import (
     Census,
     Change,
     Command,
+    GroupRecord,
     Known,
     KnownTopics,
     Lease,
@@ -49,6 +50,10 @@ class Case:
 
 
 GROUP = ConsumerKeys("stream", "mail")
+RECORD = GroupRecord(topic="orders", group="mail", stream="stream", queues=(16, 31))
+MORE = GroupRecord(topic="orders", group="mail", stream="stream", queues=(0, 15))
+ENTRY = '100 100000 {"actor":"admin","action":"deleteGroup"}'
+GONE = "it reports whether this call deleted something"
 CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
 
 
@@ -58,6 +63,16 @@ def leased(q: Queue) -> None:
         q.admin.xadd("stream", {"id": id}, id=id)
     q.run(commands.receive(GROUP, "mail", "a", 1, 1_000, now=NOW))
     q.run(commands.receive(GROUP, "mail", "b", 1, 60_000, now=NOW))
+
+
+def unread(q: Queue) -> None:
+    """A group has received nothing of a stream."""
+    q.admin.xadd("stream", {"id": "a", "due": "1000"}, id="1-1")
+    q.admin.xgroup_create("stream", "mail", "0")
+
+
+def recorded(q: Queue) -> None:
+    q.run(commands.record_group(RECORD, now=NOW))
 
 
 def settle(kind: Any, _: Queue) -> Command[Any]:
@@ -437,6 +452,20 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "settle_received": {
         kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release")
+    },
+    "record_group": {
+        "new": Case(lambda q: commands.record_group(RECORD, now=NOW)),
+        "more queues": Case(after(recorded, lambda q: commands.record_group(MORE, now=NOW))),
+        "full": Case(lambda q: commands.record_group(RECORD, most=0, now=NOW)),
+    },
+    "group_lags": {"ok": Case(after(unread, lambda q: commands.group_lags("stream", ["mail", "other"], now=NOW)))},
+    "destroy_group": {
+        "there": Case(after(leased, lambda q: commands.destroy_group(GROUP, "mail")), GONE),
+        "not there": Case(lambda q: commands.destroy_group(GROUP, "mail")),
+    },
+    "forget_group": {
+        "there": Case(after(recorded, lambda q: commands.forget_group([RECORD], entry=ENTRY)), GONE),
+        "not there": Case(lambda q: commands.forget_group([RECORD], entry=ENTRY)),
     },
     "give_up": {
         "dead": Case(lambda q: give_up(q, "new")),

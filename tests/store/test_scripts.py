@@ -22,6 +22,7 @@ READ_ONLY = {
     "find_by_key",
     "get",
     "glance",
+    "group_lags",
     "held_topics",
     "lacking",
     "letters",
@@ -112,6 +113,8 @@ def check_keys(name: str, text: str) -> None:
         assert re.fullmatch(r"'[A-Z]+'", words[0]), f"{name}: {words[0]} is no plain command"
         if words[0] == "'XREADGROUP'":
             check(words[-2].strip(), words[0])
+        elif words[0] == "'XINFO'":
+            check(words[2], words[0])
         elif words[0].strip("'") not in WITHOUT_KEY:
             check(words[1], words[0])
     for function, place in sorted(taking_keys):
@@ -136,7 +139,7 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
     loaded = {name: scripts.load(name) for name in scripts.NAMES}
     promised = {name for name, script in loaded.items() if script.promise}
     changes = {"schedule", "cancel", "reschedule", "deliver_now", "redrive", "discard"}
-    consuming = {"receive", "settle_received", "give_up"}
+    consuming = {"receive", "settle_received", "give_up", "record_group", "forget_group", "destroy_group"}
     assert promised == changes | consuming | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
     assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "release", "retry"}
@@ -147,6 +150,7 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
         "bury",
         "cancel",
         "claim",
+        "destroy_group",
         "discard",
         "park",
         "pull",

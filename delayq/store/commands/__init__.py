@@ -9,6 +9,7 @@ from delayq.store.commands.census import *
 from delayq.store.commands.clients import *
 from delayq.store.commands.command import *
 from delayq.store.commands.consumers import *
+from delayq.store.commands.groups import *
 from delayq.store.commands.jobs import *
 from delayq.store.commands.limits import *
 from delayq.store.commands.meta import *

@@ -11,6 +11,7 @@ from delayq.store.commands.command import Command, Now, plain, texts
 from delayq.store.keys import ConsumerKeys, QueueKeys
 
 __all__ = [
+    "CONSUMER",
     "MOST_RECEIVED",
     "Act",
     "FilterOfGroup",
@@ -18,12 +19,15 @@ __all__ = [
     "ReceivedEntries",
     "Settled",
     "StreamEntry",
+    "UnknownGroup",
     "give_up",
     "receive",
     "settle_received",
     "stream_entry",
 ]
 
+#: The consumer of each group in Redis.
+CONSUMER: Final = "delayq"
 #: No call receives more messages.
 MOST_RECEIVED: Final = 1_000
 
@@ -64,6 +68,10 @@ class FilterOfGroup(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
 
 
+class UnknownGroup(msgspec.Struct, frozen=True):
+    """There is no such group, and the call gave no start: nothing was received."""
+
+
 def receive(
     keys: ConsumerKeys,
     group: str,
@@ -75,16 +83,18 @@ def receive(
     tags: Sequence[str] = (),
     most_deliveries: int = 16,
     now: Now = "",
-) -> Command[ReceivedEntries | FilterOfGroup]:
+) -> Command[ReceivedEntries | FilterOfGroup | UnknownGroup]:
     """Lease at most so many messages of a stream to `call`, for `lease` ms.
 
-    A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. `tags` are
-    the filter of the group; none lets everything pass. A repeated call gets the same messages.
+    A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. With ''
+    no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the same messages.
     """
 
-    def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup:
+    def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup | UnknownGroup:
         if reply[0] == b"filter":
             return FilterOfGroup(tuple(one.decode() for one in reply[1].split(b"\0") if one))
+        if reply[0] == b"unknown":
+            return UnknownGroup()
         entries = [
             StreamEntry(
                 Lease(id.decode(), call),
@@ -98,7 +108,7 @@ def receive(
         ]
         return ReceivedEntries(entries, int(reply[1]), int(reply[2]) if reply[2] else None)
 
-    args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, "delayq")
+    args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
     return Command("receive", (keys.stream, keys.leases, keys.consumers, keys.received(call)), args, read)
 
 

@@ -1,9 +1,10 @@
 -- Lease messages of a stream to one call of a consumer group.
 -- KEYS: stream, leases, consumers, what this call received.
 -- ARGV: now, group, this call's name, most messages, lease (ms), start, filter, most leases, name of the consumer.
---   A start is '0', '$' or an entry id.
+--   A start is '0', '$' or an entry id; '' makes no group.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
--- Returns: {'filter', the group's own} if that differs. Else {'ok', now, end of the next lease or pause or '', messages}.
+-- Returns: {'filter', the group's own} if that differs. {'unknown'} without a start if there is no such group.
+--   Else {'ok', now, end of the next lease or pause or '', messages}.
 --   A message is: entry id, leases, hand-backs, '1' if it has had too many leases, the reasons so far, its fields.
 -- @flags allow-oom
 -- @promise
@@ -14,7 +15,9 @@ local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4
 local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 
 local known = redis.call('HGET', consumers, 'filter')
-if not known then
+if not known and start == '' then
+  return { 'unknown' }
+elseif not known then
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, start, 'MKSTREAM')
   if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
     return made
@@ -74,6 +77,9 @@ else
   for _, id in ipairs(redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, most)) do
     local how, _, count, backs, reasons = string.match(redis.call('HGET', consumers, id) or '', '^(%u) (%S+) (%d+) (%d+) (.*)$')
     local entry = how and redis.call('XRANGE', stream, id, id)[1]
+    if how == 'H' then
+      redis.call('HINCRBY', consumers, 'handedBack', -1)
+    end
     if entry then
       add(id, entry[2], tonumber(count) + 1, tonumber(backs), reasons)
     else

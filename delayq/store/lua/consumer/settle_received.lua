@@ -34,6 +34,7 @@ local function settle(act, id, call, ms, reason)
     return (act == 'back' or act == 'release') and 'ok' or 'lost', redis.call('ZSCORE', leases, id) or ''
   elseif act == 'release' then -- it was not handled, so this lease does not count
     redis.call('HSET', consumers, id, 'H ' .. table.concat({ call, count - 1, backs, reasons }, ' '))
+    redis.call('HINCRBY', consumers, 'handedBack', 1)
     redis.call('ZADD', leases, digits(now), id)
     return 'ok', digits(now)
   end
@@ -45,6 +46,7 @@ local function settle(act, id, call, ms, reason)
       return 'exhausted', reasons -- the caller makes it a dead letter, then acknowledges it
     end
     redis.call('HSET', consumers, id, 'H ' .. table.concat({ call, count, backs, reasons }, ' '))
+    redis.call('HINCRBY', consumers, 'handedBack', 1)
   end
   local stop = digits(now + ms)
   redis.call('ZADD', leases, stop, id)

@@ -1,0 +1,100 @@
+-- Read how far consumer groups of a stream are.
+-- KEYS: stream. Then of each group: leases, consumers.
+-- ARGV: now, the name of the consumer. Then the name of each group.
+-- Returns: of each group '' if the stream has no such group, else {waiting, pending, handed back, filter, idle, ready, oldest}.
+--   Waiting entries were not received yet; '' if their number is unknown. Pending ones were received and not acknowledged.
+--   Idle: ms since a call received, or ''. Ready: since when (ms) a message can be received, or ''.
+--   Oldest: {} or {entry id, message id, due time, 'waiting' | 'leased' | 'handedBack'} of the oldest entry that is not
+--   acknowledged.
+-- @flags no-writes
+-- @include clock group_positions
+local stream, now = KEYS[1], clock(ARGV[1])
+local positions = group_positions(stream)
+local first = next(positions) and redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+
+local function is_before(id, other)
+  local ms, number = string.match(id, '^(%d+)-(%d+)$')
+  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
+  if ms ~= other_ms then
+    return #ms < #other_ms or #ms == #other_ms and ms < other_ms
+  end
+  return #number < #other_number or #number == #other_number and number < other_number
+end
+
+-- Count the entries behind `last`. Redis forgets how many there are after a group began in the middle or entries were
+-- deleted. Then this counts a bounded number, because each entry is read with its body.
+local function count_waiting(next_one, last, lag)
+  if not next_one then
+    return 0
+  elseif is_before(last, first[1]) then
+    return redis.call('XLEN', stream)
+  end
+  if not lag then
+    local count = #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 100)
+    lag = count < 100 and count or ''
+  end
+  return lag
+end
+
+local function describe(entry, state)
+  local id, due = entry[1], string.match(entry[1], '^%d+')
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == 'id' then
+      id = entry[2][i + 1]
+    elseif entry[2][i] == 'due' then
+      due = entry[2][i + 1]
+    end
+  end
+  return { entry[1], id, due, state }
+end
+
+-- Return the oldest pending entry that was not deleted from the stream.
+local function oldest_pending(group, consumers)
+  for _, one in ipairs(redis.call('XPENDING', stream, group, first[1], '+', 100)) do
+    local entry = redis.call('XRANGE', stream, one[1], one[1])[1]
+    if entry then
+      local how = string.sub(redis.call('HGET', consumers, entry[1]) or '', 1, 1)
+      return describe(entry, how == 'H' and 'handedBack' or 'leased')
+    end
+  end
+end
+
+local function idle_of(group, name)
+  for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
+    local one = {}
+    for i = 1, #info, 2 do
+      one[info[i]] = info[i + 1]
+    end
+    if one.name == name then
+      return one.idle
+    end
+  end
+  return ''
+end
+
+local answer = {}
+for i = 3, #ARGV do
+  local group, leases, consumers = ARGV[i], KEYS[2 * i - 4], KEYS[2 * i - 3]
+  local at = positions[group]
+  if at then
+    local next_one = redis.call('XRANGE', stream, '(' .. at.last, '+', 'COUNT', 1)[1]
+    local oldest = at.oldest and first and oldest_pending(group, consumers) or next_one and describe(next_one, 'waiting')
+    local ready = next_one and tonumber((string.match(next_one[1], '^%d+')))
+    local ended = tonumber(redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2])
+    if ended and ended <= now then
+      ready = math.min(ready or ended, ended)
+    end
+    answer[#answer + 1] = {
+      count_waiting(next_one, at.last, at.lag),
+      at.pending,
+      tonumber(redis.call('HGET', consumers, 'handedBack') or 0),
+      redis.call('HGET', consumers, 'filter') or '',
+      idle_of(group, ARGV[2]),
+      ready and digits(ready) or '',
+      oldest or {},
+    }
+  else
+    answer[#answer + 1] = ''
+  end
+end
+return answer
