@@ -549,6 +549,40 @@ def test_a_server_that_hangs_stops_only_the_limits_that_lie_there(valkey: Server
         limits.stop(60_000)
 
 
+def test_limits_that_wait_for_their_turn_at_a_slow_server_are_not_short_and_those_of_a_silent_one_are(
+    worlds: Worlds,
+) -> None:
+    class Slow:
+        """A server that takes a while for each packet."""
+
+        server_of = staticmethod(lambda key: None)
+
+        def run_many(self, wanted: list[Any]) -> list[Any]:
+            world.advance(200)
+            during.append(any(one.is_short(world.elapsed) for one in waiting))
+            world.advance(200 if silent else 0)
+            during.append(any(one.is_short(world.elapsed) for one in waiting))
+            return world.store.run_many(wanted)
+
+    class One(Waits):
+        def waits_for(self, limit: Limit) -> int:
+            return 1
+
+    world, store = worlds(), Slow()
+    limits, policies = NodeLimits(store, NodeClock(world), test_now=lambda: world.now), policies_of(max_in_flight=5)  # type: ignore[arg-type]
+    waiting = [limits.of(f"g.{topic}", policies, 1_000)[0] for topic in range(1_000)]
+    during, silent = list[bool](), False
+    for one in waiting:
+        one.listen(One(), world.elapsed)
+    for _ in range(4):
+        limits.tick()
+    assert world.elapsed >= 800
+    assert during == [False] * 8
+    silent = True
+    limits.tick()
+    assert during[8:] == [False, True]
+
+
 def test_a_thread_that_could_not_be_started_is_started_later(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -29,6 +29,8 @@ AT_A_TIME: Final = 200
 LONGEST_WAIT: Final = 60_000
 REMEMBERED: Final = 10_000  # topics whose limits are cached
 PAUSE: Final = 100  # ms after an unexpected error
+#: ms without an answer of a server after which its limits count as short.
+SILENT: Final = 300
 log = structlog.get_logger()
 
 
@@ -51,6 +53,9 @@ class _Asker:
         self._due: dict[Limit, int] = {}  # the time of the next request for each
         self._wakes_at = 0  # the end of its sleep
         self._server_ahead: tuple[int, int] | None = None  # its clock minus that of this node, by the last two answers
+        self._unanswered_since: int | None = (
+            None  # of the packet that is being answered, or of requests without a thread
+        )
         self._stopping = False
         self.thread: threading.Thread | None = None
 
@@ -61,6 +66,13 @@ class _Asker:
                 self._due[limit] = at
                 if at < self._wakes_at:
                     self._condition.notify()
+                if self.thread is None and self._unanswered_since is None:
+                    self._unanswered_since = at
+
+    def is_silent(self, now: int) -> bool:
+        """Whether its server has not answered for SILENT ms. Requests that wait for their turn here do not count."""
+        since = self._unanswered_since
+        return since is not None and now - since > SILENT
 
     def start(self) -> None:
         """Start the thread. A second call does nothing, or retries a failed start."""
@@ -69,7 +81,7 @@ class _Asker:
                 thread = threading.Thread(target=self._run, name="limits", daemon=True)
                 try:
                     thread.start()
-                    self.thread = thread
+                    self.thread, self._unanswered_since = thread, None
                 except RuntimeError:
                     _failed()
 
@@ -131,7 +143,9 @@ class _Asker:
             elif again is not None:
                 self.schedule(limit, again)
         if rates or slots:
+            self._unanswered_since = now
             self._ask(rates, slots, now, server_now)
+        self._unanswered_since = None
         with self._condition:
             return self._wait(self._clock.monotonic())
 
@@ -248,6 +262,7 @@ class NodeLimits:
             together = AT_A_TIME if server is None else 1
             with self._lock:
                 asker = self._askers.setdefault(server, _Asker(self._store, self._clock, together, self._test_now))
+        limit.server = asker
         asker.schedule(limit, at)
         if asker.thread is None and self._test_now is None:
             asker.start()

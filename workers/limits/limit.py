@@ -19,8 +19,6 @@ __all__ = ["IDLE", "Limit", "Listener", "admit", "begin"]
 LATELY: Final = 150
 #: ms after which an unused limit is forgotten.
 IDLE: Final = 1_000
-#: ms without an answer of its server after which a limit counts as short.
-SILENT: Final = 300
 #: ms for which a queue's report of parked messages counts, and for which these messages precede later ones of other queues. A
 #: stalled queue delays others no longer than that.
 REPORTED: Final = 3_000
@@ -36,6 +34,13 @@ class Listener(Protocol):
 
     def waits_for(self, limit: Limit) -> int:
         """The number of messages in memory without a permit; from any thread."""
+
+
+class Server(Protocol):
+    """The Redis that has the permits of a limit."""
+
+    def is_silent(self, now: int) -> bool:
+        """Whether it has not answered lately; from any thread."""
 
 
 class _Parked(NamedTuple):
@@ -62,7 +67,8 @@ class Limit(ABC):
         self._soon = soon
         self._waiting = 0  # admitted messages that have not begun
         self._not_before = 0  # the earliest time of the next request
-        self._unanswered_since: int | None = None
+        self.server: Server | None = None  # from its first request on
+        self._requested = False
         self._used_at = 0
         self._parked: dict[Listener, _Parked] = {}
         self._listeners: set[Listener] = set()
@@ -71,8 +77,7 @@ class Limit(ABC):
 
     def is_short(self, now: int) -> bool:
         """Whether permits were too few lately, or Redis does not answer."""
-        since = self._unanswered_since
-        return self._had_too_few(now) or (since is not None and now - since > SILENT)
+        return self._had_too_few(now) or (self.server is not None and self.server.is_silent(now))
 
     @abstractmethod
     def _had_too_few(self, now: int) -> bool:
@@ -102,7 +107,7 @@ class Limit(ABC):
     def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
         """Use an answer. Return the time of the next call, the listeners to notify, and the number of permits."""
         with self.lock:
-            self._unanswered_since = None
+            self._requested = False
             return (self._use_answer(answer, asked_at), *self._listeners_to_notify(asked_at))
 
     # -- messages of a queue -----------------------------------------------------------------------------------------
@@ -244,9 +249,9 @@ class Limit(ABC):
 
     def _request_soon(self, now: int) -> None:
         """Schedule a request as early as possible."""
-        if self._unanswered_since is None:
-            self._unanswered_since = max(self._not_before, now)
-            self._soon(self, self._unanswered_since)
+        if not self._requested:
+            self._requested = True
+            self._soon(self, max(self._not_before, now))
 
     def _earliest(self, room: int) -> list[Listener]:
         """The queue with the earliest parked message, if there is room for one; under the lock.

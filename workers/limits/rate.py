@@ -169,7 +169,7 @@ class RateLimit(Limit):
         """See `Limit`."""
         with self.lock:
             wanted, pace = self._count_wanted(now), int(self._count_begun(0, now))
-            if wanted or pace or self._unanswered_since is not None:
+            if wanted or pace or self._requested:
                 stock = sum([count for until, count in self._permits.items() if until > now + TRIP])
                 ready = self._ready(now)
                 self._asked, self._low = min(wanted, 4 * pace + MORE) + ready - stock, ready // 2
@@ -178,7 +178,7 @@ class RateLimit(Limit):
                     self._not_before = now + QUICKEST
                     bucket = self._bucket
                     return Spending(self.name, bucket.rate, self._burst, self._asked, until, self.version), None
-            self._unanswered_since = None
+            self._requested = False
             return None, now + IDLE if wanted else None
 
     def _use_answer(self, answer: Any, asked_at: int) -> int | None:

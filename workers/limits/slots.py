@@ -88,9 +88,11 @@ class SlotLimit(Limit):
 
     def _take(self, count: int, longest: int, now: int) -> int:
         self._count_permits(now)
-        taken = [slot for slot in self._free if slot.until + longest <= slot.expires][:count]
+        taken, free = list[_Slot](), list[_Slot]()
+        for slot in self._free:
+            (taken if len(taken) < count and slot.until + longest <= slot.expires else free).append(slot)
+        self._free = free
         for slot in taken:
-            self._free.remove(slot)
             heappush(self._in_use, slot)
         self._used += len(taken)
         return len(taken)
@@ -128,11 +130,12 @@ class SlotLimit(Limit):
         with self.lock:
             free = self._count_permits(now)
             # Redis has removed the others already.
-            given = [slot for slot in self._given if slot.expires > now][:MOST_SLOTS]
+            held = [slot for slot in self._given if slot.expires > now]
+            given = held[:MOST_SLOTS]
             useful = 0 if self._closed else self._count_wanted(now) + (0 if self._contended else self._used)
             wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
             if not wanted and not given:
-                self._unanswered_since = None
+                self._requested = False
                 again = min([slot.until for slot in self._free], default=now)
                 return None, again if again > now else now + IDLE if not self._is_unused(now) else None
             if now < self._not_before:
@@ -144,7 +147,7 @@ class SlotLimit(Limit):
                 given, self._gave = [], False
             self._calls += 1
             self._request = wanted, self._life, f"{_MAKER}:{id(self)}:{self._calls}", given
-            self._given = [slot for slot in self._given if slot not in given]
+            self._given = held[len(given) :]
             self._used, self._useful = 0, useful - free
             names = [slot.name for slot in given]
             call, most = self._request[2], self._slots.most
