@@ -67,8 +67,8 @@ class Kind:
 
 NO_KEY = frozenset({"ordering_key"})
 KINDS = (
-    Kind("redis-stream", "redis_stream", "RedisStreamAdapter", "elsewhere", ("redis+stream",), NO_KEY),
-    Kind("redis-cluster", "redis_stream", "RedisStreamAdapter", "cluster", ("redis+stream",), NO_KEY, group="cluster"),
+    Kind("redis-stream", "redis_stream", "RedisStreamAdapter", "elsewhere", ("redis+stream",)),
+    Kind("redis-cluster", "redis_stream", "RedisStreamAdapter", "cluster", ("redis+stream",), group="cluster"),
     Kind("webhook", "webhook", "WebhookAdapter", "receiver", ("http", "https")),
     Kind("log", "log", "LogAdapter", "capsys", ("log",), NO_KEY, text_only=True),
     Kind("memory", "memory", "MemoryAdapter", "memory_target", ()),

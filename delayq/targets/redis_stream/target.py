@@ -131,6 +131,8 @@ class RedisStreamTarget:
             "attempt",
             one.attempt,
         )
+        if one.ordering_key:
+            words += ("orderingKey", one.ordering_key)
         for name, value in one.properties.items():
             words += (f"p:{name}", value)
         return words

@@ -79,7 +79,7 @@ def _seen(entry: Mapping[bytes, bytes]) -> Seen:
         tags=text["tags"],
         keys=tuple(text["keys"].split()),
         properties={name[2:]: value for name, value in text.items() if name.startswith("p:")},
-        ordering_key=None,
+        ordering_key=text.get("orderingKey", ""),
         payload=fields["body"],
         due=int(text["due"]),
         attempt=int(text["attempt"]),

@@ -11,31 +11,29 @@
 -- @include clock deadline
 local stream, leases, consumers = KEYS[1], KEYS[2], KEYS[3]
 local now, group, most_backs = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+-- @include lanes
 local answer, pauses = { digits(now) }, {}
 for pause in string.gmatch(ARGV[4], '%d+') do
   pauses[#pauses + 1] = tonumber(pause)
 end
 
 local function settle(act, id, call, ms, reason)
-  local how, by, count, backs, reasons = string.match(redis.call('HGET', consumers, id) or '', '^(%u) (%S+) (%d+) (%d+) (.*)$')
+  local how, by, count, backs, lane, reasons = state_of(id)
   if not how then
     return act == 'ack' and 'ok' or 'lost', '' -- acknowledged already, or trimmed
   elseif by ~= call then
     return 'lost', ''
-  elseif act == 'ack' then
-    if how == 'H' then
-      return 'lost', ''
-    end
-    redis.call('XACK', stream, group, id)
-    redis.call('HDEL', consumers, id)
-    redis.call('ZREM', leases, id)
-    return 'ok', ''
-  elseif how == 'H' then -- the same call again
+  elseif how == 'H' and act ~= 'ack' then -- the same call again
     return (act == 'back' or act == 'release') and 'ok' or 'lost', redis.call('ZSCORE', leases, id) or ''
+  elseif how == 'H' or lane ~= '' and lane_of(lane).holder ~= call then
+    return 'lost', '' -- in a lane, another call may hold an earlier entry now
+  elseif act == 'ack' then
+    forget(id, lane)
+    return 'ok', ''
   elseif act == 'release' then -- it was not handled, so this lease does not count
-    redis.call('HSET', consumers, id, 'H ' .. table.concat({ call, count - 1, backs, reasons }, ' '))
-    redis.call('HINCRBY', consumers, 'handedBack', 1)
-    redis.call('ZADD', leases, digits(now), id)
+    set_state(id, 'H', call, count - 1, backs, lane, reasons)
+    handed_back = handed_back + 1
+    set_end(id, lane, digits(now))
     return 'ok', digits(now)
   end
   if act == 'back' then
@@ -45,11 +43,14 @@ local function settle(act, id, call, ms, reason)
     if backs > most_backs then
       return 'exhausted', reasons -- the caller makes it a dead letter, then acknowledges it
     end
-    redis.call('HSET', consumers, id, 'H ' .. table.concat({ call, count, backs, reasons }, ' '))
-    redis.call('HINCRBY', consumers, 'handedBack', 1)
+    set_state(id, 'H', call, count, backs, lane, reasons)
+    handed_back = handed_back + 1
   end
   local stop = digits(now + ms)
-  redis.call('ZADD', leases, stop, id)
+  set_end(id, lane, stop)
+  if act == 'back' and lane ~= '' then
+    leave_lane(lane_of(lane), id) -- later entries pass it
+  end
   return 'ok', stop
 end
 
@@ -57,4 +58,11 @@ for i = 5, #ARGV, 5 do
   local n = #answer
   answer[n + 1], answer[n + 2] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4])
 end
+-- The next entry of a lane becomes free.
+for _, lane in pairs(lanes) do
+  if lane.changed and lane.ids[1] then
+    waiting = waiting - redis.call('ZADD', leases, 'NX', digits(now), lane.ids[1])
+  end
+end
+write_lanes()
 return answer

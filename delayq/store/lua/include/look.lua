@@ -2,9 +2,10 @@
 -- appended. An expired message is buried. A held message is listed for the set of its topic (`aside`). Any other
 -- message is returned. The loop may end early (`full`). The include `leave` completes its removals.
 local pcall, refused = redis.pcall, {}
--- Append a message that has properties, or whose stream is trimmed. Return the entry or its error, and its traceparent
+-- Append a message that has an ordering key or properties, or whose stream is trimmed. Return the entry or its error, and its traceparent
 -- if wanted.
-local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end, properties_end)
+local function append(stream, trim, id, topic, tags, ordering, keys, body, due, attempt, record, keys_end,
+  properties_end)
   local entry = { 'XADD', stream }
   if trim then
     entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
@@ -12,6 +13,10 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
   for _, value in ipairs({ '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body, 'due', due,
     'attempt', attempt }) do
     entry[#entry + 1] = value
+  end
+  if ordering ~= '' then
+    local n = #entry
+    entry[n + 1], entry[n + 2] = 'orderingKey', ordering
   end
   local at, trace = keys_end + 1, nil
   while at <= properties_end do
@@ -169,12 +174,12 @@ for i = 1, due_count do
           told = unreserved(keys)
         end
         local trim, entry, trace = trims[topic] and match(trims[topic], '^%d+'), nil, nil
-        if properties_end == keys_end and not trim then
+        if properties_end == keys_end and ordering_end == tags_end and not trim then
           entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
             'due', due, 'attempt', attempt)
         else
-          entry, trace = append(stream, trim, id, topic, tags, told, body, due, attempt, record, keys_end,
-            properties_end)
+          entry, trace = append(stream, trim, id, topic, tags, sub(record, tags_end + 1, ordering_end), told,
+            body, due, attempt, record, keys_end, properties_end)
         end
         if not entry.err then
           appended = appended + 1

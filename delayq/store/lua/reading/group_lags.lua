@@ -54,7 +54,7 @@ local function oldest_pending(group, consumers)
     local entry = redis.call('XRANGE', stream, one[1], one[1])[1]
     if entry then
       local how = string.sub(redis.call('HGET', consumers, entry[1]) or '', 1, 1)
-      return describe(entry, how == 'H' and 'handedBack' or 'leased')
+      return describe(entry, how == 'H' and 'handedBack' or how == 'W' and 'waiting' or 'leased')
     end
   end
 end

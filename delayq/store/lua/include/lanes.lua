@@ -1,0 +1,98 @@
+-- The entries of one ordering key of a topic are a lane. While one call has a lease in a lane, no other call gets one.
+-- The record of a lane has the call that leased from it last. Then it has the ids of its entries in the order of the
+-- stream. An entry that was handed back is not among them before its pause ends.
+-- A free entry waits outside of `leases` while another one of its lane is leased. `waiting` counts such entries.
+-- `handed_back` counts the entries that were handed back or released. Here both are what this script adds.
+local lanes, waiting, handed_back = {}, 0, 0
+
+-- Return the state of an entry, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is 'L'
+-- (leased), 'H' (handed back or released) or 'W' (it waits for its lane, and was never leased). Return nothing for an
+-- entry that was acknowledged or trimmed.
+local function state_of(id)
+  return string.match(redis.call('HGET', consumers, id) or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
+end
+
+local function set_state(id, how, call, count, backs, lane, reasons)
+  local mark = lane == '' and ' ' or '=' .. lane .. ' '
+  redis.call('HSET', consumers, id, how .. ' ' .. call .. ' ' .. count .. ' ' .. backs .. mark .. reasons)
+end
+
+local function lane_of(name)
+  local lane = lanes[name]
+  if not lane then
+    lane = { ids = {} }
+    for word in string.gmatch(redis.call('HGET', consumers, 'lane:' .. name) or '', '%S+') do
+      if lane.holder then
+        lane.ids[#lane.ids + 1] = word
+      else
+        lane.holder = word
+      end
+    end
+    lanes[name] = lane
+  end
+  return lane
+end
+
+-- Let the lease or the pause of an entry end at a time.
+local function set_end(id, lane, stop)
+  local added = redis.call('ZADD', leases, stop, id)
+  if lane ~= '' then
+    waiting = waiting - added
+  end
+end
+
+local function is_before(one, other)
+  local ms, number = string.match(one, '(%d+)-(%d+)')
+  local other_ms, other_number = string.match(other, '(%d+)-(%d+)')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
+end
+
+-- Add an entry to the ids of its lane.
+local function join_lane(lane, id)
+  local at = #lane.ids + 1
+  while at > 1 and is_before(id, lane.ids[at - 1]) do
+    at = at - 1
+  end
+  if lane.ids[at - 1] ~= id then
+    table.insert(lane.ids, at, id)
+    lane.changed = true
+  end
+end
+
+local function leave_lane(lane, id)
+  for at, one in ipairs(lane.ids) do
+    if one == id then
+      table.remove(lane.ids, at)
+      lane.changed = true
+      return
+    end
+  end
+end
+
+local function forget(id, lane)
+  redis.call('XACK', stream, group, id)
+  redis.call('HDEL', consumers, id)
+  local removed = redis.call('ZREM', leases, id)
+  if lane ~= '' then
+    waiting = waiting - 1 + removed
+    leave_lane(lane_of(lane), id)
+  end
+end
+
+-- Write the changed lanes and the counts.
+local function write_lanes()
+  for name, lane in pairs(lanes) do
+    if lane.changed and #lane.ids == 0 then
+      redis.call('HDEL', consumers, 'lane:' .. name)
+    elseif lane.changed then
+      redis.call('HSET', consumers, 'lane:' .. name, lane.holder .. ' ' .. table.concat(lane.ids, ' '))
+    end
+  end
+  if waiting ~= 0 then
+    redis.call('HINCRBY', consumers, 'waiting', waiting)
+  end
+  if handed_back ~= 0 then
+    redis.call('HINCRBY', consumers, 'handedBack', handed_back)
+  end
+end
