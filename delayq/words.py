@@ -27,6 +27,7 @@ SHOWN: Final[Mapping[str, str]] = {
     "deliver_now": "deliverNow",
     "put_policy": "putPolicy",
     "delete_policy": "deletePolicy",
+    "delete_group": "deleteGroup",
     "write_off": "writeOff",
     "bump_era": "bumpEra",
     "undo_backfill": "undoBackfill",

@@ -105,6 +105,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
 _PATHS: Final = {
     "id": r"^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$",
     "name": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
+    "group": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
     "topic": "^(?!delayq:)[A-Za-z0-9._:-]{1,255}$",
 }
 

@@ -250,6 +250,55 @@ type FoundOut struct {
 	NextPageToken *string    `json:"nextPageToken"`
 }
 
+// GroupDeletedOut The result of a deletion.
+type GroupDeletedOut struct {
+	// Changed Whether there was such a group.
+	Changed bool   `json:"changed"`
+	Group   string `json:"group"`
+	Topic   string `json:"topic"`
+}
+
+// GroupOut A consumer group of a topic, and how far it is. A number that is null is unknown, not zero.
+type GroupOut struct {
+	// Filter Only messages with one of these tags; empty: all.
+	Filter []string `json:"filter"`
+	Group  string   `json:"group"`
+
+	// HandedBack Messages that were handed back and not received again.
+	HandedBack int64 `json:"handedBack"`
+
+	// Lag Messages that are not acknowledged: waiting, leased and handedBack.
+	Lag *int64 `json:"lag"`
+
+	// LastReceiveTime When a consumer last received. Redis before 7.2 counts only calls that found something.
+	LastReceiveTime *time.Time `json:"lastReceiveTime"`
+
+	// Leased Messages that were received and not acknowledged.
+	Leased int64 `json:"leased"`
+
+	// Oldest null: all messages are acknowledged.
+	Oldest *OldestOut `json:"oldest"`
+
+	// ReadyTime Since when a message can be received; null: none can.
+	ReadyTime *time.Time `json:"readyTime"`
+
+	// Since When the group was made.
+	Since time.Time `json:"since"`
+	Topic string    `json:"topic"`
+
+	// Waiting Messages that the group has not received yet.
+	Waiting *int64 `json:"waiting"`
+}
+
+// GroupsOut A page of consumer groups by topic and name. `nextPageToken` is null on the last page.
+type GroupsOut struct {
+	Groups        []GroupOut `json:"groups"`
+	NextPageToken *string    `json:"nextPageToken"`
+
+	// Total The number of matching groups on all pages.
+	Total int64 `json:"total"`
+}
+
 // HandBackIn Messages that a consumer of the group could not handle.
 type HandBackIn struct {
 	// Group The consumer group. Each group receives every message; its consumers share them.
@@ -487,6 +536,20 @@ type NodeQueueOut struct {
 // NodesOut All nodes, by name.
 type NodesOut struct {
 	Nodes []NodeOut `json:"nodes"`
+}
+
+// OldestOut The oldest message that a group has not acknowledged.
+type OldestOut struct {
+	// DeliveredTime When it was added to the stream.
+	DeliveredTime time.Time `json:"deliveredTime"`
+
+	// DueMs Unix ms
+	DueMs int64 `json:"dueMs"`
+
+	// DueTime RFC 3339 in UTC with ms.
+	DueTime time.Time `json:"dueTime"`
+	Id      string    `json:"id"`
+	State   string    `json:"state"`
 }
 
 // OverviewOut The figures of the service. `scheduled` are not due yet, or wait for a retry; `parked` excludes held messages.

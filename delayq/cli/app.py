@@ -83,6 +83,8 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     ),
     "reshard": "reshard:reshard",
     "receive": "receive:receive",
+    "consumers": "consumers:consumers",
+    "delete-group": "consumers:delete",
     "tail": "tail:tail",
     "doctor": "doctor:doctor",
     "api": "services:api",
@@ -93,8 +95,8 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
 
 #: The option or argument for each field that an error names, if the command has no option of the same name.
 _OPTIONS = {
-    "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "delayTime": "--delay",
-    "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
+    "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "group": "GROUP",
+    "delayTime": "--delay", "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
 }  # fmt: skip
 
 

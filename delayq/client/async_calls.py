@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Arriving,
         AuditPage,
         Cancelled,
+        ConsumerGroup,
         Counted,
         DeadGroups,
         DeadLetterPage,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Facts,
         Finding,
         Forecast,
+        GroupDeleted,
         LeaseChange,
         Overview,
         Paused,
@@ -586,6 +588,20 @@ class AsyncCalls:
         """
         change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
         return single(await self._settle([(message, change)]))
+
+    async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
+        """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.
+
+        Each has the numbers of messages that it has not acknowledged, and the oldest of them.
+        """
+        return await self._run(plans.consumers(await self.reading(), match))
+
+    async def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
+        """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
+
+        `changed` is False if there was no such group.
+        """
+        return await self._run(plans.delete_group(await self.context(), topic, group, by))
 
     async def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
         context, results = await self.context(), dict[int, Any]()

@@ -17,8 +17,8 @@ __all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "new_act", "one_
 LONGEST_REASON: Final = 200
 #: The manual changes, as entries name them.
 Action = Literal[
-    "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy", "repair",
-    "writeOff", "reshard", "bumpEra", "undoBackfill",
+    "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy",
+    "deleteGroup", "repair", "writeOff", "reshard", "bumpEra", "undoBackfill",
 ]  # fmt: skip
 ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 

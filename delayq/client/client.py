@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Arriving,
         AuditPage,
         Cancelled,
+        ConsumerGroup,
         Counted,
         DeadGroups,
         DeadLetterPage,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Facts,
         Finding,
         Forecast,
+        GroupDeleted,
         LeaseChange,
         Overview,
         Paused,
@@ -581,6 +583,20 @@ class Client:
         """
         change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
         return single(self._settle([(message, change)]))
+
+    def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
+        """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.
+
+        Each has the numbers of messages that it has not acknowledged, and the oldest of them.
+        """
+        return self._run(plans.consumers(self.reading(), match))
+
+    def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
+        """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
+
+        `changed` is False if there was no such group.
+        """
+        return self._run(plans.delete_group(self.context(), topic, group, by))
 
     def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
         context, results = self.context(), dict[int, Any]()

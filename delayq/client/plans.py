@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         put_policy,
         resume,
     )
+    from delayq.client.consuming.groups import ConsumerGroup, GroupDeleted, consumers, delete_group
     from delayq.client.consuming.receiving import (
         LeaseChange,
         Received,
@@ -47,14 +48,14 @@ if TYPE_CHECKING:
     from delayq.client.looking.topics import Arriving, TopicState, arriving, read_policies, topic, topics
 
 __all__ = [
-    "MOST_SECONDS", "PAUSE", "SECONDS", "Advanced", "Arriving", "AuditPage", "Cancelled", "Counted", "DeadGroups",
-    "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "LeaseChange", "Overview", "Paused", "PolicyChanged",
-    "Received", "Rescheduled", "Resumed", "RouteState", "SearchPage", "Settlement", "TopicState", "Wanted",
-    "WantedEntries", "arriving", "audit", "begin_advance", "by_key", "cancel", "check_wait", "count_messages",
-    "dead_groups", "dead_letters", "delete_policy", "deliver_now", "discard", "explain", "extension", "find", "findings",
-    "forecast", "get", "given_consumer", "nodes", "overview", "pause", "paused", "put_policy", "queues", "read_facts",
-    "read_policies", "receive", "redrive", "reschedule", "resume", "routes", "search_of", "settle", "spec_of",
-    "step_of_advance", "topic", "topics",
+    "MOST_SECONDS", "PAUSE", "SECONDS", "Advanced", "Arriving", "AuditPage", "Cancelled", "ConsumerGroup", "Counted",
+    "DeadGroups", "DeadLetterPage", "Explanation", "Facts", "Finding", "Forecast", "GroupDeleted", "LeaseChange",
+    "Overview", "Paused", "PolicyChanged", "Received", "Rescheduled", "Resumed", "RouteState", "SearchPage",
+    "Settlement", "TopicState", "Wanted", "WantedEntries", "arriving", "audit", "begin_advance", "by_key", "cancel",
+    "check_wait", "consumers", "count_messages", "dead_groups", "dead_letters", "delete_group", "delete_policy",
+    "deliver_now", "discard", "explain", "extension", "find", "findings", "forecast", "get", "given_consumer", "nodes",
+    "overview", "pause", "paused", "put_policy", "queues", "read_facts", "read_policies", "receive", "redrive",
+    "reschedule", "resume", "routes", "search_of", "settle", "spec_of", "step_of_advance", "topic", "topics",
 ]  # fmt: skip
 
 #: Where each of them is.
@@ -63,6 +64,7 @@ _PLACES = {
     "Arriving": "delayq.client.looking.topics",
     "AuditPage": "delayq.client.looking.audit",
     "Cancelled": "delayq.client.changing.messages",
+    "ConsumerGroup": "delayq.client.consuming.groups",
     "Counted": "delayq.client.looking.counting",
     "DeadGroups": "delayq.client.looking.dead_groups",
     "DeadLetterPage": "delayq.client.looking.dead_letters",
@@ -70,6 +72,7 @@ _PLACES = {
     "Facts": "delayq.client.findings",
     "Finding": "delayq.client.findings",
     "Forecast": "delayq.client.looking.counting",
+    "GroupDeleted": "delayq.client.consuming.groups",
     "LeaseChange": "delayq.client.consuming.receiving",
     "MOST_SECONDS": "delayq.client.looking.search",
     "Overview": "delayq.client.findings.overview",
@@ -92,9 +95,11 @@ _PLACES = {
     "by_key": "delayq.client.changing.by_key",
     "cancel": "delayq.client.changing.messages",
     "check_wait": "delayq.client.changing.policies",
+    "consumers": "delayq.client.consuming.groups",
     "count_messages": "delayq.client.looking.counting",
     "dead_groups": "delayq.client.looking.dead_groups",
     "dead_letters": "delayq.client.looking.dead_letters",
+    "delete_group": "delayq.client.consuming.groups",
     "delete_policy": "delayq.client.changing.policies",
     "deliver_now": "delayq.client.changing.messages",
     "discard": "delayq.client.changing.dead_letters",

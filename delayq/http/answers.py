@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from delayq.client.changing.policies import Paused
+from delayq.client.consuming.groups import ConsumerGroup, OldestMessage
 from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview, Traffic
@@ -33,9 +34,9 @@ from delayq.store.commands.audit import Audited, AuditedMessage
 from delayq.times import parse_instant
 
 __all__ = [
-    "arriving_of", "audit_of", "counted_of", "explanation_of", "forecast_of", "found_of", "groups_of", "letters_of", "nodes_of",
-    "overview_of", "page_of", "paused_of", "policies_of", "policy_of", "queues_of", "received_of", "routes_of", "scheduled_of",
-    "settlements_of", "status_of", "topic_of", "topics_of", "value_of",
+    "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of", "groups_of",
+    "letters_of", "nodes_of", "overview_of", "page_of", "paused_of", "policies_of", "policy_of", "queues_of", "received_of",
+    "routes_of", "scheduled_of", "settlements_of", "status_of", "topic_of", "topics_of", "value_of",
 ]  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -433,6 +434,33 @@ def topic_of(one: Json) -> TopicState:
 def arriving_of(rows: Any) -> list[Arriving]:
     """The nodes that may still deliver messages of a paused topic."""
     return [Arriving(row["node"], row["inFlight"]) for row in rows]
+
+
+def consumers_of(one: Json) -> list[ConsumerGroup]:
+    """The consumer groups of a page."""
+    return [
+        ConsumerGroup(
+            topic=row["topic"],
+            group=row["group"],
+            since=parse_instant(row["since"]),
+            filter=tuple(row["filter"]),
+            waiting=row["waiting"],
+            leased=row["leased"],
+            handed_back=row["handedBack"],
+            oldest=_oldest(row["oldest"]),
+            last_receive=_ms(row["lastReceiveTime"]),
+            ready=_ms(row["readyTime"]),
+        )
+        for row in one["groups"]
+    ]
+
+
+def _oldest(one: Json | None) -> OldestMessage | None:
+    if one is None:
+        return None
+    return OldestMessage(
+        id=one["id"], due=one["dueMs"], delivered=parse_instant(one["deliveredTime"]), state=one["state"]
+    )
 
 
 class _Received(msgspec.Struct, rename="camel"):

@@ -16,6 +16,7 @@ from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+from delayq.client.consuming.groups import ConsumerGroup, GroupDeleted
 from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
@@ -564,6 +565,26 @@ class AsyncClient:
         more = {"reason": reason[:MOST_REASON] or None, "delayTime": None if delay is None else f"{delay}ms"}
         (found,) = await self._settle((message,), "handBack", {}, more)
         return found
+
+    async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
+        """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name."""
+        found: list[ConsumerGroup] = []
+        token: str | None = None
+        while True:
+            page = await self._get("/v1/consumers", match=match, limit=PAGE, pageToken=token)
+            found += answers.consumers_of(page)
+            token = page["nextPageToken"]
+            if token is None:
+                return found
+
+    async def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
+        """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
+
+        `changed` is False if there was no such group.
+        """
+        path = f"/v1/topics/{_part(check_topic(topic))}/groups/{_part(group)}"
+        headers = _act(by) | _reason_header(by)
+        return msgspec.convert(answers.value_of(await self._ask("DELETE", path, headers=headers)), GroupDeleted)
 
     def consume(
         self,

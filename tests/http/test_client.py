@@ -293,3 +293,20 @@ def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Cli
     assert (again.hand_backs, again.keys, again.properties) == (1, ("k1", "k2"), {"x": "1"})
     assert client.extend(again, 0).result == "released"
     assert client.ack(again)[0].result == "lost"
+
+
+def test_it_lists_and_deletes_consumer_groups_as_the_client_of_redis(
+    client: Any, direct: Client, redis_url: str
+) -> None:
+    topic = f"t.{name()}"
+    with redis.Redis.from_url(redis_url, protocol=2) as server:
+        for id in "ab":
+            server.xadd(topic, {"id": id, "topic": topic, "tags": "new", "body": id, "due": "1000"})
+    (got,) = client.receive(topic, group="mail", tags="new || old", max=1)
+    (one,) = client.consumers(match=topic)
+    assert [one] == direct.consumers(match=topic)
+    assert (one.lag, one.filter, one.oldest.id, one.oldest.due) == (2, ("new", "old"), got.id, 1_000)
+    assert [client.delete_group(topic, "mail", by=By(actor="ada")).changed for _ in range(2)] == [True, False]
+    assert client.consumers(match=topic) == []
+    with pytest.raises(InvalidMessage, match="group"):
+        client.delete_group(topic, "two words")

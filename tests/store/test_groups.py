@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -9,10 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from delayq import Client, InvalidMessage
+from delayq.client.audit import By
+from delayq.client.consuming.groups import ConsumerGroup
+from delayq.config import load_settings
+from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Act, GroupLag, GroupRecord, Lease, OldestEntry, ReceivedEntries, UnknownGroup
 from delayq.store.keys import AUDIT, GROUPS, ConsumerKeys
 from tests.support.queues import Queue
+from tests.support.servers import ServerUnderTest
 
 STREAM, GROUP = "orders", "mail"
 KEYS = ConsumerKeys(STREAM, GROUP)
@@ -40,8 +47,9 @@ def lag(q: Queue, now: int) -> GroupLag | None:
 # -- how far a group is --------------------------------------------------------------------------------------------------
 
 
-def test_a_group_that_the_stream_does_not_have_is_unknown(q: Queue) -> None:
-    assert q.run(commands.group_lags(STREAM, [GROUP, "other"], now=1)) == [None, None]
+def test_a_group_that_the_stream_does_not_have_is_unknown_once_there_are_entries(q: Queue) -> None:
+    nothing = GroupLag(waiting=0, pending=0, handed_back=0, filter=(), last_receive=None, ready=None, oldest=None)
+    assert q.run(commands.group_lags(STREAM, [GROUP, "other"], now=1)) == [nothing, nothing]
     append(q, "a", 1_000)
     receive(q, 2_000)
     assert [found is None for found in q.run(commands.group_lags(STREAM, ["other", GROUP], now=1))] == [True, False]
@@ -79,13 +87,15 @@ def test_a_message_is_ready_from_its_delivery_or_from_the_end_of_its_lease_or_pa
     assert ready(2_400) == 2_400
 
 
-def test_the_filter_of_the_group_and_how_long_ago_it_received_are_shown(q: Queue) -> None:
+def test_the_filter_of_the_group_and_when_it_received_are_shown(q: Queue) -> None:
     append(q, "a", 1_000)
+    before = q.run(commands.redis_now())
     q.run(commands.receive(KEYS, GROUP, "c", 10, 100, tags=("paid", "void"), now=2_000))
     found = lag(q, 2_000)
     assert found is not None
     assert found.filter == ("paid", "void")
-    assert found.idle is not None
+    assert found.last_receive is not None
+    assert before - 1 <= found.last_receive <= q.run(commands.redis_now())
 
 
 def test_a_number_that_redis_has_lost_is_counted_or_unknown_and_never_zero(q: Queue) -> None:
@@ -143,7 +153,7 @@ def assert_like_redis(q: Queue, now: int) -> None:
     """Compare the lag with the entries of the stream and the pending ones of the group."""
     admin, found = q.server.admin, lag(q, now)
     if not admin.exists(KEYS.consumers):
-        assert found is None
+        assert (found is None) == bool(admin.exists(STREAM) and admin.xlen(STREAM))
         return
     assert found is not None
     last = admin.xinfo_groups(STREAM)[0]["last-delivered-id"].decode()
@@ -219,3 +229,93 @@ def test_a_record_has_topic_group_and_stream(q: Queue, field: str) -> None:
     q.server.admin.hset(GROUPS, field, "1000")
     (found,) = q.run(commands.consumer_groups())
     assert (found.topic, found.group, found.stream) == tuple(field.split(" ", 2))
+
+
+# -- the calls of a client -----------------------------------------------------------------------------------------------
+
+TOPIC = "orders.paid"
+
+
+def entry(server: ServerUnderTest, id: str, stream: str = TOPIC) -> None:
+    server.admin.xadd(stream, {"id": id, "topic": TOPIC, "tags": "", "body": id, "due": "1000"})
+
+
+def one_group(client: Client, **options: Any) -> ConsumerGroup:
+    (found,) = client.consumers(**options)
+    return found
+
+
+def test_the_first_call_records_its_group_and_later_ones_send_no_more_than_before(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    entry(valkey, "a")
+    entry(valkey, "b")
+    assert client.consumers() == []
+    (got,) = client.receive(TOPIC, group="mail", max=1)
+    found = one_group(client)
+    assert (found.topic, found.group, found.lag, found.waiting, found.leased) == (TOPIC, "mail", 2, 1, 1)
+    assert found.oldest is not None
+    assert (found.oldest.id, found.oldest.due, found.oldest.state) == ("a", 1_000, "leased")
+    client.ack(got)
+    before = valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]
+    client.receive(TOPIC, group="mail", max=1)
+    assert valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"] == before + 1
+
+
+def test_groups_are_listed_by_topic_and_name_and_chosen_by_a_pattern(client: Client) -> None:
+    for topic, group in (("orders.b", "mail"), ("orders.a", "sms"), ("bills", "mail"), ("orders.a", "mail")):
+        client.receive(topic, group=group)
+    named = [(one.topic, one.group) for one in client.consumers()]
+    assert named == [("bills", "mail"), ("orders.a", "mail"), ("orders.a", "sms"), ("orders.b", "mail")]
+    assert [one.topic for one in client.consumers(match="orders.b*")] == ["orders.b"]
+    assert [one.lag for one in client.consumers()] == [0, 0, 0, 0]
+
+
+def test_a_group_of_the_streams_of_queues_is_one_group(valkey: ServerUnderTest) -> None:
+    routes = Routes([Route(name="own", per_queue=True)])
+    with Client(settings=load_settings(redis_url=valkey.url, queues=4), routes=routes) as client:
+        for number in range(4):
+            entry(valkey, f"m{number}", f"delayq:{{{number}}}:stream:{TOPIC}")
+        got = client.receive(TOPIC, group="mail", max=8)
+        assert len(got) == 4
+        client.hand_back(got[0], delay_time="1h")
+        client.ack(got[1])
+        found = one_group(client)
+        assert (found.waiting, found.leased, found.handed_back, found.lag) == (0, 2, 1, 3)
+        entry(valkey, "new", f"delayq:{{2}}:stream:{TOPIC}")
+        assert one_group(client).waiting == 1
+        (record,) = client.store.run(commands.consumer_groups())
+        assert (record.stream, record.queues) == (TOPIC, (0, 3))
+        assert client.delete_group(TOPIC, "mail").changed
+        assert [valkey.admin.xinfo_groups(stream) for stream in record.streams] == [[]] * 4
+
+
+def test_a_stream_that_the_group_cannot_read_yet_makes_its_lag_unknown(client: Client, valkey: ServerUnderTest) -> None:
+    client.receive(TOPIC, group="mail")
+    assert one_group(client).lag == 0
+    valkey.admin.xgroup_destroy(TOPIC, "mail")
+    entry(valkey, "a")
+    assert one_group(client).lag is None
+
+
+def test_a_deleted_group_is_new_at_its_next_call(client: Client, valkey: ServerUnderTest) -> None:
+    entry(valkey, "a")
+    client.ack(*client.receive(TOPIC, group="mail"))
+    by = By(actor="ada", reason="unused")
+    assert [client.delete_group(TOPIC, "mail", by=by).changed for _ in range(2)] == [True, False]
+    assert client.consumers() == []
+    (entry_of_audit,) = client.audit().entries
+    assert (entry_of_audit.change.action, entry_of_audit.change.detail) == ("deleteGroup", f"{TOPIC} mail")
+    assert [one.id for one in client.receive(TOPIC, group="mail")] == ["a"]
+    assert one_group(client).lag == 1
+
+
+def test_a_group_that_is_one_too_many_is_refused_and_not_made(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.receive(TOPIC, group="mail")
+    monkeypatch.setattr(commands, "record_group", partial(commands.record_group, most=1))
+    with pytest.raises(InvalidMessage, match="delete one"):
+        client.receive(TOPIC, group="sms")
+    client.receive(TOPIC, group="mail")
+    assert [one["name"] for one in valkey.admin.xinfo_groups(TOPIC)] == [b"mail"]

@@ -63,7 +63,7 @@ class Operation:
 
 
 def fill(url: str) -> None:
-    """What the valid calls need: a message `m`, a dead letter `d`, a policy `p`, a pause of `mail`, and two nodes."""
+    """What the valid calls need: a message `m`, a dead letter `d`, a policy `p`, a pause, a group `mail`, two nodes."""
     with Client(url) as client:
         client.schedule(Message(topic="orders.a", id="m", keys=("k",), expect_date=AT, body={"n": 1}, tags="vip"))
         client.schedule(Message(topic="orders.a", id="d", delay_time=0))
@@ -74,6 +74,8 @@ def fill(url: str) -> None:
         assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "größer \x1b[31m")])) == ["ok"]
         values = {"policy:p": '{"match":"orders.*","window":1000}', "pause:mail": f'{{"since":{AT}}}'}
         client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()]))
+        group = commands.GroupRecord(topic="orders.a", group="mail", stream="orders.a")
+        client.store.run(commands.record_group(group))
         now = client.store.run(commands.redis_now())
         acts = {"policies": "9999999999.0000000000", "held": {}}
         # The line of a live node lies ahead, so that it stays live however long a test takes.
@@ -310,6 +312,17 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ],
         )
         for verb in ("ack", "extend", "handBack")
+    ),
+    Operation(
+        "GET /v1/consumers", answer={"total": 1},
+        invalid=[("?match=%5B", "match"), ("?limit=0", "limit"), ("?pageToken=x", "pageToken")],
+        without=(200, 200), words="consumers", same=True, refused=[("consumers 'a b*'", "MATCH: must be 1 to 255")],
+    ),
+    Operation(
+        "DELETE /v1/topics/{topic}/groups/{group}", "/v1/topics/orders.a/groups/mail", answer={"changed": True}, right="admin",
+        invalid=[("/v1/topics/a%20b/groups/mail", "topic"), ("/v1/topics/orders.a/groups/a%20b", "group")],
+        words="delete-group orders.a mail",
+        refused=[("delete-group orders.a 'a b'", "GROUP: has 1 to 64"), ("delete-group 'a b' g", "TOPIC: must be 1 to 255")],
     ),
     Operation(
         "GET /v1/topics", invalid=[("?match=%5B", "match"), ("?paused=maybe", "paused")], without=(200, 200),

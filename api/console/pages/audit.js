@@ -17,7 +17,8 @@ import { Age, Time, TimeField } from "../parts/times.js";
 const FILTERS = ["id", "key", "topic", "actor", "action", "from", "to"];
 
 const ACTIONS = [
-  "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy", "repair",
+  "cancel", "reschedule", "deliverNow", "redrive", "discard", "pause", "resume", "putPolicy", "deletePolicy",
+  "deleteGroup", "repair",
   "writeOff", "reshard", "bumpEra", "undoBackfill",
 ];
 

@@ -610,6 +610,7 @@ export default {
   "audit.action_resume": "resume",
   "audit.action_putPolicy": "put a policy",
   "audit.action_deletePolicy": "delete a policy",
+  "audit.action_deleteGroup": "delete a consumer group",
   "audit.action_repair": "repair",
   "audit.action_writeOff": "write off",
   "audit.action_reshard": "reshard",

@@ -609,6 +609,7 @@ export default {
   "audit.action_resume": "恢复",
   "audit.action_putPolicy": "设置策略",
   "audit.action_deletePolicy": "删除策略",
+  "audit.action_deleteGroup": "删除消费组",
   "audit.action_repair": "修复",
   "audit.action_writeOff": "核销",
   "audit.action_reshard": "重新分片",

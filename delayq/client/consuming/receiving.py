@@ -9,12 +9,23 @@ from typing import Any, Final, Literal
 import msgspec
 
 from delayq.client.consuming.giving_up import give_up
+from delayq.client.consuming.groups import check_group, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage, OtherFilter, StoreError
 from delayq.message import check_topic, given_instant
 from delayq.store import commands
-from delayq.store.commands import MOST_RECEIVED, Act, FilterOfGroup, Lease, StreamEntry
+from delayq.store.commands import (
+    MOST_GROUPS,
+    MOST_RECEIVED,
+    Act,
+    Command,
+    FilterOfGroup,
+    Lease,
+    StreamEntry,
+    UnknownGroup,
+)
+from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
 from delayq.times import Instant
 
@@ -35,7 +46,6 @@ LONGEST_LEASE: Final = 12 * 3_600_000
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
-_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN: Final = re.compile(r"(\d*)\.(\d{1,20}-\d{1,20})\.([A-Za-z0-9_:-]{1,64})")
 _CALL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
@@ -56,8 +66,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
         check_topic(self.topic)
-        if not _GROUP.fullmatch(self.group):
-            raise InvalidMessage("group", "has 1 to 64 characters of A-Z a-z 0-9 . _ -")
+        check_group(self.group)
         if isinstance(self.start, str) and self.start not in _START:
             raise InvalidMessage("start", "is 'beginning', 'end' or a time")
         if any(not tag or "\0" in tag for tag in self.tags):
@@ -169,19 +178,28 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
     while asked and len(found) < most:
         each = -(-(most - len(found)) // len(asked))
         wanted = asked[: most - len(found)] if each == 1 else asked
-        answers: list[Any] = yield [
-            commands.receive(
+
+        def ask(stream: str, start: str, each: int = each) -> Command[Any]:
+            return commands.receive(
                 ConsumerKeys(stream, consumer.group),
                 consumer.group,
                 call,
                 each,
                 lease,
-                start=consumer.first,
+                start=start,
                 tags=consumer.tags,
                 most_deliveries=most_leases,
             )
-            for _, stream in wanted
-        ]
+
+        answers: list[Any] = yield [ask(stream, "") for _, stream in wanted]
+        if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
+            record = commands.record_group(record_of(consumer.topic, consumer.group, streams))
+            if not all_good((yield [record]))[0]:
+                raise InvalidMessage("group", f"there are {MOST_GROUPS} consumer groups, the maximum; delete one")
+            made = yield [ask(wanted[at][1], consumer.first) for at in new]
+            for at, answer in zip(new, made, strict=True):
+                answers[at] = answer
+            yield [record]  # again: another caller may have deleted the group, with its record, in between
         more = asked[len(wanted) :]
         for place, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, FilterOfGroup):

@@ -109,21 +109,21 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     """How far a group of one stream is.
 
     `waiting` entries were not received yet; None if their number is unknown. `pending` ones were received and not
-    acknowledged, and `handed_back` counts those of them that were handed back. `filter` has the tags of the group. `idle` are
-    the ms since a call received, None if none did. `ready` is since when a message can be received (Unix ms), None if none can.
+    acknowledged, and `handed_back` counts those of them that were handed back. `filter` has the tags of the group. `last_receive`
+    is when a call received, None if none did. `ready` is since when a message can be received, None if none can (Unix ms).
     """
 
     waiting: int | None
     pending: int
     handed_back: int
     filter: tuple[str, ...]
-    idle: int | None
+    last_receive: int | None
     ready: int | None
     oldest: OldestEntry | None
 
 
 def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[list[GroupLag | None]]:
-    """Read how far groups of one stream are; None for one that the stream does not have."""
+    """Read how far groups of one stream are; None if the stream has entries and no such group."""
 
     def number(text: Any) -> int | None:
         return None if text == b"" else int(text)
@@ -131,13 +131,13 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
     def lag(one: Any) -> GroupLag | None:
         if one == b"":
             return None
-        waiting, pending, handed_back, tags, idle, ready, oldest = one
+        waiting, pending, handed_back, tags, last, ready, oldest = one
         return GroupLag(
             waiting=number(waiting),
             pending=pending,
             handed_back=handed_back,
             filter=tuple(tag.decode() for tag in tags.split(b"\0") if tag),
-            idle=number(idle),
+            last_receive=number(last),
             ready=number(ready),
             oldest=_oldest(*oldest) if oldest else None,
         )

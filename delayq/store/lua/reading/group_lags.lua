@@ -1,9 +1,10 @@
 -- Read how far consumer groups of a stream are.
 -- KEYS: stream. Then of each group: leases, consumers.
 -- ARGV: now, the name of the consumer. Then the name of each group.
--- Returns: of each group '' if the stream has no such group, else {waiting, pending, handed back, filter, idle, ready, oldest}.
+-- Returns: of each group '' if the stream has entries and no such group, else {waiting, pending, handed back, filter, last
+--   receive, ready, oldest}.
 --   Waiting entries were not received yet; '' if their number is unknown. Pending ones were received and not acknowledged.
---   Idle: ms since a call received, or ''. Ready: since when (ms) a message can be received, or ''.
+--   Last receive: when (ms) a call received, or ''. Ready: since when (ms) a message can be received, or ''.
 --   Oldest: {} or {entry id, message id, due time, 'waiting' | 'leased' | 'handedBack'} of the oldest entry that is not
 --   acknowledged.
 -- @flags no-writes
@@ -59,14 +60,14 @@ local function oldest_pending(group, consumers)
   end
 end
 
-local function idle_of(group, name)
+local function last_receive(group, name)
   for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
     local one = {}
     for i = 1, #info, 2 do
       one[info[i]] = info[i + 1]
     end
     if one.name == name then
-      return one.idle
+      return digits(clock('') - one.idle)
     end
   end
   return ''
@@ -89,12 +90,13 @@ for i = 3, #ARGV do
       at.pending,
       tonumber(redis.call('HGET', consumers, 'handedBack') or 0),
       redis.call('HGET', consumers, 'filter') or '',
-      idle_of(group, ARGV[2]),
+      last_receive(group, ARGV[2]),
       ready and digits(ready) or '',
       oldest or {},
     }
   else
-    answer[#answer + 1] = ''
+    local is_empty = redis.call('EXISTS', stream) == 0 or redis.call('XLEN', stream) == 0
+    answer[#answer + 1] = is_empty and { 0, 0, 0, '', '', '', {} } or ''
   end
 end
 return answer
