@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from reliability.model import (
+    consumer_model,
     deadline_model,
     hold_model,
     memory_model,
@@ -333,4 +334,39 @@ WAKE = Model(
     ),
 )
 
-MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE)}
+_TWO_LEASES = "two consumers have a valid lease of one message"
+_ACKNOWLEDGED = "an acknowledged message is received again"
+_LATE, _TWO_MESSAGES, _EXTENDED, _FAILOVER, _DEAD, _ = consumer_model.WORLDS
+
+
+def _consumer(rule: str, name: str, finds: str, world: str = _LATE) -> Variant:
+    """A variant whose violation shows in this world."""
+    return Variant(name, {rule: False}, finds, (world,))
+
+
+CONSUMER = Model(
+    "consumer",
+    _fields(consumer_model.Rules),
+    _searches(
+        consumer_model.check,
+        consumer_model.Rules,
+        {name: {"world": world} for name, world in consumer_model.WORLDS.items()},
+    ),
+    (
+        _consumer("compares", "an act that does not compare the call of the lease", _TWO_LEASES, _EXTENDED),
+        _consumer("ends", "a receive that ignores when leases end", _TWO_LEASES),
+        _consumer("from_sending", "a consumer that counts its lease from the answer", _TWO_LEASES, _EXTENDED),
+        _consumer("still", "a repeated call that receives what it does not hold", _ACKNOWLEDGED),
+        _consumer("again", "a receive of new messages only", "does not receive a message that is left"),
+        _consumer("new_names", "a name for all calls of a consumer", "does not receive a message that is left"),
+        _consumer("repeats", "a repeated call that leases others", "whose caller does not know it", _TWO_MESSAGES),
+        _consumer("ack_again", "a repeated acknowledgement that is lost", "that was repeated is lost"),
+        _consumer("back_once", "a repeated hand-back that counts again", "a hand-back counts twice"),
+        _consumer("pauses", "a hand-back without its pause", "received before its pause ends"),
+        _consumer("dead_first", "an acknowledgement before the dead letter", "a message is lost", _DEAD),
+        _consumer("confirms", "an answer that waits for no replica", _TWO_LEASES, _FAILOVER),
+        _consumer("dead_confirms", "a dead letter that no replica has", "a message is lost", _DEAD),
+    ),
+)
+
+MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE, CONSUMER)}
