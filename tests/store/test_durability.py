@@ -13,9 +13,10 @@ from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settin
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
+from delayq.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import ConsumerKeys, Layout, queue_keys
 from testbed.process import standing_still
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.policies import put_policy
@@ -132,6 +133,29 @@ def test_a_change_waits_for_its_replicas_on_its_own_connection(
         given = [Message(topic=topic, delay_time=HOUR, id=topic) for topic in ("orders", "t")]
         assert [raised(one).created for one in made.schedule_many(given)] == [True, True]
         assert ran(proxy) == ["schedule", "schedule", "barrier", "wait"]
+
+
+def test_a_consumer_waits_for_replicas_and_the_write_before_the_wait_changes_no_stream(
+    followed: EmbeddedServer, replica: int
+) -> None:
+    routes = Routes((Route(name="streams", match="*", target="redis+stream:"),))
+    settings = Settings(redis_timeout=REDIS_TIMEOUT, min_replicas=1)
+    with closing(Member(followed).admin) as admin, Client(followed.url, settings=settings, routes=routes) as made:
+        assert made.receive("t", group="mail") == []
+        for id in ("a", "b", "c"):
+            admin.xadd("t", {"id": id, "topic": "t", "body": id})
+        one, two, three = made.receive("t", group="mail")
+        assert made.ack(one)[0].result == "acknowledged"
+        assert made.extend(two, "1m").result == "extended"
+        assert made.hand_back(three, delay_time="1h").result == "handedBack"
+        assert admin.xlen("t") == 3
+        record = commands.GroupRecord(topic="t", group="mail", stream="t", since=1)
+        assert made.store.run(commands.record_group(record, now=1))
+        assert made.store.run(commands.consumer_groups()) == [record]
+        assert made.store.run(commands.destroy_group(ConsumerKeys("t", "mail"), "mail"))
+        assert admin.type("t") == b"stream"
+        with standing_still(replica), pytest.raises(NotDurable):
+            impatient(made).receive("t", group="mail")
 
 
 @pytest.mark.parametrize(("knobs", "lacks"), [({"minReplicas": 1}, "1 replicas"), ({"fsync": "always"}, "on the disk")])

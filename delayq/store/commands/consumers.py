@@ -109,7 +109,7 @@ def receive(
         return ReceivedEntries(entries, int(reply[1]), int(reply[2]) if reply[2] else None)
 
     args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
-    return Command("receive", (keys.stream, keys.leases, keys.consumers, keys.received(call)), args, read)
+    return Command("receive", (keys.consumers, keys.stream, keys.leases, keys.received(call)), args, read)
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -163,7 +163,7 @@ def settle_received(
     ]
     return Command(
         "settle_received",
-        (keys.stream, keys.leases, keys.consumers),
+        (keys.consumers, keys.stream, keys.leases),
         (now, group, most_hand_backs, " ".join(map(str, pauses)), *each),
         read,
     )

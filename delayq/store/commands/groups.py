@@ -66,6 +66,8 @@ def consumer_groups() -> Command[list[GroupRecord]]:
     def read(reply: Any) -> list[GroupRecord]:
         found = []
         for field, value in by_name(reply).items():
+            if field == "barrier":  # written before a WAIT
+                continue
             topic, group, stream = field.split(" ", 2)
             since, *queues = map(int, value.split())
             numbers = (queues[0], queues[1]) if queues else None
@@ -84,7 +86,7 @@ def forget_group(records: Sequence[GroupRecord], *, entry: str = "") -> Command[
 
 def destroy_group(keys: ConsumerKeys, group: str) -> Command[bool]:
     """Delete a group of one stream with its leases. Returns whether the stream had it."""
-    return Command("destroy_group", (keys.stream, keys.leases, keys.consumers), (group,), bool)
+    return Command("destroy_group", (keys.consumers, keys.stream, keys.leases), (group,), bool)
 
 
 class OldestEntry(msgspec.Struct, frozen=True):

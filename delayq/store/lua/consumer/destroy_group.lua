@@ -1,14 +1,14 @@
 -- Delete a consumer group of a stream with its leases. The entries of the stream stay.
--- KEYS: stream, leases, consumers
+-- KEYS: consumers, stream, leases
 -- ARGV: group. Last the deadline (see include/deadline).
 -- Returns: 1 if the stream had this group, else 0
 -- @flags allow-oom
 -- @promise
 -- @empties
 -- @include clock deadline
-local destroyed = redis.call('EXISTS', KEYS[1]) == 1 and redis.pcall('XGROUP', 'DESTROY', KEYS[1], ARGV[1]) or 0
+local destroyed = redis.call('EXISTS', KEYS[2]) == 1 and redis.pcall('XGROUP', 'DESTROY', KEYS[2], ARGV[1]) or 0
 if type(destroyed) == 'table' and destroyed.err then
   return destroyed
 end
-redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('DEL', KEYS[1], KEYS[3])
 return destroyed

@@ -1,5 +1,5 @@
 -- Lease messages of a stream to one call of a consumer group.
--- KEYS: stream, leases, consumers, what this call received.
+-- KEYS: consumers, stream, leases, what this call received.
 -- ARGV: now, group, this call's name, most messages, lease (ms), start, filter, most leases, name of the consumer.
 --   A start is '0', '$' or an entry id; '' makes no group.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
@@ -10,7 +10,7 @@
 -- @promise
 -- @empties
 -- @include clock deadline
-local stream, leases, consumers, received = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local consumers, stream, leases, received = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 

@@ -1,5 +1,5 @@
 -- Acknowledge, extend or hand back messages that calls of a consumer group have leased.
--- KEYS: stream, leases, consumers
+-- KEYS: consumers, stream, leases
 -- ARGV: now, group, most hand-backs, pauses after the first hand-back, the second, ... (ms, a space between two).
 --   Then of each: 'ack' | 'extend' | 'back' | 'release', entry id, call of the lease, ms, reason.
 --   The ms are those of the new lease, or of the pause; '' means the next pause of the list.
@@ -9,7 +9,7 @@
 -- @promise
 -- @empties
 -- @include clock deadline
-local stream, leases, consumers = KEYS[1], KEYS[2], KEYS[3]
+local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
 local now, group, most_backs = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 -- @include lanes
 local answer, pauses = { digits(now) }, {}
