@@ -24,6 +24,10 @@ class Planted(NamedTuple):
     before: tuple[str, ...]
 
 
+_CONSUMERS = ("tests/store/test_consumers.py",)
+_ORDERED = ("tests/store/test_ordered_consumers.py",)
+_RECEIVING = ("tests/store/test_receiving.py",)
+
 _SOURCE = (
     Planted(
         "an owner that goes on from where it was after an unheard outcome",
@@ -330,6 +334,118 @@ _SOURCE = (
         "",
         ("tests/store/test_audit.py",),
         ("tests/store/test_audit.py",),
+    ),
+    Planted(
+        "an act on a lease that another call has",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "elseif by ~= call then",
+        "elseif false then",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "an acknowledgement that is lost when it is repeated",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "return act == 'ack' and 'ok' or 'lost', ''",
+        "return 'lost', ''",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a hand-back that is lost when it is repeated",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "elseif how == 'H' and act ~= 'ack' then -- the same call again",
+        "elseif false then",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a hand-back without its pause",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "local stop = digits(now + ms)",
+        "local stop = digits(act == 'back' and now or now + ms)",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a release whose lease counts",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "set_state(id, 'H', call, count - 1, backs, lane, reasons)",
+        "set_state(id, 'H', call, count, backs, lane, reasons)",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a receive that ignores when leases end",
+        "delayq/store/lua/consumer/receive.lua",
+        "'-inf', digits(now), 'BYSCORE'",
+        "'-inf', '+inf', 'BYSCORE'",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a repeated receive that leases others",
+        "delayq/store/lua/consumer/receive.lua",
+        "if before then",
+        "if false then",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a repeated receive that takes what another call has",
+        "delayq/store/lua/consumer/receive.lua",
+        "local is_own = how == 'L' and by == call and",
+        "local is_own = how == 'L' and",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "an ordering key that two calls receive at a time",
+        "delayq/store/lua/consumer/receive.lua",
+        "lane.is_held = is_held(lane)",
+        "lane.is_held = false",
+        _ORDERED,
+        (),
+    ),
+    Planted(
+        "an act on a lease whose ordering key another call has",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "elseif how == 'H' or lane ~= '' and lane_of(lane).holder ~= call then",
+        "elseif how == 'H' then",
+        _ORDERED,
+        (),
+    ),
+    Planted(
+        "leases that end without a limit",
+        "delayq/store/lua/consumer/receive.lua",
+        "count - backs > most_leases and '1' or ''",
+        "''",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
+        "a dead letter of a group that replaces a message which waits",
+        "delayq/store/lua/consumer/give_up.lua",
+        "redis.call('HEXISTS', pool, id) == 1",
+        "false",
+        _RECEIVING,
+        (),
+    ),
+    Planted(
+        "leases that ended too often, acknowledged without a dead letter",
+        "delayq/client/consuming/receiving.py",
+        "for entry, is_dead in zip(entries, dead, strict=True) if is_dead]",
+        "for entry, is_dead in zip(entries, dead, strict=True)]",
+        _RECEIVING,
+        (),
+    ),
+    Planted(
+        "hand-backs above the most, acknowledged without a dead letter",
+        "delayq/client/consuming/receiving.py",
+        "for one, is_dead in zip(found, dead, strict=True) if is_dead]",
+        "for one, is_dead in zip(found, dead, strict=True)]",
+        _RECEIVING,
+        (),
     ),
 )
 

@@ -65,6 +65,25 @@ def test_a_repeated_call_receives_the_same_messages_and_takes_no_others(q: Queue
     assert bodies(receive(q, 2_500, 2, call="lost")) == ["b"]
 
 
+def test_a_repeated_call_receives_nothing_that_another_call_has_or_that_was_handed_back(q: Queue) -> None:
+    for body in "abc":
+        append(q, body)
+    first = receive(q, 1_000, 2, call="lost")
+    assert settle(q, 2_000, Act("back", first.entries[0].lease, 90_000)) == ["ok"]
+    assert bodies(receive(q, 31_000, 1)) == ["b"]
+    assert bodies(receive(q, 32_000, 2, call="lost")) == []
+    assert bodies(receive(q, 60_999, 3)) == ["c"], "the other call still has its lease"
+
+
+def test_a_released_message_is_received_at_once_and_its_lease_does_not_count(q: Queue) -> None:
+    append(q, "a")
+    for _ in range(3):
+        (entry,) = receive(q, 1_000, most_deliveries=1).entries
+        assert (entry.deliveries, entry.hand_backs, entry.exhausted) == (1, 0, False)
+        assert settle(q, 1_000, *2 * [Act("release", entry.lease)]) == ["ok", "ok"]
+    assert settle(q, 1_000, Act("ack", entry.lease)) == ["lost"]
+
+
 def test_an_acknowledged_message_is_gone_and_the_same_acknowledgement_is_ok(q: Queue) -> None:
     append(q, "a")
     (entry,) = receive(q, 1_000).entries

@@ -164,6 +164,21 @@ def test_a_policy_without_hand_backs_makes_the_first_one_a_dead_letter(client: C
         assert consumer.hand_back(got).result == "dead"
 
 
+@pytest.mark.parametrize("ends", ["by hand-backs", "by leases"])
+def test_what_cannot_be_stored_as_a_dead_letter_stays_with_its_group(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS" if ends == "by hand-backs" else "MOST_ENDED_LEASES", 0)
+    client.schedule(Message(topic=TOPIC, id="a:mail", body="the id of the dead letter is taken", delay_time="1h"))
+    append(valkey, "a")
+    if ends == "by hand-backs":
+        (got,) = receive(client)
+        assert client.hand_back(got).result == "lost"
+    else:
+        assert receive(client) == []
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+
+
 def test_a_filter_belongs_to_its_group(client: Client, valkey: ServerUnderTest) -> None:
     append(valkey, "a", tags="new")
     append(valkey, "b", tags="paid")
