@@ -417,6 +417,17 @@ type MeOut struct {
 	Version string `json:"version"`
 }
 
+// MemoryOut The memory of Redis, null where it is unknown; of a cluster, of its fullest primary.
+type MemoryOut struct {
+	Bytes *int64 `json:"bytes"`
+
+	// MaxBytes Its maxmemory; 0: no limit.
+	MaxBytes *int64 `json:"maxBytes"`
+
+	// Policy Its maxmemory-policy.
+	Policy *string `json:"policy"`
+}
+
 // MessageIn A message. Exactly one of delayTime, expectDate and delayLevel sets its due time; null means not given.
 type MessageIn struct {
 	// Again Schedule the message even if its id was certainly cancelled.
@@ -570,6 +581,9 @@ type OverviewOut struct {
 	// Held A number of messages, null if it is unknown, and the time of the count.
 	Held      FigureOut `json:"held"`
 	LiveNodes int64     `json:"liveNodes"`
+
+	// Memory The memory of Redis, null where it is unknown; of a cluster, of its fullest primary.
+	Memory MemoryOut `json:"memory"`
 
 	// Now RFC 3339 in UTC with ms.
 	Now time.Time `json:"now"`

@@ -189,6 +189,14 @@ class TrafficTotalOut(msgspec.Struct, rename="camel"):
     p99_ms: float | None
 
 
+class MemoryOut(msgspec.Struct, rename="camel"):
+    """The memory of Redis, null where it is unknown; of a cluster, of its fullest primary."""
+
+    bytes: int | None
+    max_bytes: Annotated[int | None, Meta(description="Its maxmemory; 0: no limit.")]
+    policy: Annotated[str | None, Meta(description="Its maxmemory-policy.")]
+
+
 class OverviewOut(msgspec.Struct, rename="camel"):
     """The figures of the service. `scheduled` are not due yet, or wait for a retry; `parked` excludes held messages."""
 
@@ -207,6 +215,7 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     stale_nodes: int
     pauses: Annotated[list[PauseOut], Meta(description="The pauses in force, oldest first.")]
     traffic: TrafficOut | None
+    memory: MemoryOut
 
 
 class AuditMessageOut(msgspec.Struct):
@@ -356,6 +365,7 @@ def overview_out(overview: Overview) -> OverviewOut:
         stale_nodes=overview.stale,
         pauses=[pause_out(one) for one in overview.pauses],
         traffic=None if overview.traffic is None else _traffic_out(overview.traffic),
+        memory=MemoryOut(overview.memory.used, overview.memory.limit, overview.memory.policy),
     )
 
 

@@ -14,7 +14,7 @@ from delayq.client.changing.policies import Paused
 from delayq.client.consuming.groups import ConsumerGroup, OldestMessage
 from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.findings import Finding
-from delayq.client.findings.overview import Overview, Traffic
+from delayq.client.findings.overview import Memory, Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroup, DeadGroups
@@ -308,7 +308,7 @@ def status_of(one: Json) -> list[Finding]:
 def overview_of(one: Json) -> Overview:
     """The figures of the service."""
     counts = {name: one[name]["count"] for name in ("scheduled", "due", "held", "parked", "dead")}
-    traffic = one["traffic"]
+    traffic, memory = one["traffic"], one["memory"]
     return Overview(
         now=parse_instant(one["now"]),
         findings=status_of(one),
@@ -321,6 +321,7 @@ def overview_of(one: Json) -> Overview:
         stale=one["staleNodes"],
         pauses=[_pause(pause) for pause in one["pauses"]],
         traffic=None if traffic is None else _traffic(traffic),
+        memory=Memory(memory["bytes"], memory["maxBytes"], memory["policy"]),
     )
 
 

@@ -76,6 +76,8 @@ async def test_the_overview_has_what_there_is_and_the_pauses(api: httpx2.AsyncCl
     assert figures == {"scheduled": 2, "due": 1, "held": 1, "parked": 1, "dead": 1}
     assert found["held"]["asOf"] == found["now"]
     assert (found["traffic"], found["liveNodes"]) == (None, 0)
+    assert found["memory"]["bytes"] > 0
+    assert (found["memory"]["maxBytes"], found["memory"]["policy"]) == (0, "noeviction")
     assert found["findings"] == (await api.get("/v1/status")).json()["findings"]
     assert found["pauses"] == (await api.get("/v1/policies")).json()["pauses"]
     told = [(one["match"], one.get("reason"), one["until"]) for one in found["pauses"]]

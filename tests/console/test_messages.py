@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.world import HOUR, World, now
+from tests.console.world import HOUR, MARKUP, World, now
 from tests.support.browser import Pages, load
 from tests.support.receiver import Answer
 from tests.support.waiting import eventually
@@ -205,3 +207,31 @@ def test_a_group_is_deleted_no_further_than_confirmed(world: World, pages: Pages
         assert ("there are more now" in dialog.inner_text()) is not reasonless
         left = world.get("/v1/dead-letters", topic=topic)["deadLetters"]
         assert len(left) == (5 if reasonless else 2)
+
+
+def test_a_test_message_is_sent_followed_and_cancelled_by_the_program_of_the_page(world: World, pages: Pages) -> None:
+    page = pages.open(f"{world.url}#/topics/story.test", fresh=True, accepts=["400 .*/v1/messages"])
+    page.get_by_role("button", name="Send a test message").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Topic")).to_have_value("story.test")
+    dialog.get_by_label("Body").fill(MARKUP)
+    dialog.get_by_label("Delay from now").fill("1 h")
+    dialog.get_by_text("The same call as a program").click()
+    expect(dialog).to_contain_text("Complete the fields first.")
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("delayTime")
+    dialog.get_by_label("Delay from now").fill("1h")
+    expect(dialog.locator("pre")).to_contain_text('"delayTime": "1h"')
+    dialog.get_by_role("button", name="Send").click()
+    id = page.locator("h1 .id")
+    expect(id).to_contain_text("test-")
+    expect(page.locator(".body").first).to_have_text(MARKUP)
+    page.get_by_role("button", name="Cancel …").click()
+    dialog.get_by_text("The same call as a program").click()
+    dialog.get_by_role("button", name="Copy curl").click()
+    expect(dialog.get_by_role("button", name="Copied curl")).to_be_visible()
+    done = subprocess.run(["sh", "-c", dialog.locator("pre").inner_text()], capture_output=True, check=True, text=True)
+    assert json.loads(done.stdout)["results"][0]["result"] == "cancelled"
+    dialog.get_by_role("button", name="Back").click()
+    page.get_by_role("button", name="Refresh now").click()
+    expect(page.locator(".why")).to_contain_text("it was cancelled")

@@ -40,6 +40,8 @@ OPENED: Final = (
     ),
     (
         ("topics?match=sms.*", "button", "Pause"),
+        ("topics?match=sms.*", "button", "Send a test message"),
+        ("messages/unpaid-0", "text", "Read this message by a program"),
         ("topics?match=sms.*", "button", "New policy"),
         ("topics?match=mail.*", "button", "Change"),
         ("topics/sms.marketing", "button", "Resume"),

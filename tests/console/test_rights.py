@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 #: Chromium logs each of these answers as an error, and these tests provoke them.
 REFUSED: Final = r"status of (401|403|429)"
 #: The names of the buttons that change something.
-ACTS: Final = re.compile(r"Cancel|Deliver|Reschedule|Redrive|Discard|Delete|Pause|Resume|policy|Change")
+ACTS: Final = re.compile(r"Cancel|Deliver|Reschedule|Redrive|Discard|Delete|Pause|Resume|policy|Change|Send a test")
 #: Pages on which `boss` can change something.
 PLACES: Final = (
     "messages?topic=sms.*",

@@ -9,6 +9,7 @@ import { may, mayEverywhere, serverNow } from "../parts/live.js";
 import { Copy, Freshness, PauseText, State, Trouble } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { href } from "../parts/router.js";
+import { SameCall } from "../parts/same_call.js";
 import { ask, askText, at } from "../parts/server.js";
 import { More } from "../parts/table.js";
 import { t } from "../parts/texts.js";
@@ -101,6 +102,7 @@ function Known({ snapshot, audit, reads, about: { data: about }, routes, again }
         </section>`
       }
       ${snapshot.message !== null && html`<${Content} text=${snapshot.text} message=${snapshot.message} />`}
+      <section class="card whole"><${SameCall} call=${{ does: "get", id: snapshot.id }} title=${t("call.read")} /></section>
     </div>`;
 }
 
@@ -344,10 +346,11 @@ function Actions({ snapshot, about, again }) {
   const toOne = (/** @type {string} */ path) => async (/** @type {string} */ reason) =>
     outcomeOf(doing, await ask("POST", path, { body: { ids: [id], ...(reason && { reason }) } }));
   const dialog = { title: t("message.title", { action: t(`message.${doing}`), id }), verb: t(`message.${doing}`), close: done };
+  const same = html`<${SameCall} call=${{ does: doing, id }} />`;
   const dialogs = {
-    cancel: () => html`<${Act} ...${dialog} danger text=${t(`message.cancel.${state}`)} run=${toOne("v1/messages:cancel")} />`,
-    redrive: () => html`<${Act} ...${dialog} text=${t("message.redrive_text")} run=${toOne("v1/dead-letters:redrive")} />`,
-    discard: () => html`<${Act} ...${dialog} danger text=${t("message.discard_text")} run=${toOne("v1/dead-letters:discard")} />`,
+    cancel: () => html`<${Act} ...${dialog} danger text=${t(`message.cancel.${state}`)} run=${toOne("v1/messages:cancel")}>${same}<//>`,
+    redrive: () => html`<${Act} ...${dialog} text=${t("message.redrive_text")} run=${toOne("v1/dead-letters:redrive")}>${same}<//>`,
+    discard: () => html`<${Act} ...${dialog} danger text=${t("message.discard_text")} run=${toOne("v1/dead-letters:discard")}>${same}<//>`,
     move: () => html`<${Move} dialog=${dialog} snapshot=${snapshot} />`,
     deliver: () => html`<${Deliver} dialog=${dialog} snapshot=${snapshot} force=${admin && held} />`,
   };
@@ -387,6 +390,7 @@ function Move({ dialog, snapshot }) {
           /></label>`
     }
     <p>${t("message.sends")} <code>${JSON.stringify(given)}</code></p>
+    <${SameCall} call=${{ does: "reschedule", id: snapshot.id, date: given.expectDate, delay: given.delayTime }} />
   <//>`;
 }
 
@@ -402,5 +406,6 @@ function Deliver({ dialog, snapshot, force }) {
         ><input type="checkbox" checked=${forced} onChange=${(/** @type {any} */ e) => setForced(e.target.checked)} />${t("message.force")}</label
       >`
     }
+    <${SameCall} call=${{ does: "deliverNow", id: snapshot.id, force: forced }} />
   <//>`;
 }

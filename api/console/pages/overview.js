@@ -5,7 +5,7 @@ import { Chart } from "../parts/chart.js";
 import { DUE, Wrong } from "../parts/findings.js";
 import { live } from "../parts/live.js";
 import { Figure, Freshness } from "../parts/notices.js";
-import { duration, LATE, rate, VERY_LATE } from "../parts/numbers.js";
+import { bytes, duration, LATE, rate, share, VERY_LATE } from "../parts/numbers.js";
 import { href } from "../parts/router.js";
 import { useStore } from "../parts/store.js";
 import { t } from "../parts/texts.js";
@@ -46,8 +46,18 @@ function Figures({ data, old }) {
       <${Figure} name=${t("overview.live")} value=${liveNodes} asOf=${data.now} link=${href(["queues"], { see: "nodes" })} tone=${liveNodes === 0 ? "bad" : ""} />
       <${Figure} name=${t("overview.stale")} value=${staleNodes} asOf=${data.now} link=${href(["queues"], { see: "nodes" })} tone=${staleNodes ? "warn" : ""} />
       <${Figure} name=${t("overview.rate")} value=${now?.rate ?? null} text=${rate(now?.rate)} asOf=${now?.at} />
+      <${Figure} name=${t("overview.memory")} value=${null} text=${bytes(data.memory.bytes)} note=${memoryText(data.memory)} link=${href(["queues"], { see: "servers" })} />
     </dl>
   </section>`;
+}
+
+/**
+ * The share of maxmemory that is used.
+ * @param {{ bytes: number | null, maxBytes: number | null }} memory null: unknown; a maximum of 0: none
+ */
+export function memoryText({ bytes: used, maxBytes }) {
+  if (maxBytes === 0) return t("overview.no_maxmemory");
+  return t("overview.memory_of", { share: share(used === null || maxBytes === null ? null : used / maxBytes), max: bytes(maxBytes) });
 }
 
 /**

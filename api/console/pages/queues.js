@@ -5,12 +5,13 @@ import { Wrong } from "../parts/findings.js";
 import { Refresh, together, useAsked, useRefresh } from "../parts/lists.js";
 import { live } from "../parts/live.js";
 import { Copy, Freshness, Trouble } from "../parts/notices.js";
-import { count, duration, LATE, VERY_LATE } from "../parts/numbers.js";
+import { bytes, count, duration, LATE, UNKNOWN, VERY_LATE } from "../parts/numbers.js";
 import { filled, href, replace, useSeen } from "../parts/router.js";
 import { useStore } from "../parts/store.js";
 import { Table } from "../parts/table.js";
 import { t } from "../parts/texts.js";
 import { Age, Time } from "../parts/times.js";
+import { memoryText } from "./overview.js";
 
 /**
  * @typedef {{ queue: number, depth: number, due: number, headDueTime: string | null, headLateness: number, parked: number, dead: number, remembered: number, owner: string | null, epoch: string | null, closed: boolean }} Queue
@@ -302,15 +303,22 @@ function RoutesPart({ asked }) {
 
 /** The state of Redis and ZooKeeper: the findings, and the coordinators that nodes report. @param {{ asked: Asked }} props */
 function ServersPart({ asked }) {
-  useStore(live);
+  const memory = useStore(live).data?.memory;
   /** @type {Node[]} */
   const nodes = (asked.data?.nodes ?? []).filter((/** @type {Node} */ one) => !one.stale);
   const by = new Map();
   for (const one of nodes) by.set(one.coordinator, (by.get(one.coordinator) ?? 0) + 1);
   return html`<section>
-    <h2 id="servers">${t("queues.servers")}</h2>
+    <h2 id="servers" tabindex="-1">${t("queues.servers")}</h2>
     <h3>Redis</h3>
     <${Wrong} codes=${OF.redis} well=${t("queues.redis_well")} />
+    ${
+      memory &&
+      html`<dl class="facts">
+        <dt>${t("overview.memory")}</dt><dd>${bytes(memory.bytes)} (${memoryText(memory)})</dd>
+        <dt>${t("queues.eviction")}</dt><dd>${memory.policy === null ? UNKNOWN : html`<code>${memory.policy}</code>`}</dd>
+      </dl>`
+    }
     <h3>${t("queues.coordination")}</h3>
     ${
       asked.data === null

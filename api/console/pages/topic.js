@@ -9,6 +9,7 @@ import { Pause, Resume } from "../parts/pausing.js";
 import { Said } from "../parts/policies.js";
 import { href } from "../parts/router.js";
 import { at } from "../parts/server.js";
+import { TestMessage } from "../parts/test_message.js";
 import { t } from "../parts/texts.js";
 import { Age, Time } from "../parts/times.js";
 
@@ -34,6 +35,7 @@ export function Topic({ rest: [topic] }) {
       <a href=${href(["timeline"], { topic })}>${t("page.timeline")}</a>
       <a href=${href(["dead-letters"], { topic })}>${t("page.dead-letters")}</a>
       <a href=${href(["audit"], { topic })}>${t("page.audit")}</a>
+      ${may("schedule", topic) && html`<button type="button" onClick=${() => setDialog(html`<${TestMessage} topic=${topic} close=${() => setDialog(null)} />`)}>${t("test.title")}…</button>`}
       ${one && !one.pause && may("admin", topic) && html`<button type="button" onClick=${() => setDialog(html`<${Pause} match=${topic} close=${close} />`)}>${t("pausing.pause")}…</button>`}
       ${
         one?.pause &&

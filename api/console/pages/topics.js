@@ -9,6 +9,7 @@ import { Pause, Resume } from "../parts/pausing.js";
 import { DeletePolicy, PutPolicy, Said } from "../parts/policies.js";
 import { filled, href, replace, useSeen } from "../parts/router.js";
 import { Table } from "../parts/table.js";
+import { TestMessage } from "../parts/test_message.js";
 import { t } from "../parts/texts.js";
 import { Age, Time } from "../parts/times.js";
 
@@ -49,6 +50,7 @@ export function Topics({ query }) {
     <p><${Freshness} at=${at} problem=${problem} /></p>
     <p class="actions">
       ${held.data && html`<a href=${href(["topics"], { ...query, see: "policies" })}>${t("topics.policies")} (${count(held.data.policies.length)})</a>`}
+      ${may("schedule") && html`<button type="button" onClick=${() => setDialog(html`<${TestMessage} close=${() => setDialog(null)} />`)}>${t("test.title")}…</button>`}
       ${may("admin") && html`<button type="button" onClick=${() => pause(match ?? "", true)}>${t("topics.pause_some")}</button>`}
     </p>
     ${held.data?.pauses.length > 0 && html`<${Pauses} pauses=${held.data.pauses} resume=${resume} /><h2>${t("page.topics")}</h2>`}

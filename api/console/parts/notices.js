@@ -22,15 +22,15 @@ export function Trouble({ problem }) {
 
 /**
  * A number with its name and its age; an unknown one is not zero.
- * @param {{ name: string, value: number | null | undefined, asOf?: string, link?: string, tone?: string, text?: string }} props
+ * @param {{ name: string, value: number | null | undefined, asOf?: string, link?: string, tone?: string, text?: string, note?: string }} props
  */
-export function Figure({ name, value, asOf, link, tone = "", text }) {
+export function Figure({ name, value, asOf, link, tone = "", text, note }) {
   const shown = html`<span class="value">${text ?? count(value)}</span>`;
   return html`<div class=${`figure ${tone}`}>
     <dt>${name}</dt>
     <dd>
       ${link ? html`<a href=${link}>${shown}</a>` : shown}
-      ${asOf ? html`<small><${Age} at=${asOf} /></small>` : null}
+      ${note ? html`<small>${note}</small>` : asOf ? html`<small><${Age} at=${asOf} /></small>` : null}
     </dd>
   </div>`;
 }

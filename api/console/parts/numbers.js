@@ -48,6 +48,24 @@ export function rate(n) {
   return n > 0 && n < 0.01 ? `< ${text.format(0.01)}` : text.format(n);
 }
 
+/**
+ * A size in binary units: 1.5 GiB.
+ * @param {number | null | undefined} n bytes
+ */
+export function bytes(n) {
+  if (n === null || n === undefined) return UNKNOWN;
+  const power = Math.min(4, Math.floor(Math.log2(Math.max(1, n)) / 10));
+  return `${formatter({ maximumSignificantDigits: 3 }).format(n / 1_024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+/**
+ * A part of something in percent.
+ * @param {number | null} n 1 is all
+ */
+export function share(n) {
+  return n === null ? UNKNOWN : formatter({ style: "percent", maximumFractionDigits: 0 }).format(n);
+}
+
 /** @type {[number, string][]} */
 const UNITS = [
   [86_400_000, "day"],

@@ -78,6 +78,17 @@ export default {
   "copy.copy": "Copy",
   "copy.done": "Copied",
 
+  "call.title": "The same call as a program",
+  "call.read": "Read this message by a program",
+  "call.language": "Language of the program",
+  "call.incomplete": "Complete the fields first.",
+  "call.key": "The program reads your key from DELAYQ_API_KEY.",
+
+  "test.title": "Send a test message",
+  "test.send": "Send",
+  "test.means": "A real message: it is delivered to the target of its topic.",
+  "test.body": "Body, as text",
+
   "dialog.close": "Close",
   "dialog.cancel": "Back",
   "dialog.done": "Done.",
@@ -174,6 +185,9 @@ export default {
   "overview.incomplete": "Not every live node has reported: the real number is higher.",
   "overview.delivered": "Delivered per second",
   "overview.lateness": "Lateness",
+  "overview.memory": "Redis memory",
+  "overview.memory_of": "{share} of {max}",
+  "overview.no_maxmemory": "maxmemory is not set",
 
   // Messages
   "messages.topic": "Topic",
@@ -543,6 +557,7 @@ export default {
   "queues.next_probe": "Next probe",
   "queues.no_routes": "No live node reports routes.",
   "queues.redis_well": "No check has found a problem of Redis.",
+  "queues.eviction": "When it is full (maxmemory-policy)",
   "queues.coordination": "Coordination",
   "queues.no_live": "No node is live.",
   "queues.by_local": { one: "One live node is coordinated locally, without ZooKeeper.", other: "{count} live nodes are coordinated locally, without ZooKeeper." },

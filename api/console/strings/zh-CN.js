@@ -77,6 +77,17 @@ export default {
   "copy.copy": "复制",
   "copy.done": "已复制",
 
+  "call.title": "用程序完成同样的调用",
+  "call.read": "用程序读取此消息",
+  "call.language": "程序语言",
+  "call.incomplete": "请先填写完整。",
+  "call.key": "程序从 DELAYQ_API_KEY 读取您的密钥。",
+
+  "test.title": "发送测试消息",
+  "test.send": "发送",
+  "test.means": "这是一条真实的消息：它会投递到其主题的目标。",
+  "test.body": "消息体（文本）",
+
   "dialog.close": "关闭",
   "dialog.cancel": "返回",
   "dialog.done": "已完成。",
@@ -173,6 +184,9 @@ export default {
   "overview.incomplete": "并非所有在线节点都已上报：实际数量更多。",
   "overview.delivered": "每秒投递",
   "overview.lateness": "延误",
+  "overview.memory": "Redis 内存",
+  "overview.memory_of": "占 {max} 的 {share}",
+  "overview.no_maxmemory": "未设置 maxmemory",
 
   // Messages
   "messages.topic": "主题",
@@ -542,6 +556,7 @@ export default {
   "queues.next_probe": "下次探测",
   "queues.no_routes": "没有在线节点上报路由。",
   "queues.redis_well": "所有检查都没有发现 Redis 有问题。",
+  "queues.eviction": "内存用尽时（maxmemory-policy）",
   "queues.coordination": "协调",
   "queues.no_live": "没有节点在线。",
   "queues.by_local": "{count} 个在线节点由本地协调，不使用 ZooKeeper。",

@@ -51,6 +51,8 @@ def overview(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = Fals
         "queues": answer.queues,
         "live nodes": answer.live_nodes,
         "stale nodes": answer.stale_nodes,
+        "redis bytes": answer.memory.bytes,
+        "redis maxmemory": answer.memory.max_bytes,
         "findings": len(answer.findings),
         "now": shown(answer.now),
     }

@@ -35,6 +35,14 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """The memory of Redis in bytes; of a cluster, of its fullest primary. None is unknown, and a `limit` of 0 is none."""
+
+    used: int | None
+    limit: int | None
+    policy: str | None
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The service at `now` (Unix ms). Counts are messages, and None is unknown.
 
@@ -57,6 +65,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     stale: int
     pauses: list[Pause]
     traffic: Traffic | None
+    memory: Memory
 
 
 def overview(facts: Facts) -> Overview:
@@ -78,6 +87,7 @@ def overview(facts: Facts) -> Overview:
         stale=len(facts.nodes) - len(facts.live),
         pauses=[one for one in facts.policies.by_age if one.until is None or one.until > facts.now],
         traffic=_traffic(facts),
+        memory=Memory(facts.server.used_memory or None, facts.server.max_memory, facts.server.policy),
     )
 
 
