@@ -16,7 +16,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits, given_duration
-from delayq.patterns import check_pattern, compiled
+from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.remembered import Remembered
 from delayq.times import Duration, check_unix_ms
 
@@ -39,6 +39,8 @@ REMEMBERED: Final = 10_000
 #: A limit below this rate (messages per second) is as good as a pause.
 LEAST_RATE: Final = 0.01
 MOST: Final = 10**12
+#: Streams are trimmed about once a minute, so a shorter age (ms) would promise too much.
+LEAST_AGE: Final = 1_000
 LONGEST_REASON: Final = 200
 MOST_STEPS: Final = 64
 #: The most hand-backs, and the most deliveries to a consumer group, of one message.
@@ -64,6 +66,7 @@ _SAID: Final[dict[Any, str]] = {
     tuple[str, ...]: "a list of texts",
     float: "a number",
     float | None: "a number",
+    bool: "true or false",
     Literal["topic", "policy"]: "'topic' or 'policy'",
 }
 _Found = tuple["Pause | None", "Policy | None", "Limit | None", "Bucket | None", "Slots | None"]
@@ -154,7 +157,9 @@ class Policy(_Set, frozen=True, kw_only=True):
     failure of a message, the second and so on. A failure is a failed attempt to deliver it, or a hand-back. After more
     than `max_hand_backs`, or `max_deliveries` to a consumer group whose leases ended, it becomes a dead letter.
     `pending` bounds waiting messages, `index` makes counts exact, and `redact` hides parts of bodies. `min_replicas` and
-    `fsync` are the durability that a call that schedules waits for.
+    `fsync` are the durability that a call that schedules waits for. `retention_age` and
+    `retention_length` bound the streams of its topics: workers trim older entries that every group has acknowledged, with
+    `retention_force` all older entries.
     """
 
     name: str = ""
@@ -174,6 +179,9 @@ class Policy(_Set, frozen=True, kw_only=True):
     redact: tuple[str, ...] = ()
     min_replicas: int | None = None
     fsync: str | None = None
+    retention_age: Ms | None = None
+    retention_length: int | None = None
+    retention_force: bool = False
 
     if TYPE_CHECKING:  # the given types may be more than those of the fields
 
@@ -200,10 +208,17 @@ class Policy(_Set, frozen=True, kw_only=True):
             redact: tuple[str, ...] = (),
             min_replicas: int | None = None,
             fsync: str | None = None,
+            retention_age: Duration | None = None,
+            retention_length: int | None = None,
+            retention_force: bool = False,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name, field in (("window", "window"), ("expire_after", "expireAfter")):
+        for name, field in (
+            ("window", "window"),
+            ("expire_after", "expireAfter"),
+            ("retention_age", "retentionAge"),
+        ):
             value: Any = getattr(self, name)
             if isinstance(value, str | timedelta):
                 msgspec.structs.force_setattr(self, name, given_duration(field, value))
@@ -220,6 +235,11 @@ class Policy(_Set, frozen=True, kw_only=True):
     def for_workers(self) -> bool:
         """Whether it has a setting that workers apply; the others are for calls that schedule or read."""
         return any((self.rate, self.max_in_flight, self.max_attempts, self.backoff))
+
+    @property
+    def trims(self) -> bool:
+        """Whether workers trim the streams of its topics."""
+        return self.retention_age is not None or self.retention_length is not None
 
     def _bare(self) -> Self:
         rate = None if self.rate is None else float(self.rate)
@@ -258,6 +278,10 @@ class Policy(_Set, frozen=True, kw_only=True):
         _check_range("minReplicas", self.min_replicas, 0, 100)
         if self.fsync not in (None, "everysec", "always"):
             raise InvalidMessage("fsync", "must be 'everysec' or 'always'")
+        _check_range("retentionAge", self.retention_age, LEAST_AGE, limits.horizon)
+        _check_range("retentionLength", self.retention_length, 1, MOST)
+        if self.retention_force and not self.trims:
+            raise InvalidMessage("retentionForce", "needs a retentionAge or a retentionLength")
         if (size := len(self.text)) > LONGEST_TEXT:
             raise InvalidMessage("redact", f"the policy has {size:,} bytes; at most {LONGEST_TEXT:,} are allowed")
         if self.text == Policy(match=self.match, order=self.order, per=self.per).text:
@@ -325,6 +349,8 @@ class Policies:
         #: Whether any policy needs slots; and whether any topic is limited.
         self.slotted = any(one.max_in_flight for one in self.policies.values())
         self.limited = self.slotted or bool(self.limits) or any(one.rate for one in self.policies.values())
+        #: Whether any policy has workers trim streams.
+        self.trims = any(one.trims for one in self.policies.values())
         self._known: Remembered[str, _Found] = Remembered(REMEMBERED)
 
     @classmethod
@@ -373,6 +399,11 @@ class Policies:
     def policy(self, topic: str) -> Policy | None:
         """Return the policy of a topic."""
         return self._of(topic)[1]
+
+    def policy_of_all(self, match: str) -> Policy | None:
+        """Return the policy that all topics of a pattern have; None if some of them may have another one."""
+        first = next((one for one in self.in_order if overlap(one.match, match)), None)
+        return first if first is not None and covers(first.match, match) else None
 
     def limit(self, topic: str) -> Limit | None:
         """Return the limit of a topic until nothing of it is held."""

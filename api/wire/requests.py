@@ -286,6 +286,20 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         Literal["everysec", "always"] | None,
         Meta(description="With `always`, a message is accepted once it is on disk."),
     ] = None
+    retention_age: Annotated[
+        Duration,
+        Meta(description="Streams: entries older than this are trimmed once every group has acknowledged them."),
+    ] = None
+    retention_length: Annotated[
+        int | None,
+        Meta(
+            description="Streams: the oldest entries above this number are trimmed once every group has acknowledged them.",
+            extra_json_schema={"minimum": 1},
+        ),
+    ] = None
+    retention_force: Annotated[
+        bool, Meta(description="Trim entries that groups have not acknowledged, too, and streams without groups.")
+    ] = False
 
 
 class DeliverIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -742,6 +742,17 @@ type PolicyIn struct {
 	// Examples: ["$.card"]
 	Redact *[]string `json:"redact,omitempty"`
 
+	// RetentionAge Streams: entries older than this are trimmed once every group has acknowledged them.
+	//
+	// Examples: 30m
+	RetentionAge *string `json:"retentionAge,omitempty"`
+
+	// RetentionForce Trim entries that groups have not acknowledged, too, and streams without groups.
+	RetentionForce *bool `json:"retentionForce,omitempty"`
+
+	// RetentionLength Streams: the oldest entries above this number are trimmed once every group has acknowledged them.
+	RetentionLength *int64 `json:"retentionLength,omitempty"`
+
 	// Window Due times are spread over this time, at most a day.
 	//
 	// Examples: 30m
@@ -750,23 +761,26 @@ type PolicyIn struct {
 
 // PolicyOut A policy with its values; durations are ms.
 type PolicyOut struct {
-	Backoff       *[]int64  `json:"backoff,omitempty"`
-	Burst         *int64    `json:"burst,omitempty"`
-	ExpireAfter   *int64    `json:"expireAfter,omitempty"`
-	Fsync         *string   `json:"fsync,omitempty"`
-	Index         *[]string `json:"index,omitempty"`
-	Match         string    `json:"match"`
-	MaxAttempts   *int64    `json:"maxAttempts,omitempty"`
-	MaxDeliveries *int64    `json:"maxDeliveries,omitempty"`
-	MaxHandBacks  *int64    `json:"maxHandBacks,omitempty"`
-	MaxInFlight   *int64    `json:"maxInFlight,omitempty"`
-	MinReplicas   *int64    `json:"minReplicas,omitempty"`
-	Name          string    `json:"name"`
-	Order         int64     `json:"order"`
-	Pending       *int64    `json:"pending,omitempty"`
-	Per           *string   `json:"per,omitempty"`
-	Rate          *float32  `json:"rate,omitempty"`
-	Redact        *[]string `json:"redact,omitempty"`
+	Backoff         *[]int64  `json:"backoff,omitempty"`
+	Burst           *int64    `json:"burst,omitempty"`
+	ExpireAfter     *int64    `json:"expireAfter,omitempty"`
+	Fsync           *string   `json:"fsync,omitempty"`
+	Index           *[]string `json:"index,omitempty"`
+	Match           string    `json:"match"`
+	MaxAttempts     *int64    `json:"maxAttempts,omitempty"`
+	MaxDeliveries   *int64    `json:"maxDeliveries,omitempty"`
+	MaxHandBacks    *int64    `json:"maxHandBacks,omitempty"`
+	MaxInFlight     *int64    `json:"maxInFlight,omitempty"`
+	MinReplicas     *int64    `json:"minReplicas,omitempty"`
+	Name            string    `json:"name"`
+	Order           int64     `json:"order"`
+	Pending         *int64    `json:"pending,omitempty"`
+	Per             *string   `json:"per,omitempty"`
+	Rate            *float32  `json:"rate,omitempty"`
+	Redact          *[]string `json:"redact,omitempty"`
+	RetentionAge    *int64    `json:"retentionAge,omitempty"`
+	RetentionForce  *bool     `json:"retentionForce,omitempty"`
+	RetentionLength *int64    `json:"retentionLength,omitempty"`
 
 	// Since The time when it was last put.
 	Since  time.Time `json:"since"`

@@ -81,6 +81,9 @@ class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
     redact: tuple[str, ...] = ()
     min_replicas: int | None = None
     fsync: str | None = None
+    retention_age: int | None = None
+    retention_length: int | None = None
+    retention_force: bool = False
 
 
 class PolicyChangedOut(msgspec.Struct):

@@ -27,6 +27,7 @@ __all__ = [
     "NODES",
     "POLICIES",
     "REWRITTEN",
+    "TRIMMED",
     "ConsumerKeys",
     "Layout",
     "Layouts",
@@ -58,6 +59,8 @@ POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
 #: The records of all consumer groups.
 GROUPS: Final = "delayq:groups:{delayq:meta}"
+#: The topics whose streams are trimmed by a policy.
+TRIMMED: Final = "delayq:trimmed"
 
 
 class ParkedSet:

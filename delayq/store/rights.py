@@ -21,6 +21,7 @@ from delayq.store.keys import (
     NODES,
     POLICIES,
     REWRITTEN,
+    TRIMMED,
     queue_keys,
     rate_key,
     report_key,
@@ -84,8 +85,8 @@ CLIENT: Final = _needs(
 WORKER: Final = _needs(
     "worker",
     "ack apply_policies bury census_slice claim forget_silent glance is_drained keep_census page park publish_node pull release"
-    " repair retry set_layouts set_policies spend take_slots takes",
-    "exec hdel hkeys hlen hset multi subscribe xinfo|groups xlen xtrim zcard zrange",
+    " repair retry set_layouts set_policies spend take_slots takes trim",
+    "exec hdel hscan hkeys hlen hset multi subscribe xinfo|groups xlen xtrim zcard zrange",
     _ALL,
 )
 CLI: Final = _needs(
@@ -123,7 +124,18 @@ CONDITIONAL: Final = {
 def _keys() -> list[str]:
     """Return a key of each kind that processes use."""
     queue = queue_keys(0)
-    shared = [META, NODES, POLICIES, REWRITTEN, AUDIT, GROUPS, rate_key("job"), slots_key("topic"), report_key("job")]
+    shared = [
+        META,
+        NODES,
+        POLICIES,
+        REWRITTEN,
+        TRIMMED,
+        AUDIT,
+        GROUPS,
+        rate_key("job"),
+        slots_key("topic"),
+        report_key("job"),
+    ]
     return [*shared, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
 
 

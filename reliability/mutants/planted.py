@@ -447,6 +447,46 @@ _SOURCE = (
         _RECEIVING,
         (),
     ),
+    Planted(
+        "a trim of entries that a group has pending",
+        "delayq/store/lua/consumer/trim.lua",
+        "if group.oldest and is_before(group.oldest, first) then",
+        "if false then",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim that asks one group alone",
+        "delayq/store/lua/consumer/trim.lua",
+        "if bound == '0-0' or is_before(first, bound) then",
+        "if bound == '0-0' then",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim that removes too many entries for the length",
+        "delayq/store/lua/consumer/trim.lua",
+        "remove(bound, math.min(over, most - removed))",
+        "remove(bound, most - removed)",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim of a stream without groups",
+        "delayq/store/lua/consumer/trim.lua",
+        "forced and LAST or '0-0'",
+        "LAST",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim of known topics alone",
+        "workers/node/duties/trimming.py",
+        '            self._cursor = "0"\n',
+        "",
+        ("tests/workers/test_trimming.py",),
+        (),
+    ),
 )
 
 PLANTED = (

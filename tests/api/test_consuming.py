@@ -13,7 +13,10 @@ from delayq.client.consuming import receiving
 from delayq.config import Settings
 from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import DRAIN_TIMEOUT
+from tests.support.waiting import eventually
 
 TOPIC = "orders.paid"
 
@@ -70,6 +73,24 @@ async def test_a_message_is_received_acknowledged_and_gone(api: httpx2.AsyncClie
         assert answer.json() == {"results": [{"id": "unpaid-42", "status": 200, "result": "acknowledged"}]}
     late = await call(api, "extend", messages=[{"id": "unpaid-42", "lease": lease}])
     assert late.json() == {"results": [{"id": "unpaid-42", "status": 409, "result": "lost"}]}
+
+
+async def test_a_worker_trims_what_was_acknowledged_by_the_retention_of_the_topic(
+    api: httpx2.AsyncClient, settings: Settings, valkey: ServerUnderTest
+) -> None:
+    put = await api.put("/v1/policies/short", json={"match": "orders.*", "retentionLength": 1, "retentionAge": "1h"})
+    assert put.status_code == 200, put.text
+    for n in range(5):
+        scheduled = await api.post("/v1/messages", json={"topic": TOPIC, "id": f"m{n}", "delayTime": 0})
+        assert scheduled.status_code < 300, scheduled.text
+    with RunningNode(settings.replace(drain_timeout=DRAIN_TIMEOUT)):
+        got: list[dict[str, Any]] = []
+        while len(got) < 5:
+            got += await receive(api, wait="30s")
+        await call(api, "ack", messages=leased(*got[:3]))
+        await asyncio.to_thread(eventually, lambda: valkey.admin.xlen(TOPIC) == 2, "acknowledged entries are trimmed")
+    policy = (await api.get("/v1/policies/short")).json()
+    assert (policy["retentionLength"], policy["retentionAge"]) == (1, 3_600_000)
 
 
 async def test_a_repeated_call_gets_the_same_messages_and_leases_no_others(

@@ -369,6 +369,13 @@ def give_up(q: Queue) -> Command[Any]:
 
 
 @case
+def trim(q: Queue) -> Command[Any]:
+    leased(q)
+    q.admin.xack("stream", "mail", "1-1")
+    return commands.trim("stream", 10_000, 1, 100, now=10_002)
+
+
+@case
 def takes(q: Queue) -> Command[Any]:
     return commands.takes("stream")
 

@@ -481,6 +481,18 @@ CASES: dict[str, dict[str, Case]] = {
             )
         ),
     },
+    "trim": {
+        "all": Case(
+            after(leased, lambda q: commands.trim("stream", None, 1, 10, force=True, now=NOW)),
+            "nobody counts what was removed",
+        ),
+        "one step": Case(
+            after(leased, lambda q: commands.trim("stream", 1, None, 2, force=True, now=NOW)),
+            "there is less left to remove",
+            "the next step would have removed it",
+        ),
+        "no stream": Case(lambda q: commands.trim("stream", 1, 1, 10, now=NOW)),
+    },
     "takes": {
         "yes": Case(lambda q: commands.takes("orders")),
         "no": Case(

@@ -158,6 +158,7 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
         "release",
         "retry",
         "settle_received",
+        "trim",
     }
     assert scripts.stopped_when_full() == []
 
@@ -226,6 +227,7 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
     assert [one.id for one in q.dead_letters()] == ["buried"]
     assert q.discard("buried") == [True]
     assert q.release_set("t:kafka") is not None
+    assert q.run(commands.trim("news", None, 0, 10, force=True)).removed == 1
     q.admin.delete(q.keys.queue)
     assert q.repair() == (2, 0)
     assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok

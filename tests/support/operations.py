@@ -354,7 +354,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ({"match": "a", "window": "2d"}, "window"), ({"match": "a", "backoff": ["soon"]}, "backoff"),
             ({"match": "a", "index": ["body"]}, "index[0]"), ({"match": "a", "maxInFlight": 3}, "maxInFlight"),
             ({"match": "a", "limit": 3}, "limit"), ({"match": "a", "maxHandBacks": -1}, "maxHandBacks"),
-            ({"match": "a", "maxDeliveries": 0}, "maxDeliveries"),
+            ({"match": "a", "maxDeliveries": 0}, "maxDeliveries"), ({"match": "a", "retentionAge": "0s"}, "retentionAge"),
+            ({"match": "a", "retentionForce": True}, "retentionForce"),
             *((f'{{"match":"a","rate":{rate}}}'.encode(), "rate") for rate in _RATES),
         ],
         words="policies put new --match orders.* --rate 3",
@@ -365,6 +366,8 @@ OPERATIONS: Final[Sequence[Operation]] = (
             ("policies put p --match a --max-in-flight 3", "--max-in-flight: route streams"),
             ("policies put p --match a --max-hand-backs 1001", "--max-hand-backs: must be between 0 and 1000"),
             ("policies put p --match a --max-deliveries 0", "--max-deliveries: must be between 1 and 1000"),
+            ("policies put p --match a --retention-age soon", "--retention-age: "),
+            ("policies put p --match a --retention-force", "--retention-force: needs a"),
         ],
     ),
     Operation(

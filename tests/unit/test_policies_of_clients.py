@@ -379,7 +379,7 @@ UNREADABLE: list[tuple[str, Any]] = [
     ("order", 1.5), ("order", None), ("rate", "5"), ("rate", True), ("rate", float("inf")), ("burst", 2.5), ("per", "node"),
     ("max_in_flight", 2.0), ("window", "soon"), ("window", 2.5), ("max_attempts", 2.5), ("backoff", ("soon",)),
     ("backoff", 10), ("expire_after", "later"), ("pending", 1.5), ("index", "topic"), ("redact", "$.card"),
-    ("min_replicas", "1"), ("fsync", True),
+    ("min_replicas", "1"), ("fsync", True), ("retention_age", "soon"), ("retention_length", 1.5), ("retention_force", 1),
 ]  # fmt: skip
 
 
@@ -420,7 +420,8 @@ WRONG_POLICIES: list[tuple[str, Any, str]] = [
     ("pending", 0, "between"), ("index", ("body",), "topic"), ("index", ("tags", "tags"), "once"),
     ("redact", ("card",), "JSON path"), ("min_replicas", 101, "between"), ("fsync", "never", "always"),
     ("match", "[a]", "characters"), ("name", "a b", "characters"), ("name", "..", "characters"), ("order", -1, "between"),
-    ("per", "topic", "the policy is empty"),
+    ("per", "topic", "the policy is empty"), ("retention_age", 999, "between 1000"), ("retention_length", 0, "between 1"),
+    ("retention_force", True, "^retentionForce: needs a retentionAge"),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets import open_target
+from delayq.targets.redis_stream.target import lies_here
 from delayq.targets.webhook.egress import Egress
 from workers.limits.asking import NodeLimits
 from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
@@ -33,6 +34,7 @@ from workers.node.duties.recent import RecentCounters, RecentLateness
 from workers.node.duties.redis_clock import RedisClock, Skew
 from workers.node.duties.status_line import COUNT_EVERY, PUBLISH_EVERY, TIDY_EVERY, StatusLine
 from workers.node.duties.timers import Timer, run_timers
+from workers.node.duties.trimming import STREAMS_EVERY, StreamTrimmer
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
@@ -123,6 +125,9 @@ class Node:
         self.policy_watch = PolicyWatch(
             self.store, self.policies, self.losses, self._redis_now, self.routes, self._look_at_all
         )
+        self.trimmer = StreamTrimmer(
+            self.store, self.policies, self.routes, settings.redis_url, lambda: self.jobs, self._redis_now
+        )
         self.ready = False
         self.alarms = Alarms(self.store, (), self._streams, fsync=settings.fsync, accept=settings.accept)
         self.ownership: Ownership | None = None
@@ -211,6 +216,7 @@ class Node:
                     pulse=self._pulse,
                     spans=self._spans,
                     may_send=self.line.is_known,
+                    note=self.trimmer.note if lies_here(route, self.settings.redis_url) else None,
                 )
         meta: Meta | None = None
         try:
@@ -250,12 +256,12 @@ class Node:
         settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
         janitor = Janitor(self.store, queues, settings.audit_window)
         alarms = self.alarms
-        alarms.queues = self.policy_watch.queues = queues
+        alarms.queues = self.policy_watch.queues = self.trimmer.queues = queues
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
             listener.listen(queues)
-            janitor.queues = alarms.queues = self.policy_watch.queues = queues
+            janitor.queues = alarms.queues = self.policy_watch.queues = self.trimmer.queues = queues
 
         layouts = LayoutWatch(self.store, meta.layouts, self._retention, share)
 
@@ -281,6 +287,8 @@ class Node:
             Timer(clock, POOLS_EVERY, janitor.look, first=POOLS_EVERY),
             Timer(clock, 0, janitor.go_on),
             Timer(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
+            Timer(clock, STREAMS_EVERY, self.trimmer.begin, sooner=self.trimmer.has_news),
+            Timer(clock, 0, self.trimmer.go_on),
             Timer(clock, COUNT_EVERY, line.count),
             Timer(clock, TIDY_EVERY, line.tidy),
         ]
@@ -403,7 +411,7 @@ class Node:
             pace=self._pace,
             may_send=self._may_send,
         )
-        topics = Topics(self.routes, self.settings.redis_url)
+        topics = Topics(self.routes, self.settings.redis_url, self.trimmer.note)
         return PullJob(context, claim.parked, topics, pulse=self._pulse, losses=self.losses)
 
     def _look_at_all(self) -> None:

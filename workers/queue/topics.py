@@ -6,7 +6,7 @@ messages are parked like those of a target that is down, and pulls try the strea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -37,10 +37,16 @@ def stream_of(route: Route, topic: str) -> Stream:
 
 
 class Topics:
-    """The known topics of one queue. A pull reports unknown topics, and the next pull gets them."""
+    """The known topics of one queue. A pull reports unknown topics, and the next pull gets them.
 
-    def __init__(self, routes: Routes, redis_url: str) -> None:
+    `note` is called with each unknown topic.
+    """
+
+    def __init__(
+        self, routes: Routes, redis_url: str, note: Callable[[Iterable[str]], None] = lambda topics: None
+    ) -> None:
         self._routes = routes
+        self._note = note
         self._one_server = parse(redis_url).kind != CLUSTER  # then the buckets are on the server of the queues
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
@@ -66,6 +72,11 @@ class Topics:
         if self._for_pulls is None:
             self._for_pulls = KnownTopics.of(keys, self._as_list)
         return self._for_pulls
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the known topics; from any thread."""
+        return list(self._known)
 
     @property
     def appended(self) -> Iterable[str]:
@@ -105,7 +116,8 @@ class Topics:
 
     def learn(self, topics: Iterable[str]) -> None:
         """Add topics that a pull did not know. At most MOST topics are kept."""
-        for topic in list(topics)[:MOST]:
+        topics = list(topics)[:MOST]
+        for topic in topics:
             self._known.pop(topic, None)
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
@@ -114,6 +126,7 @@ class Topics:
             self._known[topic] = self._find(topic)
         self._streams = {topic: self._streams[topic] for topic in self._known}
         self._list()
+        self._note(topics)
 
     # -- streams that take nothing: all topics of a stream wait for it, so that messages with an ordering key stay in order -----
 

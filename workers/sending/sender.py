@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,7 @@ class Sender:
         pulse: StallDetector | None = None,
         spans: Spans | None = None,
         may_send: Callable[[], bool] = lambda: True,
+        note: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
         self.route = route
         self.target = target
@@ -84,6 +85,7 @@ class Sender:
         self._on_circuit = on_circuit  # called when the circuit opens or closes
         self._pulse = pulse
         self._spans = spans
+        self._note = note  # called with the topics of each batch; by sending threads
         self._may_send = may_send  # whether this worker may begin a send now; called by sending threads
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
@@ -286,6 +288,8 @@ class Sender:
         """Send a batch now. Return a result for each message, also after an exception."""
         limit = self.target.max_batch
         results: list[Result] = []
+        if self._note is not None:
+            self._note(one.topic for one in batch)
         for start in range(0, len(batch), limit):
             some = batch[start : start + limit] if len(batch) > limit else batch
             try:

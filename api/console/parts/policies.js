@@ -30,6 +30,9 @@ const FIELDS = [
   ["redact", "lines"],
   ["minReplicas", "number"],
   ["fsync", ["", "everysec", "always"]],
+  ["retentionAge", "duration"],
+  ["retentionLength", "number"],
+  ["retentionForce", ["false", "true"]],
 ];
 
 /** @type {[number, string][]} */
@@ -84,6 +87,7 @@ function valueOf(name, kind, text) {
   const given = text.trim();
   if (given === "") return null;
   if (kind === "number") return Number(given);
+  if (name === "retentionForce") return given === "true";
   if (kind === "duration") return read(given);
   const all = given.split(kind === "lines" ? /\s*\n\s*/ : /[\s,]+/).filter(Boolean);
   if (kind === "durations") return all.map(read);
@@ -112,6 +116,9 @@ export function Said({ policy }) {
     ["redact", one.redact?.map((/** @type {string} */ path) => html`<code>${path}</code> `)],
     ["minReplicas", one.minReplicas !== undefined && count(one.minReplicas)],
     ["fsync", one.fsync],
+    ["retentionAge", one.retentionAge && duration(one.retentionAge)],
+    ["retentionLength", one.retentionLength && count(one.retentionLength)],
+    ["retentionForce", one.retentionForce && "true"],
   ];
   return html`<dl class="facts">
     ${said.filter(([, text]) => text).map(([name, text]) => [html`<dt key=${name}>${t(`policy.${name}`)}</dt>`, html`<dd>${text}</dd>`])}

@@ -450,6 +450,9 @@ export default {
   "policy.redact": "Hidden parts of bodies",
   "policy.minReplicas": "Replicas",
   "policy.fsync": "On disk",
+  "policy.retentionAge": "Retention by age",
+  "policy.retentionLength": "Retention by length",
+  "policy.retentionForce": "Retention without acknowledgement",
   "meaning.match": "The topics of the policy: a pattern with * and ?.",
   "meaning.order": "If several policies match, the lowest order applies. Default: 100.",
   "meaning.rate": "Messages per second, at least 0.01.",
@@ -467,6 +470,9 @@ export default {
   "meaning.redact": "JSON paths, one per line: $.card, $.items[*].name. This API shows them to nobody.",
   "meaning.minReplicas": "Replicas that must have a message before it is accepted.",
   "meaning.fsync": "With always, a message is accepted once it is on disk.",
+  "meaning.retentionAge": "Trims acknowledged entries of streams that are older: 7d, at least 1s.",
+  "meaning.retentionLength": "Trims acknowledged entries of streams above this number, oldest first.",
+  "meaning.retentionForce": "With true, entries that consumer groups have not acknowledged are trimmed, too.",
 
   // One topic
   "topic.messages": "Messages",

@@ -449,6 +449,9 @@ export default {
   "policy.redact": "隐藏的消息体字段",
   "policy.minReplicas": "副本数",
   "policy.fsync": "落盘",
+  "policy.retentionAge": "按时间保留",
+  "policy.retentionLength": "按数量保留",
+  "policy.retentionForce": "无需确认即可裁剪",
   "meaning.match": "策略适用的主题：可含 * 和 ? 的模式。",
   "meaning.order": "如果多条策略匹配，顺序值最小的一条生效。默认 100。",
   "meaning.rate": "每秒消息数，至少 0.01。",
@@ -466,6 +469,9 @@ export default {
   "meaning.redact": "JSON 路径，每行一条：$.card、$.items[*].name。此 API 不向任何人显示它们。",
   "meaning.minReplicas": "消息须写入多少个副本才算被接受。",
   "meaning.fsync": "always：消息落盘之后才算被接受。",
+  "meaning.retentionAge": "裁剪 Stream 中已确认且早于此时长的条目：7d，至少 1s。",
+  "meaning.retentionLength": "Stream 超过此数量时，从最早的开始裁剪已确认的条目。",
+  "meaning.retentionForce": "true：消费组尚未确认的条目也会被裁剪。",
 
   // One topic
   "topic.messages": "消息",

@@ -108,6 +108,17 @@ def put(
     ] = None,
     min_replicas: Annotated[int | None, option("--min-replicas", metavar="N", help="Replicas to wait for.")] = None,
     fsync: Annotated[str | None, option("--fsync", metavar="HOW", help="everysec or always.")] = None,
+    retention_age: Annotated[
+        str | None,
+        option("--retention-age", metavar="DURATION", help="Trim acknowledged stream entries older than this."),
+    ] = None,
+    retention_length: Annotated[
+        int | None,
+        option("--retention-length", metavar="N", help="Trim acknowledged stream entries above this number."),
+    ] = None,
+    retention_force: Annotated[
+        bool, typer.Option("--retention-force", help="Trim entries that are not acknowledged, too.")
+    ] = False,
     if_version: IfVersion = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
@@ -124,6 +135,8 @@ def put(
         "max_hand_backs": max_hand_backs, "max_deliveries": max_deliveries,
         "expire_after": duration("--expire-after", expire_after), "pending": pending, "index": tuple(_parts(index)),
         "redact": tuple(redact or ()), "min_replicas": min_replicas, "fsync": fsync,
+        "retention_age": duration("--retention-age", retention_age), "retention_length": retention_length,
+        "retention_force": retention_force,
     }  # fmt: skip
     with connect_any(redis_url, api) as client:
         policy = Policy(name=name, match=match, **fields)

@@ -17,3 +17,4 @@ from delayq.store.commands.owners import *
 from delayq.store.commands.policies import *
 from delayq.store.commands.reading import *
 from delayq.store.commands.searching import *
+from delayq.store.commands.trimming import *

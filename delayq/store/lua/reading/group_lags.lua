@@ -8,19 +8,10 @@
 --   Oldest: {} or {entry id, message id, due time, 'waiting' | 'leased' | 'handedBack'} of the oldest entry that is not
 --   acknowledged.
 -- @flags no-writes
--- @include clock group_positions
+-- @include clock group_positions is_before
 local stream, now = KEYS[1], clock(ARGV[1])
 local positions = group_positions(stream)
 local first = next(positions) and redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-
-local function is_before(id, other)
-  local ms, number = string.match(id, '^(%d+)-(%d+)$')
-  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
-  if ms ~= other_ms then
-    return #ms < #other_ms or #ms == #other_ms and ms < other_ms
-  end
-  return #number < #other_number or #number == #other_number and number < other_number
-end
 
 -- Count the entries behind `last`. Redis forgets how many there are after a group began in the middle or entries were
 -- deleted. Then this counts a bounded number, because each entry is read with its body.
