@@ -27,6 +27,8 @@ class Metrics:
         self.flushes = Histogram(FLUSH)
         self.waiting: Callable[[], int] = lambda: 0
         self.keys_stale: Callable[[], bool] = lambda: False
+        #: The largest lag of a consumer group, and the age (ms) of the oldest message that a group has not acknowledged.
+        self.lags: tuple[int | None, int | None] = (None, None)
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: dict[str, Histogram] = {}
         self._registry = CollectorRegistry()
@@ -72,5 +74,11 @@ class Metrics:
         flushes.add_metric((), self.flushes.buckets(), self.flushes.total)
         yield flushes
         yield GaugeMetricFamily("delayq_api_waiting", "Messages that wait for a trip to Redis.", self.waiting())
+        lag, age = self.lags
+        for name, text, value in (
+            ("delayq_consumer_lag", "The most messages that one consumer group has not acknowledged.", lag),
+            ("delayq_consumer_oldest_seconds", "Age of the oldest such message.", None if age is None else age / 1000),
+        ):
+            yield GaugeMetricFamily(name, text, value)
         stale = "1 while the file of keys is invalid and the earlier keys are in force."
         yield GaugeMetricFamily("delayq_api_keys_stale", stale, int(self.keys_stale()))

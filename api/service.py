@@ -19,6 +19,7 @@ from delayq.answers.service import overview_out, status_out
 from delayq.care.accounts import Accounts
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.overview import overview
+from delayq.client.looking.groups import largest_lags
 from delayq.client.looking.messages import count
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
@@ -33,6 +34,9 @@ __all__ = ["Handle", "Once", "Operation", "Operations", "Readiness", "Service", 
 SEARCHES: Final = 2
 #: The shortest interval between two checks of the accounts, in ms, however many callers there are.
 COUNT_EVERY: Final = 2_000
+#: The lags of consumer groups in metrics are at most so old (ms), and a scrape waits at most so long for them (s).
+LAGS_EVERY: Final = 15_000
+LAGS_WAIT: Final = 1.0
 #: The time in ms for which an expensive answer is shared by all callers. The overview takes about 23 requests to Redis.
 SHARED: Final = 1_250
 T = TypeVar("T")
@@ -88,18 +92,19 @@ class Readiness:
 
 
 class Shared(Generic[T]):
-    """A value that is computed once for all callers within `SHARED` ms."""
+    """A value that is computed once for all callers within `every` ms."""
 
-    def __init__(self, find: Callable[[], Coroutine[Any, Any, T]], clock: Clock) -> None:
+    def __init__(self, find: Callable[[], Coroutine[Any, Any, T]], clock: Clock, every: int = SHARED) -> None:
         self._find = find
         self._clock = clock
+        self._every = every
         self._found: asyncio.Task[T] | None = None
         self._began = 0
 
     async def get(self) -> T:
-        """Return the value, at most `SHARED` ms old, or the one that is being computed."""
+        """Return the value, at most `every` ms old, or the one that is being computed."""
         now = self._clock.monotonic()
-        if self._found is None or (self._found.done() and now - self._began >= SHARED):
+        if self._found is None or (self._found.done() and now - self._began >= self._every):
             self._found, self._began = asyncio.create_task(self._find()), now
         return await asyncio.shield(self._found)
 
@@ -137,6 +142,7 @@ class Service:
         self.facts = Shared(self._facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
         self.policies = Shared(self.client.policies, self.clock)
+        self._lags = Shared(lambda: self.client.read(largest_lags), self.clock, LAGS_EVERY)
         self._findings = Once(findings)
         #: As they are answered, because many pages of the console may be open.
         self.status = Once[list[Finding], bytes](lambda found: encode(status_out(found)))
@@ -163,6 +169,14 @@ class Service:
             return away(error, self._away_since)
         self._away_since = None
         return self._findings.of(facts)
+
+    async def read_lags(self) -> None:
+        """Give the lags of consumer groups to the metrics; none if Redis does not answer soon."""
+        try:
+            async with asyncio.timeout(LAGS_WAIT):
+                self.metrics.lags = await self._lags.get()
+        except (TimeoutError, StoreError, ConfigError, LayoutMismatch):
+            self.metrics.lags = (None, None)
 
     async def close(self) -> None:
         """Wait for the current calls, then close the connections."""

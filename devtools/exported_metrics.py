@@ -66,6 +66,7 @@ def _api() -> bytes:
     metrics.scheduled["created"] += 1
     metrics.cancelled["cancelled"] += 1
     metrics.flushes.add(1)
+    metrics.lags = (1, 1_000)
     return metrics.render()
 
 

@@ -11,7 +11,7 @@ from api.wire.requests import LIMIT, MOST, limit_of
 from delayq import InvalidMessage
 from delayq.answers.consumers import GroupDeletedOut, GroupsOut, group_deleted_out, group_out
 from delayq.client.consuming import groups as plans
-from delayq.client.consuming.groups import known_groups, lags
+from delayq.client.looking.groups import known_groups, lags
 from delayq.message import check_topic
 from delayq.store.connect.exchange import all_good
 

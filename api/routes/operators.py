@@ -140,4 +140,5 @@ def _shown(finding: FindingOut, open: bool) -> FindingOut:
 async def metrics(service: Service, request: Request) -> Answer:
     """Get metrics for Prometheus"""
     request.caller.need_everywhere("read")
+    await service.read_lags()
     return Answer(200, service.metrics.render(), _METRICS)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         put_policy,
         resume,
     )
-    from delayq.client.consuming.groups import ConsumerGroup, GroupDeleted, consumers, delete_group
+    from delayq.client.consuming.groups import GroupDeleted, delete_group
     from delayq.client.consuming.receiving import (
         LeaseChange,
         Received,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from delayq.client.looking.dead_groups import DeadGroups, dead_groups
     from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
     from delayq.client.looking.explain import Explanation, explain
+    from delayq.client.looking.groups import ConsumerGroup, consumers
     from delayq.client.looking.messages import find, get
     from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
     from delayq.client.looking.search_by_key import search_of
@@ -64,7 +65,7 @@ _PLACES = {
     "Arriving": "delayq.client.looking.topics",
     "AuditPage": "delayq.client.looking.audit",
     "Cancelled": "delayq.client.changing.messages",
-    "ConsumerGroup": "delayq.client.consuming.groups",
+    "ConsumerGroup": "delayq.client.looking.groups",
     "Counted": "delayq.client.looking.counting",
     "DeadGroups": "delayq.client.looking.dead_groups",
     "DeadLetterPage": "delayq.client.looking.dead_letters",
@@ -95,7 +96,7 @@ _PLACES = {
     "by_key": "delayq.client.changing.by_key",
     "cancel": "delayq.client.changing.messages",
     "check_wait": "delayq.client.changing.policies",
-    "consumers": "delayq.client.consuming.groups",
+    "consumers": "delayq.client.looking.groups",
     "count_messages": "delayq.client.looking.counting",
     "dead_groups": "delayq.client.looking.dead_groups",
     "dead_letters": "delayq.client.looking.dead_letters",

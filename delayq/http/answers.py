@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw
 
 from delayq.client.changing.policies import Paused
-from delayq.client.consuming.groups import ConsumerGroup, OldestMessage
 from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Memory, Overview, Traffic
@@ -20,6 +19,7 @@ from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroup, DeadGroups
 from delayq.client.looking.dead_letters import DeadLetterPage
 from delayq.client.looking.explain import Explanation
+from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 from delayq.client.looking.search import SearchPage
 from delayq.client.looking.service import RouteState
 from delayq.client.looking.topics import Arriving, TopicState

@@ -16,7 +16,7 @@ from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
-from delayq.client.consuming.groups import ConsumerGroup, GroupDeleted
+from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
@@ -25,6 +25,7 @@ from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
 from delayq.client.looking.dead_letters import DeadLetterPage
 from delayq.client.looking.explain import Explanation
+from delayq.client.looking.groups import ConsumerGroup
 from delayq.client.looking.search import SearchPage, check_filter, order_of
 from delayq.client.looking.service import RouteState
 from delayq.client.looking.topics import Arriving, TopicState

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
+from api.service import LAGS_EVERY
+from delayq.client.findings import consumers
 from delayq.config import Settings
 from delayq.times import parse_instant
 from tests.api.conftest import Serving, assert_refused
 from tests.api.test_consuming import TOPIC, append, leased, receive
+from tests.api.test_status import app_of
 from tests.support.keys import KeyFile
 from tests.support.servers import ServerUnderTest
+
+HOUR = 3_600_000
 
 
 async def groups(api: httpx2.AsyncClient, **given: Any) -> dict[str, Any]:
@@ -111,3 +118,39 @@ async def test_many_groups_are_read_in_pieces(api: httpx2.AsyncClient) -> None:
     for n in range(120):
         await api.post(f"/v1/topics/t{n}:receive", json={"group": "g"})
     assert len((await groups(api, params={"limit": 1_000}))["groups"]) == 120
+
+
+async def test_metrics_have_the_largest_lag_and_are_read_once_for_many_scrapes(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    assert not await lags_of(api), "without a group there is no number"
+    for topic, count in (("orders.a", 2), ("orders.b", 3)):
+        for n in range(count):
+            append(valkey, f"m{n}", topic)
+        await api.post(f"/v1/topics/{topic}:receive", json={"group": "mail"})
+    assert not await lags_of(api), "the first answer is used for 15 s"
+    app_of(api).service._lags._began -= LAGS_EVERY
+    found = await lags_of(api)
+    assert found["delayq_consumer_lag"] == 3
+    assert 0 <= found["delayq_consumer_oldest_seconds"] < 3_600
+    before = valkey.admin.info("stats")["total_commands_processed"]
+    assert await lags_of(api) == found
+    assert valkey.admin.info("stats")["total_commands_processed"] == before + 1, "only the INFO of this test"
+
+
+async def lags_of(api: httpx2.AsyncClient) -> dict[str, float]:
+    text = (await api.get("/metrics")).text
+    return {name: float(value) for name, value in re.findall(r"^(delayq_consumer_\w+) (\S+)$", text, re.MULTILINE)}
+
+
+async def test_a_group_that_nobody_serves_is_a_finding(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "UNATTENDED", -HOUR)
+    append(valkey, "a")
+    append(valkey, "b")
+    await receive(api, max=1)
+    found = {one["code"]: one["text"] for one in (await api.get("/v1/status")).json()["findings"]}
+    assert found["consumers"].startswith(
+        f"no consumer of group mail receives from topic {TOPIC}, where 2 messages wait;"
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delayq import Client, InvalidMessage
 from delayq.client.audit import By
-from delayq.client.consuming.groups import ConsumerGroup
+from delayq.client.looking.groups import ConsumerGroup
 from delayq.config import load_settings
 from delayq.routes import Route, Routes
 from delayq.store import commands

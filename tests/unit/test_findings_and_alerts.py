@@ -13,6 +13,7 @@ from delayq.care.accounts import Accounts, Found
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.alerts import ALERTS, ONLY_PROMETHEUS
 from delayq.client.findings.check import CRITICAL, INFO, WARNING
+from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 from delayq.client.looking.service import RouteState
 from delayq.errors import StoreUnavailable
 from delayq.nodes import LATELY, LATENESS, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
@@ -137,7 +138,15 @@ TROUBLES: Final[dict[str, Callable[[], Facts]]] = {
         node(policies=""), policies=Policies(EPOCH, {"x": Pause(match="x", since=NOW)}, changed=NOW - 30_000)
     ),
     "DelayqApiKeysStale": lambda: seen(stale_keys="keys.yaml: line 3"),
+    "DelayqConsumerLag": lambda: seen(groups=[group_with(NOW - 3_600_001)]),
 }
+
+
+def group_with(delivered: int, *, received: int | None = NOW, **more: Any) -> ConsumerGroup:
+    """A group whose oldest message was delivered at a time."""
+    oldest = OldestMessage(id="a", due=delivered, delivered=delivered, state="waiting")
+    given: dict[str, Any] = {"topic": "orders", "group": "mail", "since": 0, "waiting": 1, "ready": delivered} | more
+    return ConsumerGroup(oldest=oldest, last_receive=received, **given)
 
 
 def found_at(alert: str) -> list[Finding]:
@@ -189,6 +198,36 @@ def test_late_deliveries_are_found_as_far_as_99_of_100_are_not_in_time(late: lis
     assert [one.severity for one in found if one.code == "lateness"] == ([severity] if severity else [])
     if late == [3_600.0]:
         assert "the p99 is more than 10 min" in found[0].text
+
+
+@pytest.mark.parametrize(
+    ("groups", "texts"),
+    [
+        ([group_with(NOW - 3_600_000), group_with(NOW - 600_000, received=None)], []),
+        ([ConsumerGroup(topic="orders", group="mail", since=0, waiting=0, last_receive=0)], []),
+        (
+            [group_with(NOW - 3_600_001, waiting=None)],
+            ["has not acknowledged a message for over an hour: an unknown number"],
+        ),
+        (
+            [group_with(NOW - 9_000_000, ready=None, received=0, waiting=0, handed_back=1)],
+            ["over an hour: 1 message waits"],
+        ),
+        (
+            [group_with(NOW - 600_001, received=NOW - 600_001), group_with(NOW - 700_000, received=None, group="sms")],
+            ["no consumer of group sms receives from topic orders, where 1 message waits (and 1 more group)"],
+        ),
+        ([group_with(NOW - 600_001, received=NOW - 600_000)], []),
+    ],
+)
+def test_groups_that_nobody_serves_and_groups_that_are_behind_are_found(
+    groups: list[ConsumerGroup], texts: list[str]
+) -> None:
+    found = [one for one in findings(seen(groups=groups)) if one.code == "consumers"]
+    assert len(found) == len(texts)
+    for one, text in zip(found, texts, strict=True):
+        assert text in one.text
+        assert (one.severity, one.topic, one.runbook) == (WARNING, "orders", "docs/runbook.md#delayqconsumerlag")
 
 
 def test_information_comes_behind_what_is_wrong() -> None:

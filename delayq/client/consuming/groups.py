@@ -1,69 +1,26 @@
-"""Plans on consumer groups: record them, read how far they are, delete them."""
+"""Plans that record and delete consumer groups."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from delayq.client.audit import By, entry_of
+from delayq.client.looking.groups import known_groups
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import check_topic
-from delayq.patterns import check_pattern, compiled
 from delayq.store import commands
-from delayq.store.commands import GroupLag, GroupRecord, OldestEntry
+from delayq.store.commands import GroupRecord
 from delayq.store.connect.exchange import all_good, as_unknown
 from delayq.store.keys import ConsumerKeys, queue_keys
 
-__all__ = [
-    "ConsumerGroup", "GroupDeleted", "KnownGroup", "OldestMessage", "check_group", "consumers", "delete_group",
-    "known_groups", "lags", "record_of", "sorted_groups",
-]  # fmt: skip
+__all__ = ["GroupDeleted", "check_group", "delete_group", "record_of"]
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: Redis executes a packet without a break, so one packet reads so many streams.
-STREAMS_AT_ONCE: Final = 50
-
-
-class OldestMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest message that a group has not acknowledged.
-
-    `due` is its due time, and `delivered` is when it was added to the stream (Unix ms). `state` is 'waiting', 'leased' or
-    'handedBack'.
-    """
-
-    id: str
-    due: int
-    delivered: int
-    state: str
-
-
-class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer group of a topic, and how far it is.
-
-    `filter` has its tags; none lets everything pass. `waiting` messages were not received yet; None means unknown. `leased`
-    messages were received, and `handed_back` ones wait for their next delivery. `last_receive` is when a consumer received,
-    `ready` is since when a message can be received, and `since` is when the group was recorded (Unix ms).
-    """
-
-    topic: str
-    group: str
-    since: int
-    filter: tuple[str, ...] = ()
-    waiting: int | None = None
-    leased: int = 0
-    handed_back: int = 0
-    oldest: OldestMessage | None = None
-    last_receive: int | None = None
-    ready: int | None = None
-
-    @property
-    def lag(self) -> int | None:
-        """The number of messages that the group has not acknowledged; None means unknown."""
-        return None if self.waiting is None else self.waiting + self.leased + self.handed_back
 
 
 class GroupDeleted(msgspec.Struct, frozen=True):
@@ -72,19 +29,6 @@ class GroupDeleted(msgspec.Struct, frozen=True):
     topic: str
     group: str
     changed: bool
-
-
-class KnownGroup(msgspec.Struct, frozen=True):
-    """A recorded group. It has several records if the route of its topic has changed."""
-
-    topic: str
-    group: str
-    records: tuple[GroupRecord, ...]
-
-    @property
-    def streams(self) -> list[str]:
-        """The keys of all its streams."""
-        return [stream for one in self.records for stream in one.streams]
 
 
 def check_group(group: str) -> None:
@@ -100,72 +44,6 @@ def record_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> Gro
     own = stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
     queues = (min(numbers), max(numbers)) if numbers else None
     return GroupRecord(topic=topic, group=group, stream=own, queues=queues)
-
-
-def sorted_groups(records: Iterable[GroupRecord]) -> list[KnownGroup]:
-    """The groups of records, by topic and group."""
-    found: dict[tuple[str, str], list[GroupRecord]] = {}
-    for one in records:
-        found.setdefault((one.topic, one.group), []).append(one)
-    return [KnownGroup(topic, group, tuple(some)) for (topic, group), some in sorted(found.items())]
-
-
-def known_groups(_context: Context, match: str = "*") -> Plan[list[KnownGroup]]:
-    """Read which groups of the topics that a pattern covers are recorded, by topic and group."""
-    fits = compiled(check_pattern(match)).match
-    (records,) = all_good((yield [commands.consumer_groups()]))
-    return sorted_groups(one for one in records if fits(one.topic))
-
-
-def lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup | StoreError]]:
-    """Read how far groups are; a StoreError in the place of one that could not be read."""
-    by_stream: dict[str, list[int]] = {}
-    for at, one in enumerate(groups):
-        for stream in one.streams:
-            by_stream.setdefault(stream, []).append(at)
-    answers: list[list[GroupLag | StoreError | None]] = [[] for _ in groups]
-    wanted = list(by_stream.items())
-    for begin in range(0, len(wanted), STREAMS_AT_ONCE):
-        some = wanted[begin : begin + STREAMS_AT_ONCE]
-        found = yield [commands.group_lags(stream, [groups[at].group for at in places]) for stream, places in some]
-        for (_, places), answer in zip(some, found, strict=True):
-            for n, at in enumerate(places):
-                answers[at].append(answer if isinstance(answer, StoreError) else answer[n])
-    return [_together(one, some) for one, some in zip(groups, answers, strict=True)]
-
-
-def _together(group: KnownGroup, answers: Sequence[Any]) -> ConsumerGroup | StoreError:
-    """A group of several streams. Its number of waiting messages is unknown if that of one stream is."""
-    for one in answers:
-        if isinstance(one, StoreError):
-            return one
-    found: list[GroupLag] = [one for one in answers if one is not None]
-    waiting = [one.waiting for one in found]
-    known = [number for number in waiting if number is not None]
-    handed_back = sum(one.handed_back for one in found)
-    oldest = min((one.oldest for one in found if one.oldest is not None), key=lambda one: one.place, default=None)
-    return ConsumerGroup(
-        topic=group.topic,
-        group=group.group,
-        since=min(one.since for one in group.records),
-        filter=next((one.filter for one in found if one.filter), ()),
-        waiting=sum(known) if len(known) == len(answers) else None,
-        leased=sum(one.pending for one in found) - handed_back,
-        handed_back=handed_back,
-        oldest=_message_of(oldest) if oldest is not None else None,
-        last_receive=max((one.last_receive for one in found if one.last_receive is not None), default=None),
-        ready=min((one.ready for one in found if one.ready is not None), default=None),
-    )
-
-
-def _message_of(one: OldestEntry) -> OldestMessage:
-    return OldestMessage(id=one.id, due=one.due, delivered=one.place[0], state=one.state)
-
-
-def consumers(context: Context, match: str = "*") -> Plan[list[ConsumerGroup]]:
-    """Read the consumer groups of the topics that a pattern covers, by topic and group. Raises StoreError."""
-    groups = yield from known_groups(context, match)
-    return all_good((yield from lags(groups)))
 
 
 def delete_group(context: Context, topic: str, group: str, by: By | None = None) -> Plan[GroupDeleted]:

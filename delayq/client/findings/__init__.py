@@ -11,6 +11,7 @@ from typing import Final
 
 from delayq.client.findings.api import check_api_keys
 from delayq.client.findings.check import FAIL, INFO, OK, SEVERITIES, WARN, Check, Finding
+from delayq.client.findings.consumers import check_consumers
 from delayq.client.findings.durability import check_durability
 from delayq.client.findings.facts import Facts, read_facts
 from delayq.client.findings.owners import check_owners
@@ -50,7 +51,7 @@ SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout,
 QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
     check_silent, check_skew, check_coordinators, check_failures, check_went_back, check_claims, check_pauses,
-    check_versions, check_late, check_lateness, check_dead_letters, check_accounts,
+    check_versions, check_late, check_lateness, check_dead_letters, check_consumers, check_accounts,
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ ALERTS: Final[Mapping[str, str]] = {
     "DelayqPausedLong": "paused",
     "DelayqPoliciesLag": "policies",
     "DelayqApiKeysStale": "apiKeys",
+    "DelayqConsumerLag": "consumers",
 }
 
 #: The alerts without a finding, and the reason.

@@ -1,4 +1,4 @@
-"""The facts that checks read, which take three round trips to Redis."""
+"""The facts that checks read, which take three round trips to Redis, and one more if there are consumer groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.client.looking.groups import ConsumerGroup, some_lags, sorted_groups
 from delayq.client.looking.service import RouteState, route_states
 from delayq.client.plan import Plan
 from delayq.config import Settings
@@ -30,7 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `held` counts the messages that a pause or a limit holds, or is None if their topics are too many. `oldest_dead` is
     the time of death of the oldest dead letter. `stale_keys` is the reason why the file of keys of an API process is
-    not in force.
+    not in force. `groups` are consumer groups, the first ones of very many.
     """
 
     settings: Settings
@@ -47,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     policies: Policies
     oldest_dead: int | None = None
     stale_keys: str = ""
+    groups: Sequence[ConsumerGroup] = ()
 
     @property
     def live(self) -> list[NodeLine]:
@@ -64,9 +66,9 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     questions = checks.questions("always")
     answers = yield [
         commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(),
-        commands.policies(), *questions
+        commands.policies(), commands.consumer_groups(), *questions
     ]  # fmt: skip
-    now, (listed, version, era), lines, set_ = all_good(answers[:4])
+    now, (listed, version, era), lines, set_, groups = all_good(answers[:5])
     layouts = read_layouts(listed) if version == LAYOUT_VERSION else ()
     nodes = read_nodes(lines, now)
     stats: list[QueueStats] = []
@@ -81,11 +83,12 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     dead = [commands.lowest_due(queue_keys(one.queue).dead) for one in stats if one.dead]
     found: list[int | None] = all_good((yield [*count, *dead])) if count or dead else []
     counts, died = found[: len(count)], [one for one in found[len(count) :] if one is not None]
+    lags = yield from some_lags(sorted_groups(groups))
     return Facts(
         settings=settings,
         redis_url=redis_url,
         now=now,
-        server=checks.told(answers[4:]),
+        server=checks.told(answers[5:]),
         version=version if listed else "",
         layouts=layouts,
         era=era,
@@ -95,4 +98,5 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         policies=Policies.read(set_),
         held=sum(one or 0 for one in counts) if len(counts) == len(held) else None,
         oldest_dead=min(died, default=None),
+        groups=lags,
     )
