@@ -23,13 +23,14 @@ PLACES: Final = (
     ("queues", "dead-letters"),
     ("audit", "no-such-page"),
 )
-#: Dialogs and what unfolds: the place, and the button or the text that opens it. One test opens those of a line.
+#: Dialogs and what unfolds: the place, and the button or the text that opens it, maybe after another one of a narrow page.
+#: One test opens those of a line.
 OPENED: Final = (
     (
-        ("overview", "button", "Keys"),
-        ("overview", "text", "View"),
+        ("overview", "button", "Pages > Keys"),
+        ("overview", "text", "Pages > View"),
         ("overview", "text", "As a table"),
-        ("messages?limit=50", "text", "More filters"),
+        ("messages?limit=50", "text", "Filter > More filters"),
     ),
     (
         ("messages/unpaid-0", "button", "Cancel"),
@@ -95,7 +96,10 @@ def test_a_dialog_is_accessible_and_fits(pages: Pages, world: World, opened: tup
             assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth"), name
 
 
-def click(page: Page, kind: str, name: str) -> None:
+def click(page: Page, kind: str, names: str) -> None:
+    *before, name = names.split(" > ")
+    for one in before:
+        page.get_by_text(one, exact=True).first.click()
     if kind == "text":
         page.get_by_text(name, exact=True).first.click()
     else:

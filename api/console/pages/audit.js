@@ -1,8 +1,9 @@
 // The manual changes, newest first.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
+import { Narrow } from "../parts/fields.js";
 import { usePages } from "../parts/lists.js";
-import { Freshness, Trouble } from "../parts/notices.js";
+import { Freshness, Loading, Trouble } from "../parts/notices.js";
 import { href, replace } from "../parts/router.js";
 import { More, Table } from "../parts/table.js";
 import { t } from "../parts/texts.js";
@@ -34,7 +35,7 @@ export function Audit({ query }) {
       ${list.data && html`<${Freshness} at=${list.at} problem=${list.problem} />`}
     </div>
     <${Filters} wanted=${wanted} again=${list.again} loading=${list.loading} />
-    ${list.data === null ? (list.problem ? html`<${Trouble} problem=${list.problem} />` : html`<p class="empty">${t("fresh.loading")}</p>`) : html`<${Entries} list=${list} wanted=${wanted} />`}`;
+    ${list.data === null ? (list.problem ? html`<${Trouble} problem=${list.problem} />` : html`<${Loading} />`) : html`<${Entries} list=${list} wanted=${wanted} />`}`;
 }
 
 /**
@@ -55,7 +56,7 @@ function Filters({ wanted, again, loading }) {
     <input type="search" maxlength=${most} value=${draft[name] ?? ""} onInput=${(/** @type {any} */ e) => set(name, e.target.value)}
   /></label>`;
   const actions = wanted.action === undefined || ACTIONS.includes(wanted.action) ? ACTIONS : [...ACTIONS, wanted.action];
-  return html`<form class="filters" onSubmit=${submit}>
+  return html`<${Narrow} set=${Object.keys(wanted).length}><form class="filters" onSubmit=${submit}>
     ${text("topic", 255)} ${text("id", 128)} ${text("key", 1_024)} ${text("actor", 1_024)}
     <label
       >${t("audit.action")}
@@ -68,7 +69,7 @@ function Filters({ wanted, again, loading }) {
     <${TimeField} label=${t("audit.to")} at=${draft.to} set=${(/** @type {string} */ one) => set("to", one)} />
     <button type="submit" class="primary" aria-busy=${loading ? "true" : "false"}>${t("audit.look")}</button>
     ${Object.keys(wanted).length > 0 && html`<a href=${href(["audit"])}>${t("audit.all")}</a>`}
-  </form>`;
+  </form><//>`;
 }
 
 /** @param {string} action an action that this console does not know is shown as the API names it */
@@ -90,6 +91,7 @@ function Entries({ list, wanted }) {
       id=${(/** @type {Entry} */ one) => names.get(one) ?? ""}
       open=${(/** @type {Entry} */ one) => (one.messages?.length === 1 ? href(["messages", one.messages[0].id]) : null)}
       empty=${empty}
+      then=${list.next === null && !filtered && t("audit.none_then")}
       columns=${[
         { name: "time", title: t("audit.time"), cell: (/** @type {Entry} */ one) => html`<${Time} at=${one.time} exact=${true} /> <small class="age"><${Age} at=${one.time} /></small>` },
         { name: "action", title: t("audit.action"), cell: (/** @type {Entry} */ one) => actionText(one.action) },

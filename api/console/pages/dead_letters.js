@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
-import { TextField } from "../parts/fields.js";
+import { Narrow, TextField } from "../parts/fields.js";
 import { Refresh, useAsked, useHold, usePages, useRefresh } from "../parts/lists.js";
 import { may, mayEverywhere } from "../parts/live.js";
 import { Freshness } from "../parts/notices.js";
@@ -108,6 +108,7 @@ function Groups({ filter, changes, changed }) {
         open=${(/** @type {Group} */ one) => href(["dead-letters"], { topic: one.topic, group: one.reason })}
         tone=${(/** @type {Group} */ one) => (shown(one) ? "shown" : "")}
         empty=${t(data.complete ? "dead.none" : "dead.no_groups")}
+        then=${data.complete && t("dead.none_then")}
       />`
     }
     ${
@@ -161,7 +162,7 @@ function Filter({ filter }) {
     // A group may have no reason; but clearing the field of another group means no group.
     go(["dead-letters"], draft.group === "" && filter.group === "" ? { ...wanted, group: "" } : wanted);
   };
-  return html`<form class="card" onSubmit=${submit}>
+  return html`<${Narrow} set=${Object.keys(filter).length}><form class="card" onSubmit=${submit}>
     <div class="filters">
       ${field("topic", "orders.*")} ${field("reason")} ${draft.group !== undefined && field("group", UNKNOWN)}
       <${TimeField} label=${t("dead.from")} at=${draft.from} set=${(/** @type {string} */ one) => set("from", one)} />
@@ -179,7 +180,7 @@ function Filter({ filter }) {
       <button type="submit" class="primary">${t("messages.search")}</button>
       <a href=${href(["dead-letters"])}>${t("messages.clear")}</a>
     </div>
-  </form>`;
+  </form><//>`;
 }
 
 /** @param {Part} props */

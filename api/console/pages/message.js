@@ -6,7 +6,7 @@ import { outcomeOf } from "../parts/bulk.js";
 import { Act, focusHeading } from "../parts/dialog.js";
 import { Refresh, together, useAsked, usePages, useRefresh } from "../parts/lists.js";
 import { may, mayEverywhere, serverNow } from "../parts/live.js";
-import { Copy, Freshness, PauseText, State, Trouble } from "../parts/notices.js";
+import { Copy, PauseText, State, Trouble } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { href } from "../parts/router.js";
 import { SameCall } from "../parts/same_call.js";
@@ -49,8 +49,7 @@ export function Message({ rest }) {
       <${Copy} text=${known.id} />
     </div>
     <div class="heading">
-      ${!gone && html`<${Freshness} at=${fresh.at} problem=${fresh.problem} />`}
-      <${Refresh} every=${every} choose=${choose} again=${refresh} loading=${fresh.loading} />
+      <${Refresh} every=${every} choose=${choose} again=${refresh} loading=${fresh.loading} at=${gone ? undefined : fresh.at} problem=${fresh.problem} />
     </div>
     ${
       gone
@@ -339,6 +338,8 @@ function Actions({ snapshot, about, again }) {
     admin && state === "dead" && "discard",
   ].filter((one) => typeof one === "string");
   if (offered.length === 0 && doing === "") return null;
+  // The one that ends the wait; a scheduled message waits for nothing but its time.
+  const first = state === "scheduled" ? "" : offered.find((one) => ["deliver", "redrive"].includes(one));
   const done = () => {
     setDoing("");
     again();
@@ -355,7 +356,7 @@ function Actions({ snapshot, about, again }) {
     deliver: () => html`<${Deliver} dialog=${dialog} snapshot=${snapshot} force=${admin && held} />`,
   };
   return html`<div class="actions">
-    ${offered.map((one) => html`<button type="button" key=${one} onClick=${() => setDoing(one)}>${t(`message.${one}`)} …</button>`)}
+    ${offered.map((one) => html`<button type="button" key=${one} class=${one === first ? "primary" : ""} onClick=${() => setDoing(one)}>${t(`message.${one}`)} …</button>`)}
     ${doing !== "" && dialogs[/** @type {keyof typeof dialogs} */ (doing)]()}
   </div>`;
 }

@@ -2,10 +2,10 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
-import { TextField } from "../parts/fields.js";
+import { Narrow, TextField } from "../parts/fields.js";
 import { Refresh, useAsked, useHold, usePages, useRefresh } from "../parts/lists.js";
 import { may } from "../parts/live.js";
-import { Freshness, State, Trouble } from "../parts/notices.js";
+import { State, Trouble } from "../parts/notices.js";
 import { count, UNKNOWN } from "../parts/numbers.js";
 import { filled, go, href, replace } from "../parts/router.js";
 import { ask, at, Problem } from "../parts/server.js";
@@ -117,7 +117,7 @@ function Filter({ filter, limit }) {
     const trimmed = Object.fromEntries(Object.entries(draft).map(([name, value]) => [name, value.trim()]));
     go(["messages"], filled({ ...trimmed, limit: rows === "100" ? "" : rows }));
   };
-  return html`<form class="card" onSubmit=${submit}>
+  return html`<${Narrow} set=${Object.keys(filter).length}><form class="card" onSubmit=${submit}>
     <div class="filters">
       ${field("topic", "orders.*")}
       <${TimeField} label=${t("messages.dueFrom")} at=${draft.dueFrom} set=${(/** @type {string} */ one) => set("dueFrom", one)} />
@@ -147,7 +147,7 @@ function Filter({ filter, limit }) {
       <button type="submit" class="primary">${t("messages.search")}</button>
       <a href=${href(["messages"])}>${t("messages.clear")}</a>
     </div>
-  </form>`;
+  </form><//>`;
 }
 
 /** @param {{ filter: Record<string, string>, limit: string }} props */
@@ -191,9 +191,8 @@ function Found({ filter, limit }) {
         ${found.data !== null && (rows.length > 0 || next !== null) && t(next === null ? "messages.found" : onward ? "messages.looking" : "messages.looked", figures)}${" "}
         <${Total} filter=${filter} answer=${found.data} />
       </p>
-      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} />
+      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} at=${found.at} problem=${problem} />
     </div>
-    <p><${Freshness} at=${found.at} problem=${problem} /></p>
     ${
       may("cancel") &&
       html`<div class="actions">
@@ -217,6 +216,7 @@ function Found({ filter, limit }) {
         chosen=${may("cancel") ? chosen : undefined}
         choose=${setChosen}
         empty=${next === null ? t("messages.none") : t("messages.none_yet")}
+        then=${next === null && t("messages.none_then")}
       />`
     }
     ${

@@ -4,7 +4,7 @@ import { html } from "../vendor/standalone.module.js";
 import { Wrong } from "../parts/findings.js";
 import { Refresh, together, useAsked, useRefresh } from "../parts/lists.js";
 import { live } from "../parts/live.js";
-import { Copy, Freshness, Trouble } from "../parts/notices.js";
+import { Copy, Loading, Trouble } from "../parts/notices.js";
 import { bytes, count, duration, LATE, UNKNOWN, VERY_LATE } from "../parts/numbers.js";
 import { filled, href, replace, useSeen } from "../parts/router.js";
 import { useStore } from "../parts/store.js";
@@ -51,13 +51,9 @@ export function Queues({ query }) {
   useSeen(query.see ?? (query.queue === undefined ? undefined : "queue"), JSON.stringify(query), all.every((one) => one.data !== null));
   return html`<div class="heading">
       <h1 tabindex="-1">${t("page.queues")}</h1>
-      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} />
+      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} at=${all.every((one) => one.data !== null) ? at : undefined} problem=${problem} />
     </div>
-    ${
-      all.every((one) => one.data !== null)
-        ? html`<p><${Freshness} at=${at} problem=${problem} /></p>`
-        : html`<${Trouble} problem=${problem} />`
-    }
+    ${all.some((one) => one.data === null) && html`<${Trouble} problem=${problem} />`}
     <${QueuesPart} asked=${queues} nodes=${nodes.data?.nodes ?? []} query=${query} />
     <${NodesPart} asked=${nodes} node=${query.node} />
     <${RoutesPart} asked=${routes} />
@@ -68,7 +64,7 @@ export function Queues({ query }) {
 function Part({ name, asked, children }) {
   return html`<section>
     <h2 id=${name} tabindex="-1">${t(`queues.${name}`)}</h2>
-    ${asked.data === null ? html`<p class="empty">${asked.problem ? "–" : t("fresh.loading")}</p>` : children}
+    ${asked.data === null ? html`${asked.problem ? html`<p class="empty">–</p>` : html`<${Loading} />`}` : children}
   </section>`;
 }
 

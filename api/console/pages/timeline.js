@@ -5,7 +5,7 @@ import { Chart } from "../parts/chart.js";
 import { announced } from "../parts/frame.js";
 import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
 import { serverNow } from "../parts/live.js";
-import { Figure, Freshness } from "../parts/notices.js";
+import { Figure } from "../parts/notices.js";
 import { compact, count, duration, rate } from "../parts/numbers.js";
 import { filled, go, href, replace } from "../parts/router.js";
 import { t } from "../parts/texts.js";
@@ -77,9 +77,8 @@ export function Timeline({ query }) {
 
   return html`<div class="heading">
       <h1 tabindex="-1">${t("page.timeline")}</h1>
-      <${Refresh} every=${every} choose=${choose} again=${asked.again} loading=${asked.loading} />
+      <${Refresh} every=${every} choose=${choose} again=${asked.again} loading=${asked.loading} at=${shown?.at ?? asked.at} problem=${asked.problem ?? overdue.problem} />
     </div>
-    <p><${Freshness} at=${shown?.at ?? asked.at} problem=${asked.problem ?? overdue.problem} /></p>
     <${Choices} query=${query} span=${span} />
     <${Free} span=${span} show=${show} />
     <${Steps} span=${span} show=${show} />

@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/standalone.module.js";
 import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
 import { may } from "../parts/live.js";
-import { Figure, Freshness } from "../parts/notices.js";
+import { Figure } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { Pause, Resume } from "../parts/pausing.js";
 import { Said } from "../parts/policies.js";
@@ -27,9 +27,8 @@ export function Topic({ rest: [topic] }) {
   const one = asked.data;
   return html`<div class="heading">
       <h1 tabindex="-1"><span class="id">${topic}</span></h1>
-      <${Refresh} every=${every} choose=${choose} again=${asked.again} loading=${asked.loading} />
+      <${Refresh} every=${every} choose=${choose} again=${asked.again} loading=${asked.loading} at=${asked.at} problem=${asked.problem} />
     </div>
-    <p><${Freshness} at=${asked.at} problem=${asked.problem} /></p>
     <p class="actions">
       <a href=${href(["messages"], { topic })}>${t("page.messages")}</a>
       <a href=${href(["timeline"], { topic })}>${t("page.timeline")}</a>

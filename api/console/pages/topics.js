@@ -1,9 +1,9 @@
 // The topics, their settings and waiting messages; their pauses and policies.
 
 import { html, useEffect, useState } from "../vendor/standalone.module.js";
+import { Narrow } from "../parts/fields.js";
 import { Refresh, together, useAsked, useRefresh } from "../parts/lists.js";
 import { may } from "../parts/live.js";
-import { Freshness } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { Pause, Resume } from "../parts/pausing.js";
 import { DeletePolicy, PutPolicy, Said } from "../parts/policies.js";
@@ -45,9 +45,8 @@ export function Topics({ query }) {
   useSeen(query.see, JSON.stringify(query), listed.data !== null && held.data !== null);
   return html`<div class="heading">
       <h1 tabindex="-1">${t("page.topics")}</h1>
-      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} />
+      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} at=${at} problem=${problem} />
     </div>
-    <p><${Freshness} at=${at} problem=${problem} /></p>
     <p class="actions">
       ${held.data && html`<a href=${href(["topics"], { ...query, see: "policies" })}>${t("topics.policies")} (${count(held.data.policies.length)})</a>`}
       ${may("schedule") && html`<button type="button" onClick=${() => setDialog(html`<${TestMessage} close=${() => setDialog(null)} />`)}>${t("test.title")}…</button>`}
@@ -69,7 +68,7 @@ function Filter({ query }) {
     event.preventDefault();
     if (match.trim() !== (query.match ?? "")) choose({ match: match.trim() });
   };
-  return html`<form class="filters" onSubmit=${submit}>
+  return html`<${Narrow} set=${Number(Boolean(query.match)) + Number(Boolean(query.paused))}><form class="filters" onSubmit=${submit}>
     <label
       >${t("topics.match")}
       <input value=${match} maxlength="255" placeholder="orders.*" autocapitalize="off" spellcheck="false" onInput=${(/** @type {any} */ e) => setMatch(e.target.value)} onBlur=${submit} />
@@ -81,7 +80,7 @@ function Filter({ query }) {
       </select>
     </label>
     <button type="submit">${t("topics.filter")}</button>
-  </form>`;
+  </form><//>`;
 }
 
 /**
@@ -128,6 +127,7 @@ function Found({ data, query, pause, resume }) {
       id=${(/** @type {any} */ one) => one.topic}
       open=${(/** @type {any} */ one) => href(["topics", one.topic])}
       empty=${t(query.match || query.paused ? "topics.none_fit" : "topics.none")}
+      then=${t(query.match || query.paused ? "topics.none_fit_then" : "topics.none_then")}
     />
     <p class="actions">
       ${query.after && html`<a href=${href(["topics"], filled({ ...query, see: "", after: "" }))}>${t("topics.first")}</a>`}
@@ -182,5 +182,5 @@ function Policies({ policies, put, remove }) {
   return html`<h2 id="policies" tabindex="-1">${t("topics.policies")}</h2>
     <p class="age">${t("policies.order_means")}</p>
     ${may("admin") && html`<p class="actions"><button type="button" onClick=${() => put(null)}>${t("policies.make")}…</button></p>`}
-    <${Table} caption=${t("topics.policies")} hideCaption=${true} columns=${columns} rows=${policies} id=${(/** @type {any} */ one) => one.name} empty=${t("policies.none")} />`;
+    <${Table} caption=${t("topics.policies")} hideCaption=${true} columns=${columns} rows=${policies} id=${(/** @type {any} */ one) => one.name} empty=${t("policies.none")} then=${t("policies.none_then")} />`;
 }

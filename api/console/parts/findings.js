@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/standalone.module.js";
 import { live } from "./live.js";
-import { Copy, why } from "./notices.js";
+import { Copy, Loading, why } from "./notices.js";
 import { href } from "./router.js";
 import { useStore } from "./store.js";
 import { Age, Time } from "./times.js";
@@ -77,7 +77,7 @@ function FindingItem({ finding }) {
 export function Wrong({ codes, well, quiet = false }) {
   const { data, problem } = useStore(live);
   const found = (data?.findings ?? []).filter((/** @type {Finding} */ one) => codes === null || codes.includes(one.code));
-  if (data === null && problem === null) return quiet ? null : html`<p class="empty">${t("fresh.loading")}</p>`;
+  if (data === null && problem === null) return quiet ? null : html`<${Loading} />`;
   return html`${problem && !quiet && html`<${Unknown} />`}
     ${found.length > 0 && html`<div class=${problem ? "old" : ""}><${Findings} findings=${found} /></div>`}
     ${!problem && found.length === 0 && !quiet && html`<p class="well"><span aria-hidden="true">✓</span> ${well ?? t("findings.well")}</p>`}`;

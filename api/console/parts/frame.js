@@ -20,6 +20,7 @@ export const announced = makeStore("");
  */
 export function Frame({ pages, here, children }) {
   const [help, setHelp] = useState(false);
+  const [menu, setMenu] = useState(false); // open, on a phone
   const [stays, setStays] = useState(/** @type {Problem | null} */ (null));
   const search = useRef(/** @type {HTMLInputElement | null} */ (null));
   const main = useRef(/** @type {HTMLElement | null} */ (null));
@@ -34,24 +35,29 @@ export function Frame({ pages, here, children }) {
     e.preventDefault();
     main.current?.focus();
   }}>${t("frame.skip")}</a>
-    <header class="top">
+    <header class=${menu ? "top open" : "top"}>
+      <button type="button" class="menu" aria-expanded=${menu ? "true" : "false"} aria-controls="pages" onClick=${() => setMenu(!menu)}>
+        <span aria-hidden="true">${menu ? "✕" : "☰"}</span><span class="hidden">${t("frame.menu")}</span>
+      </button>
       <a class="brand" href="#/">delayq</a>
+      <nav id="pages" aria-label=${t("frame.menu")}>
+        <ul>
+          ${pages.map(
+            (one) => html`<li key=${one.name}>
+              <a href=${href([one.name])} aria-current=${here.page === one.name ? "page" : undefined} onClick=${() => setMenu(false)}>${t(`page.${one.name}`)}</a>
+            </li>`,
+          )}
+        </ul>
+      </nav>
       <${Search} input=${search} />
-      <${Choices} />
-      ${who?.session &&
-      html`<span>${who.name} <button type="button" class="small" onClick=${() => leave().then(setStays)}>${t("frame.leave")}</button></span>`}
-      <button type="button" class="small" aria-label=${t("frame.keys")} onClick=${() => setHelp(true)}>?</button>
+      <div class="tools">
+        <${Choices} />
+        ${who?.session &&
+        html`<span>${who.name} <button type="button" class="small" onClick=${() => leave().then(setStays)}>${t("frame.leave")}</button></span>`}
+        <button type="button" class="small keyboard" aria-label=${t("frame.keys")} onClick=${() => setHelp(true)}>?</button>
+      </div>
     </header>
     ${stays && html`<p class="trouble" role="alert">${why(stays)} ${t("frame.stays")}</p>`}
-    <nav aria-label=${t("frame.menu")}>
-      <ul>
-        ${pages.map(
-          (one) => html`<li key=${one.name}>
-            <a href=${href([one.name])} aria-current=${here.page === one.name ? "page" : undefined}>${t(`page.${one.name}`)}</a>
-          </li>`,
-        )}
-      </ul>
-    </nav>
     <${Pauses} />
     <main id="main" tabindex="-1" ref=${main}>${children}</main>
     <div class="hidden" role="status" aria-live="polite"><${Announced} /></div>
@@ -134,7 +140,7 @@ function Pauses() {
   if (pauses.length === 0) return null;
   const one = (/** @type {any} */ pause) => html`<li key=${pause.match}>
     <a href=${href(["topics"], { match: pause.match })}><strong>${pause.match}</strong></a>${" "}
-    <${PauseText} pause=${pause} />
+    <span class="reason"><${PauseText} pause=${pause} /></span>
   </li>`;
   return html`<aside class="banner" aria-label=${t("pauses.paused")}>
     <b class="state held">${t("pauses.paused")}</b>

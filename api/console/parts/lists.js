@@ -1,6 +1,7 @@
 // Lists that are requested once, again on demand or every few seconds, and page by page.
 
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
+import { Freshness } from "./notices.js";
 import { ask, Problem } from "./server.js";
 import { remember, remembered, t } from "./texts.js";
 
@@ -146,13 +147,17 @@ export function useRefresh() {
 }
 
 /**
- * The control for it: the interval, and a refresh now.
- * @param {{ every: number, choose: (seconds: number) => void, again: () => void, loading?: boolean }} props
+ * The age of the data with `at` and `problem`, and the control for it: the interval, and a refresh now.
+ * @param {{
+ *   every: number, choose: (seconds: number) => void, again: () => void, loading?: boolean, at?: number,
+ *   problem?: Problem | null,
+ * }} props
  */
-export function Refresh({ every, choose, again, loading = false }) {
+export function Refresh({ every, choose, again, loading = false, at, problem = null }) {
   return html`<span class="refresh">
+    ${at !== undefined && html`<${Freshness} at=${at} problem=${problem} />`}
     <label
-      >${t("refresh.every")}
+      ><span class="wide-only">${t("refresh.every")}</span>
       <select value=${String(every)} onChange=${(/** @type {any} */ e) => choose(Number(e.target.value))}>
         ${CHOICES.map((s) => html`<option value=${String(s)}>${s ? t("refresh.seconds", { s }) : t("refresh.off")}</option>`)}
       </select></label

@@ -49,6 +49,11 @@ export function Freshness({ at, problem }) {
   return html`<span>${t("fresh.as_of")} <${Age} at=${then} /></span>`;
 }
 
+/** The place of data that have not arrived yet. */
+export function Loading() {
+  return html`<p class="waiting">${t("fresh.loading")}</p>`;
+}
+
 /**
  * The start of a pause, its end if it has one, and its reason.
  * @param {{ pause: { since: string, until?: string | null, reason?: string | null } }} props

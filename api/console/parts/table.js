@@ -17,14 +17,16 @@ const SLICE = 320;
  */
 
 /**
- * A table. `open` returns the link of a row (Enter follows it), `chosen` and `choose` are the ids of selected rows.
+ * A table; on a phone a list of cards, one for each row: console.css lays out the same elements, so their roles are written
+ * down. `open` returns the link of a row (Enter follows it), `chosen` and `choose` are the ids of selected rows. Without
+ * rows it shows `empty`, the reason, and `then`, what to do next.
  * @param {{
  *   caption: string, columns: Column<any>[], rows: any[], id: (row: any) => string, open?: (row: any) => string | null,
- *   chosen?: Set<string>, choose?: (chosen: Set<string>) => void, empty?: any, hideCaption?: boolean,
+ *   chosen?: Set<string>, choose?: (chosen: Set<string>) => void, empty?: any, then?: any, hideCaption?: boolean,
  *   tone?: (row: any) => string,
  * }} props
  */
-export function Table({ caption, columns, rows, id, open, chosen, choose, empty, hideCaption = false, tone }) {
+export function Table({ caption, columns, rows, id, open, chosen, choose, empty, then, hideCaption = false, tone }) {
   const [current, setCurrent] = useState(-1);
   const [most, setMost] = useState(FIRST);
   const body = useRef(/** @type {any} */ (null));
@@ -49,9 +51,9 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
   const draw = (/** @type {any} */ row, /** @type {string} */ one, /** @type {boolean | undefined} */ selected) =>
     h(
       "tr",
-      { key: one, tabindex: "-1", class: tone ? tone(row) : undefined, "aria-selected": chosen ? String(selected) : undefined },
-      chosen && h("td", null, h("input", { type: "checkbox", "aria-label": t("table.one", { id: one }), checked: selected })),
-      ...columns.map((column) => h("td", { class: column.number ? "number" : undefined }, column.cell(row))),
+      { key: one, role: "row", tabindex: "-1", class: tone ? tone(row) : undefined, "aria-selected": chosen ? String(selected) : undefined },
+      chosen && h("td", { role: "cell", class: "pick" }, h("label", null, h("input", { type: "checkbox", "aria-label": t("table.one", { id: one }), checked: selected }))),
+      ...columns.map((column, i) => h("td", { role: "cell", class: classOf(column, i), "data-label": labelOf(column) }, column.cell(row))),
     );
   useKeys({
     j: () => step(1),
@@ -84,29 +86,28 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
   const changed = (/** @type {any} */ event) => {
     if (chosen && event.target.closest("td") === event.target.closest("tr").firstChild) flip(id(rows[placeOf(event)]));
   };
-  if (rows.length === 0 && empty !== undefined) return html`<p class="empty">${empty}</p>`;
+  if (rows.length === 0 && empty !== undefined) return html`<div class="blank"><p>${empty}</p>${then && html`<p>${then}</p>`}</div>`;
   const all = chosen !== undefined && rows.length > 0 && rows.every((row) => chosen.has(id(row)));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
-    <table>
+  return html`<div class="scroll rows" tabindex="0" role="region" aria-label=${caption}>
+    <table role="table">
       <caption class=${hideCaption ? "hidden" : ""}>${caption}</caption>
-      <thead>
-        <tr>
+      <thead role="rowgroup">
+        <tr role="row">
           ${
             chosen &&
             choose &&
-            html`<th scope="col">
-              <input
-                type="checkbox"
-                aria-label=${t("table.all")}
-                checked=${all}
-                onChange=${() => choose(all ? new Set() : new Set(rows.map(id)))}
-              />
+            html`<th scope="col" role="columnheader" class="pick">
+              <label
+                ><input type="checkbox" checked=${all} onChange=${() => choose(all ? new Set() : new Set(rows.map(id)))} />
+                <span class="for-phones">${t("table.all")}</span>
+              </label>
             </th>`
           }
-          ${columns.map((one) => html`<th scope="col" class=${one.number ? "number" : ""}>${one.title}</th>`)}
+          ${columns.map((one) => html`<th scope="col" role="columnheader" class=${one.number ? "number" : ""}>${one.title}</th>`)}
         </tr>
       </thead>
       <tbody
+        role="rowgroup"
         ref=${body}
         data-rows
         onfocusin=${(/** @type {any} */ event) => setCurrent(placeOf(event))}
@@ -117,6 +118,20 @@ export function Table({ caption, columns, rows, id, open, chosen, choose, empty,
       </tbody>
     </table>
   </div>`;
+}
+
+/**
+ * @param {Column<any>} column
+ * @param {number} i
+ */
+function classOf({ number }, i) {
+  if (i === 0) return "title"; // of the card
+  return number ? "number" : undefined;
+}
+
+/** The name before a value of a card; a column whose title is hidden gives its values none. @param {Column<any>} column */
+function labelOf({ title }) {
+  return typeof title === "string" ? title : undefined;
 }
 
 /**
