@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.world import World
-from tests.support.browser import Pages, load, settle
+from tests.support.browser import Pages, settle
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
@@ -96,10 +96,13 @@ def test_the_first_tab_skips_the_menu(pages: Pages, world: World) -> None:
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_the_focus_is_visible_on_every_page(pages: Pages, world: World) -> None:
-    page = pages.open(f"{world.url}#/no-such-page", width=320)
-    for place in ("overview", "messages", "timeline", "topics?match=sms.*", "queues", "dead-letters", "audit"):
-        load(page, f"{world.url}#/{place}")
-        tab_to(page, "Keys")
-        for _ in range(30):
-            press_tab(page)
+@pytest.mark.parametrize(("width", "last"), [(390, "Pages"), (1280, "Keys")])
+@pytest.mark.parametrize(
+    "place", ["overview", "messages", "timeline", "topics?match=sms.*", "queues", "dead-letters", "audit"]
+)
+def test_the_focus_is_visible_on_every_page(pages: Pages, world: World, place: str, width: int, last: str) -> None:
+    page = pages.open(f"{world.url}#/{place}", width=width)
+    settle(page)
+    tab_to(page, last)
+    for _ in range(30):
+        press_tab(page)

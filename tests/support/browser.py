@@ -25,14 +25,14 @@ from playwright.sync_api import (
 
 from tests.support.timeouts import PATIENCE
 
-__all__ = ["MIDDAY", "Pages", "load", "settle", "too_wide", "violations"]
+__all__ = ["MIDDAY", "Pages", "load", "settle", "small_targets", "too_wide", "violations"]
 
 expect.set_options(timeout=PATIENCE * 1_000)
 
 #: A time zone in which it is about noon, so that a time of this test is one of today.
 MIDDAY: Final = f"Etc/GMT{time.gmtime().tm_hour - 12:+d}"
 
-_HEIGHTS: Final = {1440: 900, 320: 800}
+_HEIGHTS: Final = {1440: 900, 1280: 900, 390: 844, 320: 800}
 _TELL_VIOLATIONS: Final = """\
 addEventListener("securitypolicyviolation", (e) =>
   console.error(`securitypolicyviolation: ${e.effectiveDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber} ${e.sample}`));
@@ -172,9 +172,32 @@ def violations(page: Page, *rules: str) -> list[str]:
 
 
 def too_wide(page: Page) -> list[str]:
-    """What makes a page scroll sideways; nothing if it does not."""
+    """What is outside of the page on the left or right, though no part of the page scrolls to it; and what makes it scroll."""
     found: list[str] = page.evaluate(
-        """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
-          .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.outerHTML.slice(0, 200))"""
+        """() => {
+          const hides = (one) => ["auto", "scroll"].includes(getComputedStyle(one).overflowX);
+          const scrolls = (one) => one && (hides(one) || scrolls(one.parentElement));
+          const wide = document.documentElement.clientWidth;
+          const all = [...document.querySelectorAll("body *")].filter((one) => {
+            const { left, right, width } = one.getBoundingClientRect();
+            return width > 1 && (right > wide + 0.5 || left < -0.5) && !one.matches(".skip") && !scrolls(one.parentElement);
+          });
+          const outside = all.map((one) => one.outerHTML.slice(0, 200));
+          return document.documentElement.scrollWidth <= wide ? outside : ["the page scrolls sideways", ...outside];
+        }"""
+    )
+    return found
+
+
+def small_targets(page: Page) -> list[str]:
+    """What a finger of 44 px would miss, each with its size. A link within a sentence may be as small as its words."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")].flatMap((one) => {
+          const target = one.matches("[type=checkbox], [type=radio]") ? (one.closest("label") ?? one) : one;
+          const { width, height } = target.getBoundingClientRect();
+          const words = [...one.parentElement.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+          const free = !one.checkVisibility() || one.matches(".skip") || (words && one.matches("a, button.link"));
+          return free || (width > 43.5 && height > 43.5) ? [] : [`${width} × ${height}: ${one.outerHTML.slice(0, 200)}`];
+        })"""
     )
     return found

@@ -44,11 +44,11 @@ export function Message({ rest }) {
   const refresh = () => {
     for (const one of [asked, about, routes, audit]) one.again();
   };
-  return html`<div class="named">
-      <h1 tabindex="-1"><span class="id">${known.id}</span></h1>
-      <${Copy} text=${known.id} />
-    </div>
-    <div class="heading">
+  return html`<div class="heading">
+      <div class="named">
+        <h1 tabindex="-1"><span class="id">${known.id}</span></h1>
+        <${Copy} text=${known.id} />
+      </div>
       <${Refresh} every=${every} choose=${choose} again=${refresh} loading=${fresh.loading} at=${gone ? undefined : fresh.at} problem=${fresh.problem} />
     </div>
     ${
@@ -195,7 +195,7 @@ function Facts({ snapshot }) {
         ${
           message.keys &&
           html`<dt>${t("message.keys")}</dt>
-            <dd>
+            <dd class="links">
               ${message.keys.map((/** @type {string} */ key) => html`<a key=${key} href=${href(["messages"], { key })}>${key}</a> `)}
             </dd>`
         }
@@ -338,8 +338,8 @@ function Actions({ snapshot, about, again }) {
     admin && state === "dead" && "discard",
   ].filter((one) => typeof one === "string");
   if (offered.length === 0 && doing === "") return null;
-  // The one that ends the wait; a scheduled message waits for nothing but its time.
-  const first = state === "scheduled" ? "" : offered.find((one) => ["deliver", "redrive"].includes(one));
+  // The one that helps. What is parked or held waits for its target or for a pause, and to send it now is an exception.
+  const first = { dead: "redrive", retrying: "deliver" }[/** @type {string} */ (state)];
   const done = () => {
     setDoing("");
     again();
