@@ -105,6 +105,20 @@ async def test_a_head_has_no_body_on_a_socket(settings: Settings, socket: Servin
         assert (await api.post("/console/", json={})).status_code == 405
 
 
+async def test_a_browser_gets_no_comments_and_every_line_in_its_place(asgi: Serving, settings: Settings) -> None:
+    async with asgi(settings) as api:
+        base = loaded(await api.get("/console/"))[0].split("/")[2]
+        for name in ("app.js", "console.css", "vendor/uPlot.iife.min.js"):
+            sent, kept = (await api.get(f"/console/{base}/{name}")).text, (FOLDER / name).read_text()
+            if name.startswith("vendor/"):
+                assert sent == kept
+                continue
+            both = list(zip(sent.split("\n"), kept.split("\n"), strict=True))
+            assert all(one in (line, "") for one, line in both), name
+            assert not re.search(r"^\s*(//|/\*\*)", sent, re.MULTILINE), name
+            assert sum(one != "" for one, _ in both) > len(both) / 2, name
+
+
 def test_another_file_is_another_path(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text('<script src="assets/parts/a.js"></script>')
     (tmp_path / "parts").mkdir()

@@ -338,7 +338,7 @@ function Actions({ snapshot, about, again }) {
     admin && state === "dead" && "discard",
   ].filter((one) => typeof one === "string");
   if (offered.length === 0 && doing === "") return null;
-  // The one that helps. What is parked or held waits for its target or for a pause, and to send it now is an exception.
+  // A parked or held message waits for its target or for a pause: to send it now is an exception, so nothing stands out.
   const first = { dead: "redrive", retrying: "deliver" }[/** @type {string} */ (state)];
   const done = () => {
     setDoing("");
