@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 __all__ = ["NAMES", "Script", "called", "guarded", "load", "source", "stopped_when_full", "written"]
 
 _INCLUDE = re.compile(r"^ *-- @include (.+)$", re.MULTILINE)
-_COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^ *--.*\n|^ +", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 _MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)

@@ -76,6 +76,12 @@ def names_bound_to_keys(text: str) -> set[str]:
             return bound
 
 
+def test_the_server_parses_no_comments_and_no_indents() -> None:
+    for name in scripts.NAMES:
+        lines = scripts.load(name).text.splitlines()
+        assert [line for line in lines if line.startswith((" ", "--"))] == []
+
+
 def test_scripts_touch_only_the_keys_that_they_are_given() -> None:
     for name in scripts.NAMES:
         check_keys(name, code(name))
