@@ -4,45 +4,65 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
 from delayq import StoreError
-from delayq.store.commands import plain
-from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
 
-__all__ = ["Receivers"]
+__all__ = ["Place", "Receivers"]
 
-#: ms that one command waits: so long a caller who waits for another stream may have to wait for the next command.
-SLICE: Final = 50
-#: Seconds between two looks in a Redis Cluster, where one command cannot wait for the streams of several servers.
-LOOK: Final = 0.1
+#: ms that one command waits. The streams of a first caller are only in the next command.
+SLICE: Final = 100
+#: Seconds between two calls of a group that receive without a new entry. Another process may have leased messages to a
+#: consumer that died, or released them.
+POLL: Final = 5.0
+#: Seconds for which the streams of a group without callers stay in the command: most callers come again at once.
+LINGER: Final = 1.0
 #: Seconds before the next try after Redis was away.
 PAUSE: Final = 0.5
 
 log = structlog.get_logger("api")
-#: The streams of a topic, and the consumer group.
-Place = tuple[tuple[str, ...], str]
+#: The streams of a topic, the consumer group, and its filter.
+Place = tuple[tuple[str, ...], str, tuple[str, ...]]
 
 
 class _Group:
     """The callers of one group that wait for one topic, in the order in which they came. Each new entry wakes one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
+        self.looks = 0  # callers that receive now
         self.after: dict[str, str] = {}  # by stream, the entry id behind which entries are new
-        self.timer: asyncio.TimerHandle | None = None
+        self.empty_since = loop.time()
+        self._loop = loop
+        self._timer = loop.call_later(POLL, self._poll)
 
     def wake(self) -> None:
         """Wake the caller that has waited for longest."""
+        self.empty_since = self._loop.time()  # perhaps, and its caller comes again
         while self.waiting:
             one = self.waiting.popleft()
             if not one.done():
                 one.set_result(None)
                 return
+
+    def poll_in(self, seconds: float) -> None:
+        """Wake a caller after this time, and again and again."""
+        self._timer.cancel()
+        self._timer = self._loop.call_later(min(seconds, POLL), self._poll)
+
+    def _poll(self) -> None:
+        self.poll_in(POLL)
+        self.wake()
+
+    def end(self) -> None:
+        """End the timer."""
+        self._timer.cancel()
 
 
 class Receivers:
@@ -53,31 +73,58 @@ class Receivers:
         self._groups: dict[Place, _Group] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, place: Place, since: int, again: int | None, longest: float) -> None:
-        """Return when the caller should receive again, after `longest` seconds at the latest.
+    def has_others(self, place: Place) -> bool:
+        """Whether others wait for the same messages, or receive now and wake the next one if there is more."""
+        group = self._groups.get(place)
+        return group is not None and (bool(group.waiting) or group.looks > 0)
 
-        `since` is the time of its last receive, by the clock of Redis (Unix ms). In `again` ms a lease or a pause of its group
-        ends.
+    @contextmanager
+    def look(self, place: Place) -> Iterator[None]:
+        """In the block a caller receives that is ready to wait, so that others need not. Its failure wakes the next one."""
+        if (group := self._groups.get(place)) is None:
+            group = self._groups[place] = _Group(asyncio.get_running_loop())
+        group.looks += 1
+        try:
+            yield
+        except BaseException:
+            group.wake()
+            raise
+        finally:
+            group.looks -= 1
+            group.empty_since = asyncio.get_running_loop().time()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    def received(self, place: Place, now: int, again: int | None, *, is_full: bool) -> None:
+        """Record that a caller has received at `now`, by the clock of Redis (Unix ms).
+
+        In `again` ms a lease or a pause of the group ends. If it received as many as it wanted, there may be more: the next
+        caller receives.
         """
         group = self._groups.get(place)
         if group is None:
-            group = self._groups[place] = _Group()
-        loop = asyncio.get_running_loop()
+            return
         for stream in place[0]:
-            group.after.setdefault(stream, newest(since))
+            group.after[stream] = max(group.after.get(stream, "0"), newest(now), key=_order)
         if again is not None:
-            if group.timer is not None:
-                group.timer.cancel()
-            group.timer = loop.call_later(max(again, 1) / 1000, group.wake)
+            group.poll_in(max(again, 1) / 1000)
+        if is_full:
+            group.wake()
+
+    async def wait(self, place: Place, longest: float) -> bool:
+        """Return true once the caller should receive again, or false after `longest` seconds.
+
+        A caller that joins others need not have received.
+        """
+        loop = asyncio.get_running_loop()
+        group = self._groups[place]
         own: asyncio.Future[None] = loop.create_future()
         group.waiting.append(own)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
         try:
             async with asyncio.timeout(longest):
                 await own
         except TimeoutError:
-            pass
+            return own.done() and not own.cancelled()
         except asyncio.CancelledError:
             if own.done() and not own.cancelled():
                 group.wake()  # it was woken, and its caller has gone: another one takes what arrived
@@ -86,33 +133,26 @@ class Receivers:
             if own in group.waiting:
                 group.waiting.remove(own)
             if not group.waiting:
-                if group.timer is not None:
-                    group.timer.cancel()
-                self._groups.pop(place, None)
-
-    def more(self, place: Place) -> None:
-        """Wake the next caller: the one before received as many as it wanted, so there may be more."""
-        if (group := self._groups.get(place)) is not None:
-            group.wake()
+                group.empty_since = loop.time()
+        return True
 
     async def close(self) -> None:
         """End the wait for streams."""
+        for group in self._groups.values():
+            group.end()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         arrivals = AsyncArrivals(self._store)
-        in_cluster = parse(self._store.url).kind == CLUSTER
         try:
             while self._groups:
                 try:
                     wanted = self._wanted()
-                    if in_cluster:
-                        await asyncio.sleep(LOOK)
-                        found = await self._look(wanted)
-                    else:
-                        found = await arrivals.newer(wanted, SLICE)
+                    found = await arrivals.newer(wanted, SLICE) if wanted else {}
+                    if not wanted:
+                        await asyncio.sleep(SLICE / 1_000)  # the first callers have no answer yet
                 except StoreError as error:
                     log.warning("arrivals_lost", error=str(error))
                     for group in list(self._groups.values()):
@@ -121,6 +161,7 @@ class Receivers:
                     continue
                 for stream, id in found.items():
                     self._arrived(stream, id)
+                self._forget()
         finally:
             await arrivals.close()
 
@@ -134,25 +175,19 @@ class Receivers:
         return wanted
 
     def _arrived(self, stream: str, id: str) -> None:
-        for group in list(self._groups.values()):
+        for group in self._groups.values():
             after = group.after.get(stream)
             if after is not None and _order(after) < _order(id):
                 group.after[stream] = id
                 group.wake()
 
-    async def _look(self, wanted: dict[str, str]) -> dict[str, str]:
-        asked = [
-            plain("XREAD", "COUNT", 1, "STREAMS", stream, after, read=lambda reply: reply, key=stream)
-            for stream, after in wanted.items()
-        ]
-        answers = await self._store.run_many(asked)
-        found: dict[str, str] = {}
-        for stream, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, StoreError):
-                raise answer
-            if answer:
-                found[stream] = answer[0][1][0][0].decode()
-        return found
+    def _forget(self) -> None:
+        """Forget the groups that no caller has waited for lately."""
+        before = asyncio.get_running_loop().time() - LINGER
+        for place in [
+            at for at, one in self._groups.items() if not one.waiting and not one.looks and one.empty_since < before
+        ]:
+            self._groups.pop(place).end()
 
 
 def _order(id: str) -> tuple[int, int]:

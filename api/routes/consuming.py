@@ -19,13 +19,20 @@ from api.wire.consuming import (
     LeasesOut,
     ReceivedOut,
     ReceiveIn,
-    received_out,
 )
 from api.wire.problems import Problem
 from api.wire.requests import decode
 from delayq import InvalidMessage, StoreError
+from delayq.answers.consuming import received_out
 from delayq.client.consuming import receiving
-from delayq.client.consuming.receiving import LEASE, LeaseChange, Settlement, given_consumer, settle
+from delayq.client.consuming.receiving import (
+    LEASE,
+    LeaseChange,
+    Received,
+    Settlement,
+    given_consumer,
+    settle,
+)
 from delayq.message import given_duration
 from delayq.times import format_instant
 
@@ -70,19 +77,37 @@ async def receive(service: Service, request: Request) -> Answer:
     if wait > LONGEST_WAIT:
         raise InvalidMessage("wait", "is at most 30s; receive again")
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
-    end = service.clock.monotonic() + wait
-    while True:
+    receiving.check_call(given.max, life, given.call)
+    if len(given.ack or ()) > service.settings.batch_limit:
+        raise InvalidMessage("ack", f"at most {service.settings.batch_limit} are accepted in one request")
+    lost: list[str] = []
+
+    async def look(ack: Sequence[str] = ()) -> list[Received]:
         page = await service.client.run(
-            lambda context: receiving.receive(context, consumer, given.max, life, given.call)
+            lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack)
         )
-        place = page.streams, given.group
-        left = end - service.clock.monotonic()
-        if page.messages or left <= 0:
-            if len(page.messages) == given.max:
-                service.receivers.more(place)
-            return Answer(200, encode(ReceivedOut([received_out(one) for one in page.messages])))
         again = None if page.next is None else page.next - page.now
-        await service.receivers.wait(place, page.now, again, left / 1000)
+        service.receivers.received(place, page.now, again, is_full=len(page.messages) == given.max)
+        lost.extend(page.lost)
+        return page.messages
+
+    end = service.clock.monotonic() + wait
+    place = (
+        await service.client.run(lambda context: receiving.streams_of(context, consumer)),
+        given.group,
+        consumer.tags,
+    )
+    messages: list[Received] = []
+    if not wait:
+        messages = await look(given.ack or ())
+    elif given.ack or given.call or not service.receivers.has_others(place):
+        with service.receivers.look(place):
+            messages = await look(given.ack or ())
+    while not messages and (left := end - service.clock.monotonic()) > 0:
+        if await service.receivers.wait(place, left / 1000):
+            with service.receivers.look(place):
+                messages = await look()
+    return Answer(200, encode(ReceivedOut([received_out(one) for one in messages], lost or UNSET)))
 
 
 @OPERATIONS.add("POST", "/v1/topics/{topic}:ack", "ackMessages", takes=LeasesIn, example=_EXAMPLE, **_LEASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Final
 
 import msgspec
@@ -10,12 +9,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from api.wire.problems import ProblemOut
 from api.wire.requests import Duration
-from delayq.client.consuming.receiving import MOST_REASON, Received
-from delayq.times import format_instant
+from delayq.answers.consuming import ReceivedMessageOut
+from delayq.client.consuming.receiving import MOST_REASON
 
 __all__ = [
-    "ExtendIn", "HandBackIn", "HandedBackIn", "LeaseIn", "LeaseOut", "LeasesIn", "LeasesOut", "ReceiveIn", "ReceivedMessageOut",
-    "ReceivedOut", "received_out",
+    "ExtendIn", "HandBackIn", "HandedBackIn", "LeaseIn", "LeaseOut", "LeasesIn", "LeasesOut", "ReceiveIn",
+    "ReceivedOut",
 ]  # fmt: skip
 
 Group = Annotated[
@@ -60,6 +59,10 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
     tags: Annotated[
         list[str] | None,
         Meta(description="The filter of the group: only messages with one of these tags are received; default: all."),
+    ] = None
+    ack: Annotated[
+        list[str] | None,
+        Meta(description="Leases of messages to acknowledge before, in the same step: a consumer needs one call."),
     ] = None
 
 
@@ -106,28 +109,14 @@ class HandBackIn(msgspec.Struct, forbid_unknown_fields=True):
     messages: list[HandedBackIn]
 
 
-class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A message with its lease. `body` is text; `bodyBase64` is there instead if the body is not UTF-8."""
-
-    id: str
-    topic: str
-    lease: str
-    due_time: str
-    due_ms: Annotated[int, Meta(description="Unix ms.")]
-    attempt: Annotated[int, Meta(description="Attempts to deliver it to the stream; 1 for the first.")]
-    deliveries: Annotated[int, Meta(description="How often this group has received it; 1 for the first.")]
-    hand_backs: Annotated[int, Meta(description="How often consumers of this group have handed it back.")]
-    body: str | UnsetType = UNSET
-    body_base64: str | UnsetType = UNSET
-    tags: str | UnsetType = UNSET
-    keys: list[str] | UnsetType = UNSET
-    properties: dict[str, str] | UnsetType = UNSET
-
-
-class ReceivedOut(msgspec.Struct):
+class ReceivedOut(msgspec.Struct, omit_defaults=True):
     """The received messages; none if nothing arrived in time."""
 
     messages: list[ReceivedMessageOut]
+    lost: (
+        Annotated[list[str], Meta(description="Leases of `ack` that are lost: the group may receive these again.")]
+        | UnsetType
+    ) = UNSET
 
 
 class LeaseOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -144,27 +133,3 @@ class LeasesOut(msgspec.Struct):
     """A result for each message, in order."""
 
     results: list[LeaseOut]
-
-
-def received_out(one: Received) -> ReceivedMessageOut:
-    """The message as JSON."""
-    try:
-        body: str | UnsetType = one.body.decode()
-        encoded: str | UnsetType = UNSET
-    except UnicodeDecodeError:
-        body, encoded = UNSET, base64.b64encode(one.body).decode()
-    return ReceivedMessageOut(
-        one.id,
-        one.topic,
-        one.lease,
-        format_instant(one.due),
-        one.due,
-        one.attempt,
-        one.deliveries,
-        one.hand_backs,
-        body,
-        encoded,
-        one.tags or UNSET,
-        list(one.keys) or UNSET,
-        one.properties or UNSET,
-    )

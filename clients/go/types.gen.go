@@ -837,6 +837,9 @@ type QueuesOut struct {
 
 // ReceiveIn Which messages to receive, and for how long to lease them.
 type ReceiveIn struct {
+	// Ack Leases of messages to acknowledge before, in the same step: a consumer needs one call.
+	Ack *[]string `json:"ack,omitempty"`
+
 	// Call A name that you make for this call. Repeated after a lost answer, it gets the same messages.
 	Call *string `json:"call,omitempty"`
 
@@ -877,14 +880,18 @@ type ReceivedMessageOut struct {
 	// Deliveries How often this group has received it; 1 for the first.
 	Deliveries int64 `json:"deliveries"`
 
-	// DueMs Unix ms.
-	DueMs   int64  `json:"dueMs"`
-	DueTime string `json:"dueTime"`
+	// DueMs Unix ms
+	DueMs int64 `json:"dueMs"`
+
+	// DueTime RFC 3339 in UTC with ms.
+	DueTime time.Time `json:"dueTime"`
 
 	// HandBacks How often consumers of this group have handed it back.
-	HandBacks  int64              `json:"handBacks"`
-	Id         string             `json:"id"`
-	Keys       *[]string          `json:"keys,omitempty"`
+	HandBacks int64     `json:"handBacks"`
+	Id        string    `json:"id"`
+	Keys      *[]string `json:"keys,omitempty"`
+
+	// Lease The opaque token of the lease, for `:ack`, `:extend` and `:handBack`.
 	Lease      string             `json:"lease"`
 	Properties *map[string]string `json:"properties,omitempty"`
 	Tags       *string            `json:"tags,omitempty"`
@@ -893,6 +900,8 @@ type ReceivedMessageOut struct {
 
 // ReceivedOut The received messages; none if nothing arrived in time.
 type ReceivedOut struct {
+	// Lost Leases of `ack` that are lost: the group may receive these again.
+	Lost     *[]string            `json:"lost,omitempty"`
 	Messages []ReceivedMessageOut `json:"messages"`
 }
 

@@ -32,6 +32,7 @@ class AsyncReceiving(Protocol):
         lease: Duration,
         start: str | Instant,
         tags: str | Sequence[str],
+        ack: Sequence[Received],
     ) -> list[Received]: ...
     async def ack(self, *messages: Received) -> list[Any]: ...
     async def extend(self, message: Received, lease: Duration) -> Any: ...
@@ -63,9 +64,10 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Received:
-        if self._current is not None:
-            current, self._current = self._current, None
-            await self._client.ack(current)
+        done, self._current = [self._current] if self._current is not None else [], None
+        if done and (self._ahead or self._stopped):
+            await self._client.ack(*done)
+            done = []
         while not self._stopped:
             while self._ahead:
                 message, end = self._ahead.popleft()
@@ -75,7 +77,10 @@ class AsyncConsumer:
                 self._current = message
                 return message
             end = self._clock.monotonic() + self._lease
-            messages = await self._client.receive(self._topic, wait=LONGEST_WAIT, lease=self._lease, **self._options)
+            messages = await self._client.receive(
+                self._topic, wait=LONGEST_WAIT, lease=self._lease, ack=done, **self._options
+            )
+            done = []
             self._ahead.extend((one, end) for one in messages)
         await self.aclose()
         raise StopAsyncIteration

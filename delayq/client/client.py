@@ -100,6 +100,7 @@ class Client:
         self._spans = spans_by(tracer_provider, self._setup.limits)
         self._context: Context | None = None
         self._reading: Context | None = None
+        self._arrivals: list[Arrivals] = []  # without a caller
 
     def context(self) -> Context:
         """Return the context for changes; the first call agrees with Redis on layouts and limits.
@@ -524,26 +525,36 @@ class Client:
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
+        ack: Sequence[Received] = (),
     ) -> list[Received]:
         """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
 
         Each message is received by one consumer of the group at a time. Acknowledge it with `ack`. If its lease ends before, it
         is received again. Without messages the call waits up to `wait` for some. A new group begins at `start`: 'beginning',
-        'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two.
+        'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two. The messages
+        of `ack` are acknowledged before, in the same packet; the group receives those with a lost lease again.
         """
         consumer, clock = plans.given_consumer(topic, group, start, tags), self._setup.clock
         life, end = given_duration("lease", lease) or 0, clock.monotonic() + (given_duration("wait", wait) or 0)
-        arrivals = Arrivals(self.store)
+        leases = plans.leases_to_ack(consumer, ack)
+        while True:
+            page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
+            left, leases = end - clock.monotonic(), []
+            if page.messages or left <= 0:
+                return page.messages
+            again = left if page.next is None else page.next - page.now
+            self._arrival(page.streams, page.now, min(left, again))
+
+    def _arrival(self, streams: Sequence[str], since: int, longest: int) -> None:
+        """Wait for an entry of these streams; the connection is kept for the next wait."""
         try:
-            while True:
-                page = self._run(plans.receive(self.context(), consumer, max, life))
-                left = end - clock.monotonic()
-                if page.messages or left <= 0:
-                    return page.messages
-                again = left if page.next is None else page.next - page.now
-                arrivals.wait(page.streams, page.now, min(left, again))
+            arrivals = self._arrivals.pop()
+        except IndexError:
+            arrivals = Arrivals(self.store)
+        try:
+            arrivals.wait(streams, since, longest)
         finally:
-            arrivals.close()
+            self._arrivals.append(arrivals)
 
     def consume(
         self,
@@ -611,6 +622,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections to Redis."""
+        while self._arrivals:
+            self._arrivals.pop().close()
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -33,6 +33,7 @@ class Receiving(Protocol):
         lease: Duration,
         start: str | Instant,
         tags: str | Sequence[str],
+        ack: Sequence[Received],
     ) -> list[Received]: ...
     def ack(self, *messages: Received) -> list[Any]: ...
     def extend(self, message: Received, lease: Duration) -> Any: ...
@@ -64,9 +65,10 @@ class Consumer:
         return self
 
     def __next__(self) -> Received:
-        if self._current is not None:
-            current, self._current = self._current, None
-            self._client.ack(current)
+        done, self._current = [self._current] if self._current is not None else [], None
+        if done and (self._ahead or self._stopped):
+            self._client.ack(*done)
+            done = []
         while not self._stopped:
             while self._ahead:
                 message, end = self._ahead.popleft()
@@ -76,7 +78,10 @@ class Consumer:
                 self._current = message
                 return message
             end = self._clock.monotonic() + self._lease
-            messages = self._client.receive(self._topic, wait=LONGEST_WAIT, lease=self._lease, **self._options)
+            messages = self._client.receive(
+                self._topic, wait=LONGEST_WAIT, lease=self._lease, ack=done, **self._options
+            )
+            done = []
             self._ahead.extend((one, end) for one in messages)
         self.close()
         raise StopIteration

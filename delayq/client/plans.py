@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Settlement,
         extension,
         given_consumer,
+        leases_to_ack,
         receive,
         settle,
     )
@@ -54,8 +55,9 @@ __all__ = [
     "Overview", "Paused", "PolicyChanged", "Received", "Rescheduled", "Resumed", "RouteState", "SearchPage",
     "Settlement", "TopicState", "Wanted", "WantedEntries", "arriving", "audit", "begin_advance", "by_key", "cancel",
     "check_wait", "consumers", "count_messages", "dead_groups", "dead_letters", "delete_group", "delete_policy",
-    "deliver_now", "discard", "explain", "extension", "find", "findings", "forecast", "get", "given_consumer", "nodes",
-    "overview", "pause", "paused", "put_policy", "queues", "read_facts", "read_policies", "receive", "redrive",
+    "deliver_now", "discard", "explain", "extension", "find", "findings", "forecast", "get", "given_consumer",
+    "leases_to_ack", "nodes", "overview", "pause", "paused", "put_policy", "queues", "read_facts", "read_policies",
+    "receive", "redrive",
     "reschedule", "resume", "routes", "search_of", "settle", "spec_of", "step_of_advance", "topic", "topics",
 ]  # fmt: skip
 
@@ -111,6 +113,7 @@ _PLACES = {
     "forecast": "delayq.client.looking.counting",
     "get": "delayq.client.looking.messages",
     "given_consumer": "delayq.client.consuming.receiving",
+    "leases_to_ack": "delayq.client.consuming.receiving",
     "nodes": "delayq.client.looking.service",
     "overview": "delayq.client.findings.overview",
     "pause": "delayq.client.changing.policies",

@@ -17,7 +17,7 @@ from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consuming.groups import GroupDeleted
-from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer
+from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer, leases_to_ack
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -534,6 +534,7 @@ class AsyncClient:
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
+        ack: Sequence[Received] = (),
     ) -> list[Received]:
         """Lease at most `max` messages of a topic, as the client of Redis does. The server waits up to 30 s."""
         consumer = given_consumer(topic, group, start, tags)
@@ -544,6 +545,7 @@ class AsyncClient:
             "lease": f"{given_duration('lease', lease) or 0}ms",
             "start": start if consumer.start == start else format_instant(int(consumer.start)),
             "tags": list(consumer.tags) or None,
+            "ack": leases_to_ack(consumer, ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
         waits = given_duration("wait", wait) or 0

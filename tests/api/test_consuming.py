@@ -9,6 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from api import receivers
+from delayq import Client
 from delayq.client.consuming import receiving
 from delayq.config import Settings
 from tests.api.conftest import Serving, assert_refused
@@ -40,8 +42,9 @@ async def receive(api: httpx2.AsyncClient, **fields: Any) -> list[dict[str, Any]
 async def until_redis_waits(server: ServerUnderTest) -> None:
     """Return when one connection waits for the streams of all callers."""
     for _ in range(100_000):
-        await asyncio.sleep(0.001)
-        if server.admin.info("clients")["blocked_clients"] == 1:
+        await asyncio.sleep(0.01)
+        # In a thread: a busy machine takes so long that the API's connections would not be made in time.
+        if (await asyncio.to_thread(server.admin.info, "clients"))["blocked_clients"] == 1:
             return
     raise AssertionError("no connection waits")
 
@@ -103,6 +106,48 @@ async def test_a_repeated_call_gets_the_same_messages_and_leases_no_others(
     assert [one["id"] for one in await receive(api, call="c-2")] == ["c"]
 
 
+async def test_one_call_acknowledges_and_receives(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
+    for id in "ab":
+        append(valkey, id)
+    (first,) = await receive(api, max=1)
+    answer = (await call(api, "receive", ack=[first["lease"]])).json()
+    assert ([one["id"] for one in answer["messages"]], "lost" in answer) == (["b"], False)
+    released = answer["messages"][0]["lease"]
+    await call(api, "extend", messages=leased(answer["messages"][0]), lease=0)
+    answer = (await call(api, "receive", ack=[released, first["lease"]])).json()
+    assert ([one["id"] for one in answer["messages"]], answer["lost"]) == (["b"], [released])
+    assert "is no lease" in assert_refused(await call(api, "receive", ack=["nonsense"]))["detail"]
+    assert "at most 1000" in assert_refused(await call(api, "receive", ack=[released] * 1_001))["detail"]
+
+
+async def test_who_joins_others_that_wait_asks_redis_nothing(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = [asyncio.create_task(receive(api, wait="30s", max=1))]
+    await until_redis_waits(valkey)
+    with monkeypatch.context() as patch:
+        patch.setattr(receiving, "receive", None)
+        assert await receive(api, wait=1) == []
+    waiting += [asyncio.create_task(receive(api, wait="30s", max=1)) for _ in range(20)]
+    for n in range(21):
+        append(valkey, f"m{n}")
+    got = [one["id"] for messages in await asyncio.gather(*waiting) for one in messages]
+    assert sorted(got) == sorted(f"m{n}" for n in range(21))
+
+
+async def test_who_waits_gets_a_message_that_another_process_released(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "POLL", 0.05)
+    append(valkey, "a")
+    with Client(valkey.url) as client:
+        (held,) = await asyncio.to_thread(client.receive, TOPIC, group="mail", lease="12h")
+        waiting = asyncio.create_task(receive(api, wait="30s"))
+        await until_redis_waits(valkey)
+        await asyncio.to_thread(client.extend, held, 0)
+    assert [one["id"] for one in await waiting] == ["a"]
+
+
 async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     append(valkey, "a", body=b"\xff\x00")
     (got,) = await receive(api)
@@ -127,6 +172,7 @@ async def test_a_message_is_handed_back_and_becomes_a_dead_letter(
 async def test_callers_that_wait_get_what_arrives_and_one_message_reaches_one_of_them(
     api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:
+    await receive(api)  # the first call loads the scripts; no other call connects meanwhile
     waiting = [asyncio.create_task(receive(api, wait="30s", max=1)) for _ in range(5)]
     others = [asyncio.create_task(receive(api, wait="30s", group=f"g{n}")) for n in range(3)]
     await until_redis_waits(valkey)

@@ -250,3 +250,41 @@ def test_a_consumer_that_is_stopped_ends_and_gives_back_what_it_has_not_handled(
         assert list(consumer) == []
     assert got.id == "a"
     assert [(one.id, one.deliveries) for one in receive(other)] == [("b", 1)]
+
+
+def test_a_call_acknowledges_before_it_receives(client: Client, valkey: ServerUnderTest) -> None:
+    for id in "abc":
+        append(valkey, id)
+    first = receive(client, max=2)
+    assert [one.id for one in receive(client, ack=first)] == ["c"]
+    assert client.ack(*first) == [Settlement("acknowledged")] * 2
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+
+
+def test_a_call_that_acknowledges_a_lost_lease_reports_it(
+    client: Client, other: Client, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    (lost,) = receive(client)
+    client.extend(lost, 0)
+    (got,) = receive(other)
+    consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+    elsewhere = "99" + lost.lease
+    page = client.run(
+        lambda context: receiving.receive(context, consumer, 1, 30_000, ack=[lost.lease, elsewhere, got.lease])
+    )
+    assert set(page.lost) == {lost.lease, elsewhere}
+    with pytest.raises(InvalidMessage, match="another topic or group"):
+        receive(client, group="bills", ack=[got])
+
+
+def test_a_wait_survives_that_the_server_closed_its_idle_connection(client: Client, valkey: ServerUnderTest) -> None:
+    receive(client, wait=1)
+    valkey.admin.client_kill_filter(_type="normal", skipme=True)
+    append(valkey, "a")
+    assert [one.id for one in receive(client, wait="30s")] == ["a"]
+    late = threading.Timer(0.05, append, (valkey, "b"))
+    valkey.admin.client_kill_filter(_type="normal", skipme=True)
+    late.start()
+    assert [one.id for one in receive(client, wait="30s")] == ["b"]
+    late.join()

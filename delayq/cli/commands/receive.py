@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from delayq.answers.times import instant
+from delayq.answers.consuming import received_out
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, option
-from delayq.client.consuming.receiving import Received
 from delayq.terminal import Output
 
 __all__ = ["receive"]
@@ -42,23 +40,10 @@ def receive(
         messages = client.receive(topic, group=group, max=max, wait=wait, lease=lease, start=start, tags=tags)
         for one in messages:
             if json:
-                output.json(_shape(one), indent=False)
+                output.json(received_out(one), indent=False)
             else:
                 body = one.body.decode(errors="replace")
                 output.row(("id", "deliveries", "hand-backs", "body"), (one.id, one.deliveries, one.hand_backs, body))
         if ack:
             client.ack(*messages)
     return 0
-
-
-def _shape(one: Received) -> dict[str, Any]:
-    """The message as the API shows it."""
-    try:
-        body = {"body": one.body.decode()}
-    except UnicodeDecodeError:
-        body = {"bodyBase64": base64.b64encode(one.body).decode()}
-    return {
-        "id": one.id, "topic": one.topic, "lease": one.lease, "dueTime": instant(one.due), "dueMs": one.due,
-        "attempt": one.attempt, "deliveries": one.deliveries, "handBacks": one.hand_backs, **body, "tags": one.tags,
-        "keys": list(one.keys), "properties": one.properties,
-    }  # fmt: skip

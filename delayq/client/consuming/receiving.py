@@ -31,7 +31,7 @@ from delayq.times import Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Received", "ReceivedPage",
-    "Settlement", "extension", "given_consumer", "receive", "settle",
+    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "receive", "settle", "streams_of",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -116,12 +116,14 @@ class ReceivedPage(msgspec.Struct, frozen=True):
     """The messages that a call received, and the time of the server (`now`).
 
     `next` is when the next lease or pause of the group ends. New messages arrive in `streams`. All times are Unix ms.
+    `lost` has the leases that were to be acknowledged and are lost, or whose acknowledgement failed.
     """
 
     messages: list[Received]
     now: int
     next: int | None
     streams: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -156,24 +158,45 @@ def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
     return [("", stream)]
 
 
-def receive(context: Context, consumer: Consumer, most: int, lease: int, call: str | None = None) -> Plan[ReceivedPage]:
-    """Lease at most so many messages of a topic for `lease` ms. A repeated `call` gets the same messages.
-
-    Raises OtherFilter if the group has another filter, and a StoreError if no stream could be asked.
-    """
-    consumer.check()
+def check_call(most: int, lease: int, call: str | None = None) -> None:
+    """Raise InvalidMessage for a number of messages, a lease (ms) or a name of a call that is not allowed."""
     if not 1 <= most <= MOST_RECEIVED:
         raise InvalidMessage("max", f"is from 1 to {MOST_RECEIVED}")
     if not 1_000 <= lease <= LONGEST_LEASE:
         raise InvalidMessage("lease", "is from 1 s to 12 h")
     if call is not None and not _CALL.fullmatch(call):
         raise InvalidMessage("call", "has 1 to 64 characters of A-Z a-z 0-9 _ -")
+
+
+def streams_of(context: Context, consumer: Consumer) -> Plan[tuple[str, ...]]:
+    """The streams in which messages for a consumer arrive."""
+    return tuple(stream for _, stream in (yield from _streams(context, consumer.topic)))
+
+
+def receive(
+    context: Context, consumer: Consumer, most: int, lease: int, call: str | None = None, ack: Sequence[str] = ()
+) -> Plan[ReceivedPage]:
+    """Lease at most so many messages of a topic for `lease` ms. A repeated `call` gets the same messages.
+
+    The leases of `ack` are acknowledged before, in the same packet. Raises OtherFilter if the group has another filter, and a
+    StoreError if no stream could be asked.
+    """
+    consumer.check()
+    check_call(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
     yield from learn_policies(context.policies)
     most_leases = _most(context.policies.policy(consumer.topic).max_deliveries, MOST_ENDED_LEASES)
     call = call or new_id()
     turn = int.from_bytes(call.encode()[-4:]) % len(streams)  # so that consumers begin at different streams
     found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
+    leases, by_stream = _by_stream(dict(streams), ack)
+    lost = [lease for at, lease in enumerate(ack) if at not in leases]
+    acks = [
+        commands.settle_received(
+            ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", leases[at]) for at in some]
+        )
+        for stream, some in by_stream.items()
+    ]
     asked = streams[turn:] + streams[:turn]
     while asked and len(found) < most:
         each = -(-(most - len(found)) // len(asked))
@@ -191,7 +214,12 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
                 most_deliveries=most_leases,
             )
 
-        answers: list[Any] = yield [ask(stream, "") for _, stream in wanted]
+        answers: list[Any] = yield [*acks, *(ask(stream, "") for _, stream in wanted)]
+        if acks:
+            for some, answer in zip(by_stream.values(), answers[: len(acks)], strict=True):
+                has_failed = isinstance(answer, StoreError)
+                lost += [ack[at] for place, at in enumerate(some) if has_failed or answer[place].result == "lost"]
+            answers, acks = answers[len(acks) :], []
         if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
             record = commands.record_group(record_of(consumer.topic, consumer.group, streams))
             if not all_good((yield [record]))[0]:
@@ -218,7 +246,7 @@ def receive(context: Context, consumer: Consumer, most: int, lease: int, call: s
     if len(kept) < len(found):
         yield from _bury(context, consumer, streams, [one for one in found if one[1].exhausted], most_leases)
     messages = [_received(consumer, place, entry) for place, entry in kept]
-    return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams))
+    return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams), tuple(lost))
 
 
 def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Received:
@@ -281,6 +309,13 @@ class LeaseChange(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def leases_to_ack(consumer: Consumer, messages: Sequence[Received]) -> list[str]:
+    """The leases of messages that one call acknowledges before it receives more. Raises InvalidMessage for another group's."""
+    if any((one.topic, one.group) != (consumer.topic, consumer.group) for one in messages):
+        raise InvalidMessage("ack", "has a message of another topic or group; acknowledge it by its own call")
+    return [one.lease for one in messages]
+
+
 def extension(lease: str, ms: int) -> LeaseChange:
     """The change that lets a lease end in so many ms; 0 releases the message unhandled."""
     return LeaseChange("extend", lease, ms) if ms else LeaseChange("release", lease)
@@ -291,17 +326,7 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
     consumer.check()
     places = dict((yield from _streams(context, consumer.topic)))
     results = list[Any]([Settlement("lost")] * len(changes))
-    by_stream: dict[str, list[int]] = {}
-    leases: dict[int, Lease] = {}
-    for at, change in enumerate(changes):
-        parts = _TOKEN.fullmatch(change.lease)
-        if parts is None:
-            raise InvalidMessage(
-                "lease", f"{change.lease!r} is no lease: give the one that was received with the message"
-            )
-        if parts[1] in places:
-            leases[at] = Lease(parts[2], parts[3])
-            by_stream.setdefault(places[parts[1]], []).append(at)
+    leases, by_stream = _by_stream(places, [change.lease for change in changes])
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     policy = context.policies.policy(consumer.topic)
@@ -329,6 +354,24 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
     if exhausted:
         yield from _bury_handed_back(context, consumer, leases, exhausted, results)
     return results
+
+
+def _by_stream(places: Mapping[str, str], tokens: Sequence[str]) -> tuple[dict[int, Lease], dict[str, list[int]]]:
+    """The leases that these tokens name, by the number of the token, and the numbers by stream.
+
+    The token of another place has no lease. Raises InvalidMessage for a text that is no token.
+    """
+    leases: dict[int, Lease] = {}
+    by_stream: dict[str, list[int]] = {}
+    for at, token in enumerate(tokens):
+        parts = _TOKEN.fullmatch(token)
+        if parts is None:
+            raise InvalidMessage("lease", f"{token!r} is no lease: give the one that was received with the message")
+        place, entry, call = parts.groups()
+        if place in places:
+            leases[at] = Lease(entry, call)
+            by_stream.setdefault(places[place], []).append(at)
+    return leases, by_stream
 
 
 def _act(change: LeaseChange, lease: Lease) -> Act:

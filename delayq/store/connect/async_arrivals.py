@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from delayq.store.commands import plain
 from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import CLOCK, Connection, pause
-from delayq.store.connect.exchange import translate
+from delayq.store.connect.exchange import broken, translate
 from delayq.store.connect.server_state import Fault, packed
 
 __all__ = ["AsyncArrivals", "newest"]
 
 #: The longest wait of one command, ms. With a short time-out of the store it is half of that, so that the reply is in time.
 LONGEST: Final = 500
-#: ms between two looks where one command cannot wait for all streams: they lie on several servers.
-LOOK: Final = 200
+#: ms between two looks where one command cannot wait for all streams: they lie on several servers of a Redis Cluster.
+LOOK: Final = 100
 
 
 class AsyncArrivals:
@@ -25,16 +27,15 @@ class AsyncArrivals:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._longest = max(1, min(LONGEST, int(store.timeout * 500)))
+        self._in_cluster = parse(store.url).kind == CLUSTER
         self._connection: Connection | None = None
+        self._process = 0
 
     async def wait(self, streams: Sequence[str], since: int, longest: int) -> None:
         """Return once a stream has an entry that is not older than `since` (Unix ms, by the clock of Redis).
 
-        It returns after `longest` ms at the latest, and may return earlier. Raises StoreUnavailable.
+        It returns after `longest` ms at the latest. Raises StoreUnavailable.
         """
-        if parse(self._store.url).kind == CLUSTER:
-            await pause(min(longest, LOOK) / 1000)
-            return
         end = CLOCK.monotonic() + max(longest, 1)
         while (left := end - CLOCK.monotonic()) > 0:
             if await self.newer(dict.fromkeys(streams, newest(since)), min(left, self._longest)):
@@ -45,6 +46,8 @@ class AsyncArrivals:
 
         The answer is empty if none arrives within `longest` ms, or half of the store's time-out. Raises StoreUnavailable.
         """
+        if self._in_cluster:
+            return await self._look(streams, longest)
         words = (
             "XREAD",
             "COUNT",
@@ -56,20 +59,40 @@ class AsyncArrivals:
             *streams.values(),
         )
         try:
-            if self._connection is None or self._connection.outdated:
-                await self.close()
-                self._connection = await self._store.connect()
-            await self._connection.send(packed(*words))
-            reply = await self._connection.receive()
-            if isinstance(reply, Exception):
-                raise Fault(reply)
+            reply = await self._reply(words)
         except Fault as fault:
-            await self.close()
             raise translate(fault.error) from fault
-        except BaseException:
-            await self.close()  # its reply is still to come
-            raise
         return {stream.decode(): entries[0][0].decode() for stream, entries in reply or ()}
+
+    async def _reply(self, words: Sequence[str]) -> Any:
+        """Send a command and return its reply. Raises Fault."""
+        while True:
+            kept = self._connection
+            if kept is None or kept.outdated or self._process != os.getpid():
+                await self.close()
+                kept, self._process = None, os.getpid()
+                self._connection = await self._store.connect()
+            connection = self._connection
+            assert connection is not None
+            try:
+                await connection.send(packed(*words))
+                reply = await connection.receive()
+                if isinstance(reply, Exception):
+                    raise Fault(reply)
+                return reply
+            except BaseException as error:
+                await self.close()  # its reply is still to come, or nothing more
+                if kept is None or not isinstance(error, Fault) or not broken(error.error):
+                    raise  # else the server has closed the connection since the last wait
+
+    async def _look(self, streams: Mapping[str, str], longest: int) -> dict[str, str]:
+        await pause(min(longest, LOOK) / 1000)
+        looks = [
+            plain("XREAD", "COUNT", 1, "STREAMS", stream, after, read=lambda reply: reply, key=stream)
+            for stream, after in streams.items()
+        ]
+        answers = await self._store.run_all(looks)
+        return {reply[0][0].decode(): reply[0][1][0][0].decode() for reply in answers if reply}
 
     async def close(self) -> None:
         """Close the connection; again is harmless."""

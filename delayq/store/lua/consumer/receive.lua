@@ -55,6 +55,7 @@ local function matches(fields)
 end
 
 local answer, taken = { 'ok', digits(now), '' }, {}
+local is_more = false -- there may be more entries, and this call has looked at enough of them
 
 -- Add an entry to the answer, and lease it.
 local function add(id, fields, count, backs, lane, reasons)
@@ -179,6 +180,7 @@ else
       break
     end
   end
+  is_more = #taken < most and looked >= 2000
   if #taken > 0 then
     redis.call('SET', received, table.concat(taken, ' '), 'PX', digits(math.max(life, 60000)))
   end
@@ -187,6 +189,6 @@ local next_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 if next_end and (tonumber(waits or '') or 0) + waiting > 0 then
   next_end = digits(math.min(tonumber(next_end), now + LOOK)) -- a lane may become free before a lease ends
 end
-answer[3] = next_end or ''
+answer[3] = is_more and digits(now) or next_end or ''
 write_lanes()
 return answer

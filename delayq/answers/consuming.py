@@ -1,0 +1,57 @@
+"""The answers about messages that a consumer received."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from delayq.answers.times import Ms, Time
+from delayq.client.consuming.receiving import Received
+from delayq.times import format_instant
+
+__all__ = ["ReceivedMessageOut", "received_out"]
+
+
+class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """A message with its lease. `body` is text; `bodyBase64` is there instead if the body is not UTF-8."""
+
+    id: str
+    topic: str
+    lease: Annotated[str, Meta(description="The opaque token of the lease, for `:ack`, `:extend` and `:handBack`.")]
+    due_time: Time
+    due_ms: Ms
+    attempt: Annotated[int, Meta(description="Attempts to deliver it to the stream; 1 for the first.")]
+    deliveries: Annotated[int, Meta(description="How often this group has received it; 1 for the first.")]
+    hand_backs: Annotated[int, Meta(description="How often consumers of this group have handed it back.")]
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    tags: str | UnsetType = UNSET
+    keys: list[str] | UnsetType = UNSET
+    properties: dict[str, str] | UnsetType = UNSET
+
+
+def received_out(one: Received) -> ReceivedMessageOut:
+    """Return the message as an answer shows it."""
+    try:
+        body: str | UnsetType = one.body.decode()
+        encoded: str | UnsetType = UNSET
+    except UnicodeDecodeError:
+        body, encoded = UNSET, base64.b64encode(one.body).decode()
+    return ReceivedMessageOut(
+        one.id,
+        one.topic,
+        one.lease,
+        format_instant(one.due),
+        one.due,
+        one.attempt,
+        one.deliveries,
+        one.hand_backs,
+        body,
+        encoded,
+        one.tags or UNSET,
+        list(one.keys) or UNSET,
+        one.properties or UNSET,
+    )
