@@ -19,6 +19,7 @@ __all__ = [
 SECONDS: Final = {
     "schedule": 80, "http": 280, "drain": 200, "steady": 310, "lateness": 410, "growth": 220, "client": 20, "footprint": 160,
     "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380, "console": 50,
+    "consume": 110,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
 #: Benchmarks that take too long for `all`.

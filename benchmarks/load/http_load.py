@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from benchmarks import BenchmarkError
 from benchmarks.results import percentile
 from benchmarks.running.processes import ROOT
 
-__all__ = ["Load", "Paced", "has_wrk", "paced", "post"]
+__all__ = ["Load", "Paced", "has_wrk", "paced", "post", "post_each"]
 
 _WRK_SCRIPT: Final = """
 local bodies, turn = {}, 0
@@ -50,13 +51,13 @@ end
 class Load(msgspec.Struct, frozen=True):
     """The requests: their URL, number of connections, duration, and API key, if any.
 
-    `bodies` is a file with one body a line.
+    `bodies` is a file with one body a line. Without a duration (0) each body is sent once.
     """
 
     url: str
     bodies: Path
     connections: int
-    seconds: float
+    seconds: float = 0
     key: str = ""
 
 
@@ -94,6 +95,11 @@ def read_wrk(output: str) -> float:
     if rate is None or re.search(r"Non-2xx or 3xx responses|Socket errors", output):
         raise BenchmarkError(f"wrk printed:\n{output}")
     return float(rate.group(1))
+
+
+def post_each(load: Load) -> float:
+    """POST each body once, on kept connections; return the 2xx answers a second."""
+    return _python(load)
 
 
 def _python(load: Load) -> float:
@@ -142,20 +148,21 @@ class _Connection:
 
 
 def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
-    """Do the same as `post`, in Python."""
+    """Do the same as `post`, in Python; without `seconds`, the same as `post_each`."""
     host, port, _ = _parts(url)
-    turns = _requests(url, bodies, key)
+    turns = itertools.islice(_requests(url, bodies, key), None if seconds else len(bodies))
+    most = inf if seconds else len(bodies)
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
         began, answered = time.perf_counter(), 0
         for _ in range(connections):
             one = _Connection(opened.enter_context(socket.create_connection((host, port))))
             selector.register(one.socket, selectors.EVENT_READ, one)
-            one.socket.sendall(next(turns))
-        while (elapsed := time.perf_counter() - began) < seconds:
+            one.socket.sendall(next(turns, b""))
+        while (elapsed := time.perf_counter() - began) < (seconds or inf) and answered < most:
             for ready, _ in selector.select(1):
                 if ready.data.whole_answer():
                     answered += 1
-                    ready.data.socket.sendall(next(turns))
+                    ready.data.socket.sendall(next(turns, b""))
     return answered / elapsed
 
 

@@ -36,7 +36,7 @@ from delayq import Client, Message
 from delayq.api_keys import SCOPES, make_key, write_keys
 from delayq.embedded.processes import free_port
 
-__all__ = ["run"]
+__all__ = ["BATCH", "run", "write_batches", "write_lines"]
 
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
@@ -68,9 +68,9 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         folder = Path(name)
         messages = _messages_of(scale.messages, keys=0)
         limit.write_schedule(folder / "commands", messages)
-        _write_batches(folder / "batches", messages[:20_000])
+        write_batches(folder / "batches", messages[:20_000])
         bodies = folder / "singles"
-        _write_lines(bodies, map(_payload, _messages_of(5_000, keys=1)))
+        write_lines(bodies, map(_payload, _messages_of(5_000, keys=1)))
         figures = [
             _batches(scale, folder, messages, seconds, details),
             _singles(scale, bodies, seconds, details),
@@ -153,13 +153,14 @@ def _payload(message: Message) -> dict[str, Any]:
     }
 
 
-def _write_batches(path: Path, messages: Sequence[Message]) -> None:
+def write_batches(path: Path, messages: Sequence[Message]) -> None:
+    """Write the bodies of batches that schedule these messages, one a line."""
     payloads = list(map(_payload, messages))
     starts = range(0, len(payloads), BATCH)
-    _write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
+    write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
 
 
-def _write_lines(path: Path, values: Any) -> None:
+def write_lines(path: Path, values: Any) -> None:
     """Write values as JSON, one a line."""
     path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
 

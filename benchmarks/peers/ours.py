@@ -1,7 +1,7 @@
 """delayq's program among those of its peers, with the same arguments and outputs; see go/main.go.
 
-One caller uses `Client`; several callers are tasks of one event loop with an `AsyncClient`. A consumer group reads the
-topic's stream and acknowledges each message.
+One caller uses `Client`; several callers are tasks of one event loop with an `AsyncClient`. A consumer receives up to 1,000
+messages with each call, which acknowledges those of the call before.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import redis
 
 from benchmarks.harness import now
-from benchmarks.load.backlog import schedule_all
+from benchmarks.load.backlog import schedule_all, sleep_until
 from benchmarks.load.messages import DAY
 from benchmarks.results import percentile
 from delayq import AsyncClient, Client, Message
+
+if TYPE_CHECKING:
+    from delayq.client.consuming.receiving import Received
 
 __all__ = ["main"]
 
 TOPIC: Final = "bench"
 GROUP: Final = "consumers"
-#: Shorter than the connection's time-out, because the first read waits until the backlog is due.
-BLOCK_MS: Final = 1_000
+#: The most messages of one call, and ms that it waits for the first one.
+MOST: Final = 1_000
+WAIT_MS: Final = 1_000
 TOGETHER: Final = 500
 #: The body of the peers' messages.
 BODY: Final = ("order customer courier restaurant address payment " * 4)[:200]
@@ -111,13 +112,17 @@ async def _produce(url: str, count: int, rate: int) -> dict[str, float]:
 
 
 def consume(url: str, count: int, moment: int) -> dict[str, float]:
-    """Consume as the only consumer of a group."""
+    """Consume from a moment on, as the only consumer of a group."""
     late: list[float] = []
-    with closing(redis.Redis.from_url(url, protocol=2)) as connection:
-        connection.xgroup_create(TOPIC, GROUP, id="0", mkstream=True)
+    with Client(url) as client:
+        client.context()
+        sleep_until(moment)
+        messages: list[Received] = []
         while len(late) < count:
-            for due in _taken(connection):
-                late.append(now() - due)
+            messages = client.receive(TOPIC, group=GROUP, max=MOST, wait=WAIT_MS, ack=messages)
+            arrived = now()
+            late += [arrived - one.due for one in messages]
+        client.ack(*messages)
     seconds = (now() - moment) / 1_000
     late.sort()
     return {
@@ -126,13 +131,6 @@ def consume(url: str, count: int, moment: int) -> dict[str, float]:
         "p50": percentile(late, 50),
         "p99": percentile(late, 99),
     }
-
-
-def _taken(connection: Any) -> Iterator[int]:
-    found = connection.xreadgroup(GROUP, "one", {TOPIC: ">"}, count=TOGETHER, block=BLOCK_MS)
-    for topic, entries in found or ():
-        yield from (int(fields[b"due"]) for _, fields in entries)
-        connection.xack(topic, GROUP, *(id for id, _ in entries))
 
 
 ACTIONS: Final = {"schedule": schedule, "bulk": bulk, "backlog": backlog, "produce": produce, "consume": consume}
