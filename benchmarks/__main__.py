@@ -80,7 +80,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="measure this checkout and that one in turn, and print only their ratios (here divided by there)",
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds with --beside (3)")
-    parser.add_argument("--part", default="", metavar="PART", help="with controls: measure only this part")
+    parser.add_argument("--part", default="", metavar="PART", help="with controls or peers: measure only this part")
     parser.add_argument(
         "--pending",
         type=int,
@@ -89,8 +89,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="with controls: the number of pending messages (topics, for the part topics)",
     )
     given = parser.parse_args(arguments)
-    if (given.part or given.pending) and given.name != "controls":
-        parser.error("--part and --pending need controls")
+    if (given.part and given.name not in ("controls", "peers")) or (given.pending and given.name != "controls"):
+        parser.error("--part needs controls or peers, --pending needs controls")
     if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
         parser.error("--beside needs one benchmark on its own servers, without --json")
     if given.name == "changes" and not given.beside:

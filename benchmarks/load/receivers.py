@@ -1,8 +1,8 @@
 """Receivers over HTTP: `receivers URL CONNECTIONS TOPICS COUNT FILE` lets connections wait for messages again and again.
 
-Each connection calls `:receive` of one topic with a wait of 30 s; the first wait is a random one, so that they do not end
-together. The next call acknowledges what it received. For each message it writes what a consumer of `traffic` writes. It ends
-after COUNT messages. It creates the file when all connections wait.
+Each connection calls `:receive` of one topic with a wait of 30 s. The first wait is a random one, so that not all of them end
+together. The next call acknowledges the messages of the last one. For each message the program writes what a consumer of
+`traffic` writes. It ends after COUNT messages. It creates the file when all connections wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Consuming: what waiting receivers cost, how soon a message reaches them, and how fast consumers acknowledge.
 
-- Waiting: 1,000 receivers wait over HTTP on one API, for eight topics and 30 s each, again and again. Nothing falls due. The
-  figures are the CPU time of the API and the server and the commands to the server, beyond those of an idle API and worker.
+- Waiting: 1,000 receivers wait over HTTP on one API, for eight topics and 30 s each, again and again. Nothing falls due. One
+  figure is the CPU time of the API and the server, the other the commands to the server. The use of an idle API and worker
+  is subtracted.
 - From due time to answer: 64 receivers wait over HTTP, and messages fall due at 100/s. The messages of the last answer are
   acknowledged by the next call. One primary, then a Redis Cluster of three.
 - Acknowledging over HTTP: 100 messages with each call on 16 connections. The limit is scheduling of 100 messages with each

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from testbed import folders
 from testbed.errors import ServerMissing
 
-__all__ = ["OURS", "PEERS", "Peer", "Serving", "result_of"]
+__all__ = ["OURS", "PEERS", "SLACK", "WITH_SLACK", "Peer", "Serving", "result_of"]
 
 FOLDER: Final = Path(__file__).parent
 BUILD: Final = FOLDER.parent.parent / "build" / "peers"
@@ -89,8 +90,8 @@ def _redis() -> Iterator[Serving]:
 
 
 @contextmanager
-def _delayq() -> Iterator[Serving]:
-    with server() as running, worker(running.url) as process:
+def _delayq(routes: str = "") -> Iterator[Serving]:
+    with server() as running, worker(running.url, routes=routes) as process:
         yield Serving(f"{LOCALHOST}:{running.port}", running.pid or 0, {"worker": process.pid})
 
 
@@ -166,3 +167,6 @@ def _beanstalkd_peer() -> Peer:
 #: Functions that return each peer, or raise ServerMissing.
 PEERS: Final[dict[str, Callable[[], Peer]]] = {"asynq": _asynq, "BullMQ": _bullmq, "beanstalkd": _beanstalkd_peer}
 OURS: Final = Peer("delayq", "", (sys.executable, "-m", "benchmarks.peers.ours"), _delayq, bulk=True)
+#: ms that messages may be late in the run with slack, and delayq with it.
+SLACK: Final = 50
+WITH_SLACK: Final = msgspec.structs.replace(OURS, serving=partial(_delayq, f'[{{"name":"streams","slack":{SLACK}}}]'))
