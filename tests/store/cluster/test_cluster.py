@@ -20,6 +20,7 @@ from delayq.codec import encode
 from delayq.doctor import examine
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.message import Limits
+from delayq.policies import Policy
 from delayq.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Change, Known, Retention
@@ -38,6 +39,25 @@ from tests.support.waiting import eventually
 from workers.sending.message import InFlightMessage
 
 HOUR = 3_600_000
+
+
+# -- retention -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_trims_streams_on_every_primary(cluster: ClusterUnderTest, client: Client) -> None:
+    table = [{"name": "queues", "match": "q.*", "perQueue": True}, {"name": "streams"}]
+    settings = settings_for(cluster.url, MemoryTarget(), queues=QUEUES, routes=json.dumps(table))
+    topics = [*(f"t{n}" for n in range(6)), "q.a"]
+    streams = [*topics[:6], *(queue_keys(queue).stream("q.a") for queue in range(QUEUES))]
+
+    def lengths() -> list[int]:
+        return client.store.run_all(commands.plain("XLEN", stream, read=int) for stream in streams)
+
+    client.schedule_many([Message(topic=topic, delay_time=0, id=f"{topic}-{n}") for topic in topics for n in range(40)])
+    with RunningNode(settings):
+        eventually(lambda: sum(lengths()) == 40 * len(topics), "all are delivered")
+        client.put_policy(Policy(name="short", match="*", retention_length=1, retention_force=True))
+        eventually(lambda: max(lengths()) == 1, "every stream is trimmed")
 
 
 # -- what an operator looks at -------------------------------------------------------------------------------------------
