@@ -44,12 +44,16 @@ class DroppingProxy:
 
     async def _stop(self) -> None:
         self._server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
         try:
             upstream, upstream_writer = await asyncio.open_connection(LOCALHOST, self._port)
+            writers.append(upstream_writer)
             while request := await _message(reader):
                 upstream_writer.write(request)
                 answer = await _message(upstream)
@@ -58,11 +62,11 @@ class DroppingProxy:
                     break
                 self.passed += 1
                 writer.write(answer)
-            upstream_writer.close()
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
-            writer.close()
+            for one in writers:
+                one.close()
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreUnavailable, http
+from delayq.client.plans import Received
 from delayq.clock import SystemClock
 from delayq.webhooks import SignatureError, verify_webhook
 
@@ -42,14 +43,16 @@ async def tell_round(client: Any, steps: list[Json], run: str, number: int, befo
     text = json.dumps(steps).replace("{run}", run).replace("{n}", str(number))
     earlier: dict[str, Any] = {}
     for step in json.loads(text):
-        found = await _perform(client, step["call"], step["with"], before)
+        given = step["with"] | {"received": earlier.get(step["with"].get("received"))}
+        found = await _perform(client, step["call"], given, before)
         earlier[step["name"]] = found
-        assert not (wrong := difference(found, step["expect"], earlier, ())), f"{run} {number} {step['name']}: {wrong}"
+        shown = _received(found) if isinstance(found, Received) else found
+        assert not (wrong := difference(shown, step["expect"], earlier, ())), f"{run} {number} {step['name']}: {wrong}"
     return len(steps)
 
 
 async def _perform(client: Any, call: str, given: Json, before: Callable[[str], None]) -> Any:
-    message = None if "topic" not in given else _message(given)
+    message = _message(given) if call == "schedule" else None
     batch = [_message(one) for one in given.get("messages", ())]
     while True:
         before(call)
@@ -90,6 +93,16 @@ async def _call(client: Any, call: str, given: Json, message: Message | None, ba
             return {"id": cancelled.id, "result": cancelled.result}
         case "cancelByKeys":
             return {"keys": [await _cancelled(client, key) for key in given["keys"]]}
+        case "receive":
+            options = {"group": given["group"], "max": 1, "wait": "20s", "lease": "1h"}
+            while not (found := await _ended(client.receive(given["topic"], **options))):
+                pass
+            return found[0]
+        case "ack":
+            (done,) = await _ended(client.ack(given["received"]))
+            return {"result": done.result}
+        case "handBack":
+            return {"result": (await _ended(client.hand_back(given["received"]))).result}
         case "verifyWebhook":
             return _verified(given)
     raise AssertionError(f"there is no call {call}")
@@ -125,6 +138,10 @@ def _shown(outcome: Any) -> Json:
         return {"problem": {"status": 400, "kind": "invalid", "field": outcome.field}}
     assert isinstance(outcome, Conflict), outcome
     return {"problem": {"status": 409, "kind": "conflict"}}
+
+
+def _received(one: Received) -> Json:
+    return {"topic": one.topic, "deliveries": one.deliveries, "handBacks": one.hand_backs}
 
 
 def _verified(given: Json) -> Json:

@@ -25,7 +25,7 @@ function outcome(result: ScheduleResult): unknown {
   return problemOf(result.error);
 }
 
-const CALLS: Record<string, (given: any) => Promise<unknown>> = {
+const CALLS: Record<string, (given: any, earlier: any) => Promise<unknown>> = {
   schedule: (message) => client.schedule(message).catch(problemOf),
   scheduleMany: async ({ messages }) => ({ results: (await client.scheduleMany(messages)).map(outcome) }),
   reschedule: ({ id, delayTime }) => client.reschedule(id, { delayTime }).catch(problemOf),
@@ -46,6 +46,14 @@ const CALLS: Record<string, (given: any) => Promise<unknown>> = {
       results: [...new Set(messages.map(({ result }) => result))],
     })),
   }),
+  receive: async ({ topic, group }) => {
+    for (;;) {
+      const [found] = await client.receive(topic, group, { max: 1, wait: "20s", lease: "1h" });
+      if (found) return found;
+    }
+  },
+  ack: async ({ topic, group, received }, earlier) => (await client.ack(topic, group, [earlier[received]]))[0],
+  handBack: async ({ topic, group, received }, earlier) => (await client.handBack(topic, group, [earlier[received]]))[0],
   verifyWebhook: async ({ secret, now, headers, body }) => {
     try {
       const message = verifyWebhook(headers, body, secret, { now: now * 1_000 });
@@ -82,7 +90,7 @@ async function work(): Promise<void> {
     const n = next++;
     const earlier: Record<string, unknown> = {};
     for (const step of JSON.parse(JSON.stringify(steps).replaceAll("{n}", String(n)).replaceAll("{run}", run)) as Step[]) {
-      const found = await (CALLS[step.call] as (given: any) => Promise<unknown>)(step.with);
+      const found = await (CALLS[step.call] as (given: any, earlier: any) => Promise<unknown>)(step.with, earlier);
       earlier[step.name] = found;
       const wrong = difference(found, step.expect, earlier);
       if (wrong) throw new Error(`round ${n}, ${step.name}: ${wrong}`);

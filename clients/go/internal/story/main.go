@@ -58,7 +58,7 @@ func tell(client *delayq.Client, text string) int64 {
 	check(json.Unmarshal([]byte(text), &story))
 	earlier := object{}
 	for _, one := range story.Steps {
-		found := plain(perform(client, one))
+		found := plain(perform(client, one, earlier))
 		earlier[one.Name] = found
 		if wrong := difference(found, one.Expect, earlier, nil); wrong != "" {
 			panic(fmt.Sprintf("%s: %s", one.Name, wrong))
@@ -67,7 +67,7 @@ func tell(client *delayq.Client, text string) int64 {
 	return int64(len(story.Steps))
 }
 
-func perform(client *delayq.Client, one step) any {
+func perform(client *delayq.Client, one step, earlier object) any {
 	text := func(name string) string { value, _ := one.With[name].(string); return value }
 	switch one.Call {
 	case "schedule":
@@ -119,6 +119,22 @@ func perform(client *delayq.Client, one step) any {
 			keys = append(keys, object{"key": key.Key, "count": len(key.Messages), "results": results})
 		}
 		return object{"keys": keys}
+	case "receive":
+		max, wait, lease := int64(1), "20s", "1h"
+		for {
+			request := delayq.ReceiveIn{Group: text("group"), Max: &max, Wait: &wait, Lease: &lease}
+			if found := must(client.Receive(ctx, text("topic"), request)); len(found) > 0 {
+				return found[0]
+			}
+		}
+	case "ack":
+		id, lease := leaseOf(earlier[text("received")])
+		leases := delayq.LeasesIn{Group: text("group"), Messages: []delayq.LeaseIn{{Id: id, Lease: lease}}}
+		return must(client.Ack(ctx, text("topic"), leases))[0]
+	case "handBack":
+		id, lease := leaseOf(earlier[text("received")])
+		messages := delayq.HandBackIn{Group: text("group"), Messages: []delayq.HandedBackIn{{Id: id, Lease: lease}}}
+		return must(client.HandBack(ctx, text("topic"), messages))[0]
 	case "verifyWebhook":
 		header := http.Header{}
 		for name, value := range one.With["headers"].(object) {
@@ -136,6 +152,11 @@ func perform(client *delayq.Client, one step) any {
 		}
 	}
 	panic("no such call: " + one.Call)
+}
+
+func leaseOf(received any) (id, lease string) {
+	found := received.(object)
+	return found["id"].(string), found["lease"].(string)
 }
 
 func message(given object) delayq.Message {

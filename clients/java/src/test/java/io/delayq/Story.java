@@ -49,16 +49,16 @@ public final class Story {
         var steps = (List<Map<String, Object>>) ((Map<String, Object>) Json.read(text)).get("steps");
         var earlier = new HashMap<String, Object>();
         for (var step : steps) {
-            var found = perform((String) step.get("call"), (Map<String, Object>) step.get("with"));
+            var found = perform((String) step.get("call"), (Map<String, Object>) step.get("with"), earlier);
             earlier.put((String) step.get("name"), found);
-            var wrong = difference(found, step.get("expect"), earlier, List.of());
+            var wrong = difference(found instanceof Leased leased ? shown(leased) : found, step.get("expect"), earlier, List.of());
             if (wrong != null) throw new AssertionError(step.get("name") + ": " + wrong);
         }
         return steps.size();
     }
 
     @SuppressWarnings("unchecked")
-    private static Object perform(String call, Map<String, Object> with) {
+    private static Object perform(String call, Map<String, Object> with, Map<String, Object> earlier) {
         switch (call) {
             case "schedule":
                 return outcome(CLIENT.scheduleAll(List.of(message(with))).get(0));
@@ -89,11 +89,26 @@ public final class Story {
                         })
                         .toList();
                 return Map.of("keys", keys);
+            case "receive":
+                for (;;) {
+                    var received = CLIENT.receive((String) with.get("topic"), (String) with.get("group"), 1, Duration.ofSeconds(20), Duration.ofHours(1));
+                    if (!received.isEmpty()) return received.get(0);
+                }
+            case "ack":
+                var leased = List.of((Leased) earlier.get(with.get("received")));
+                return Map.of("result", CLIENT.ack((String) with.get("topic"), (String) with.get("group"), leased).get(0).result());
+            case "handBack":
+                var held = List.of((Leased) earlier.get(with.get("received")));
+                return Map.of("result", CLIENT.handBack((String) with.get("topic"), (String) with.get("group"), held, "").get(0).result());
             case "verifyWebhook":
                 return verify(with);
             default:
                 throw new AssertionError("no such call: " + call);
         }
+    }
+
+    private static Map<String, Object> shown(Leased one) {
+        return Map.of("topic", one.topic(), "deliveries", (long) one.deliveries(), "handBacks", (long) one.handBacks());
     }
 
     @SuppressWarnings("unchecked")
