@@ -49,7 +49,7 @@ def test_a_large_body_is_cut_and_shown_whole_on_demand(pages: Pages, world: Worl
     for id in ("large-text", "large-json"):
         page.goto(f"{world.url}#/messages/{id}")
         expect(page.get_by_role("heading", level=1)).to_contain_text(id)
-        body = page.locator("pre.body")
+        body = page.locator("pre.body").first
         expect(page.get_by_text("The first 65,536 of")).to_be_visible()
         assert len(body.inner_text()) == 65_536
         page.get_by_role("button", name="Show all").click()
