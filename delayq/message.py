@@ -33,7 +33,10 @@ import msgspec
 from delayq.errors import InvalidMessage
 from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
-__all__ = ["DELAY_LEVELS", "RESULTS", "RUN_PROPERTY", "STATES", "TRACEPARENT", "Limits", "Message", "State"]
+__all__ = [
+    "DELAY_LEVELS", "HAND_BACKS_PROPERTY", "ORIGIN_PROPERTY", "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY", "STATES",
+    "TRACEPARENT", "Limits", "Message", "State",
+]  # fmt: skip
 
 #: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
@@ -47,6 +50,11 @@ TRACEPARENT: Final = "traceparent"
 
 #: The property with the backfill run that scheduled a message, so that the run can be undone.
 RUN_PROPERTY: Final = "backfill"
+
+#: The properties of a message that consumers handed back: how often, its first id, and the reasons. They are delivered.
+HAND_BACKS_PROPERTY: Final = "delayq-hand-backs"
+ORIGIN_PROPERTY: Final = "delayq-origin"
+REASONS_PROPERTY: Final = "delayq-reasons"
 
 #: The maximum window over which a due time is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000

@@ -17,6 +17,7 @@ import msgspec
 
 from delayq.clock import Clock, SystemClock
 from delayq.errors import DelayqError
+from delayq.received import Received
 from delayq.times import parse_instant
 
 __all__ = ["Received", "SignatureError", "read_webhook", "verify_webhook"]
@@ -29,23 +30,6 @@ _properties = msgspec.json.Decoder(dict[str, str])
 
 class SignatureError(DelayqError):
     """The request was not signed by this delayq, or it was signed too long ago. Answer it with 401."""
-
-
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivered message. `due` is Unix ms, and `attempt` is 1 for the first attempt.
-
-    A message may arrive twice, with the same `id`: remember the ids that you have handled.
-    """
-
-    id: str
-    topic: str
-    due: int
-    attempt: int
-    tags: str
-    keys: tuple[str, ...]
-    ordering_key: str
-    properties: dict[str, str]
-    body: bytes
 
 
 def verify_webhook(
@@ -91,6 +75,7 @@ def read_webhook(headers: Mapping[str, str], body: bytes) -> Received:
             ordering_key=unquote(found.get("ce-partitionkey", "")),
             properties=_properties.decode(found.get("delayq-properties", "{}")),
             body=body,
+            content_type=found.get("content-type", ""),
         )
     except KeyError as error:
         raise SignatureError(f"{error.args[0]} is missing: delayq did not send this message") from None

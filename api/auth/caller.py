@@ -152,9 +152,18 @@ class Caller:
             raise InvalidMessage("id", f"ids of this key must begin with {own!r}")
         elif not own and message.id.startswith(self._foreign):
             raise InvalidMessage("id", "ids with this prefix belong to another key")
-        if self.quota is not None:
-            message = msgspec.structs.replace(message, reserved=(from_key(self.key.name),))
-        return message
+        return self._counted(message)
+
+    def hands_back(self, message: Message) -> Message:
+        """Check that the caller may schedule a delivered message again. Its id may be another key's. Raises Problem."""
+        check_topic(message.topic)
+        self.need("schedule", message.topic)
+        return self._counted(message)
+
+    def _counted(self, message: Message) -> Message:
+        if self.key is None or self.quota is None:
+            return message
+        return msgspec.structs.replace(message, reserved=(from_key(self.key.name),))
 
 
 ANYBODY: Final = Caller()

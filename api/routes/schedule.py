@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
+from api.auth.caller import Caller
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import RETRY_AFTER, Problem
@@ -19,11 +20,14 @@ from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, St
 from delayq.answers.messages import ScheduledOut, scheduled_out
 from delayq.times import format_instant
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "admit", "with_refusals"]
 
 OPERATIONS = Operations("messages")
 
+Refusal = InvalidMessage | Problem
 Outcome = Scheduled | DelayqError | Problem
+G = TypeVar("G")
+T = TypeVar("T")
 
 _message = msgspec.json.Decoder(MessageIn)
 _batch = msgspec.json.Decoder(BatchIn)
@@ -83,34 +87,52 @@ async def schedule_many(service: Service, request: Request) -> Answer:
     others. The answer is 503 or 507 only if every message failed because of the store; the results have their ids.
     """
     given = _decode_batch(await request.json_text(service.settings.request_limit))
-    most = service.settings.batch_limit
-    if len(given) > most:
-        raise InvalidMessage("messages", f"at most {most} messages are accepted in a batch; {len(given)} were given")
-    caller = request.caller
-    caller.count(len(given))
-    refused: dict[int, Outcome] = {}
-    messages: list[Message] = []
-    for index, one in enumerate(given):
-        try:
-            message = caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
-            if caller.quota is not None:  # refused messages take no quota
-                message.validate(service.limits, service.clock.now())
-            messages.append(message)
-        except (InvalidMessage, Problem) as error:
-            refused[index] = error
-    if caller.quota is not None:
-        room = await service.quotas.take(caller, len(messages))
-        good = [index for index in range(len(given)) if index not in refused]
-        refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
-        del messages[room:]
+
+    def read(one: MessageIn | msgspec.Raw) -> Message:
+        return request.caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
+
+    messages, refused = await admit(service, request.caller, given, read, lambda message: message)
     outcomes: list[Outcome] = []
     if messages:
         outcomes += await service.client.schedule_many(messages)
-    for index, refusal in sorted(
-        refused.items(), key=lambda one: one[0]
-    ):  # ascending indexes, so that each result is inserted at its place
-        outcomes.insert(index, refusal)
-    return _answer_batch(service, outcomes)
+    return _answer_batch(service, with_refusals(outcomes, refused))
+
+
+async def admit(
+    service: Service, caller: Caller, given: Sequence[G], read: Callable[[G], T], message: Callable[[T], Message]
+) -> tuple[list[T], dict[int, Refusal]]:
+    """Read the items of a batch that the caller may schedule, and return them with the refusals of the others by index.
+
+    `read` raises the refusal of an item, and `message` returns its message.
+    """
+    most = service.settings.batch_limit
+    if len(given) > most:
+        raise InvalidMessage("messages", f"at most {most} messages are accepted in a batch; {len(given)} were given")
+    caller.count(len(given))
+    refused: dict[int, Refusal] = {}
+    items: list[T] = []
+    for index, one in enumerate(given):
+        try:
+            item = read(one)
+            if caller.quota is not None:  # refused messages take no quota
+                message(item).validate(service.limits, service.clock.now())
+            items.append(item)
+        except (InvalidMessage, Problem) as error:
+            refused[index] = error
+    if caller.quota is not None:
+        room = await service.quotas.take(caller, len(items))
+        good = [index for index in range(len(given)) if index not in refused]
+        refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
+        del items[room:]
+    return items, refused
+
+
+def with_refusals(outcomes: Sequence[T], refused: Mapping[int, Refusal]) -> list[T | Refusal]:
+    """Return the outcomes and the refusals in the order of the items."""
+    results: list[T | Refusal] = [*outcomes]
+    for index in sorted(refused):  # ascending, so that each is inserted at its place
+        results.insert(index, refused[index])
+    return results
 
 
 def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
@@ -120,7 +142,7 @@ def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
         return decode(_parts, raw).messages  # a message is malformed, and gets its own result
 
 
-def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
+def _answer_batch(service: Service, outcomes: Sequence[Outcome]) -> Answer:
     results: list[ItemOut] = []
     counts: Counter[str] = Counter()
     created = 0

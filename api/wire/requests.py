@@ -32,6 +32,7 @@ __all__ = [
     "PartsIn",
     "PatchIn",
     "SessionIn",
+    "body_of",
     "decode",
     "due_of",
     "duration_of",
@@ -368,15 +369,18 @@ def instant_of(field: str, text: str | None) -> int | None:
         raise InvalidMessage(field, f"{error}; in a query, write + as %2B") from None
 
 
+def body_of(given: Raw | UnsetType, base_64: str | None) -> Any:
+    """Return the body of a message. Raises InvalidMessage if it is given twice."""
+    if given is UNSET:
+        return _bytes(base_64) if base_64 is not None else ""
+    if base_64 is not None:
+        raise InvalidMessage("bodyBase64", "give body or bodyBase64, not both")
+    return _text.decode(given) if memoryview(given)[0] == 0x22 else given
+
+
 def message_of(given: MessageIn) -> Message:
     """Return the message. Raises InvalidMessage for meaningless fields. `Message.validate` checks the others."""
-    body: Any = given.body
-    if body is UNSET:
-        body = _bytes(given.body_base64) if given.body_base64 is not None else ""
-    elif given.body_base64 is not None:
-        raise InvalidMessage("bodyBase64", "give body or bodyBase64, not both")
-    elif memoryview(body)[0] == 0x22:
-        body = _text.decode(body)
+    body = body_of(given.body, given.body_base64)
     expire_after = given.expire_after
     return Message(
         topic=given.topic,

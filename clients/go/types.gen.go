@@ -163,6 +163,49 @@ type DeliverManyIn struct {
 	Reason *string   `json:"reason,omitempty"`
 }
 
+// DeliveredIn A message as a target delivered it, the reason of the hand-back, and when it is delivered again.
+type DeliveredIn struct {
+	// Body A string, or any JSON value.
+	//
+	// Examples: order 42
+	Body interface{} `json:"body,omitempty"`
+
+	// BodyBase64 The body as bytes, instead of body.
+	BodyBase64 *string `json:"bodyBase64,omitempty"`
+
+	// DelayTime When it is delivered again; default: the `backoff` of the policy, else 10 s to 2 h.
+	//
+	// Examples: 30m
+	DelayTime *string `json:"delayTime,omitempty"`
+
+	// HandBacks How often it was handed back before: its property `delayq-hand-backs`, or 0.
+	HandBacks int64 `json:"handBacks"`
+
+	// Id The id with which it was delivered.
+	//
+	// Examples: unpaid-42
+	Id          string    `json:"id"`
+	Keys        *[]string `json:"keys,omitempty"`
+	OrderingKey *string   `json:"orderingKey,omitempty"`
+
+	// Properties All of its properties, also those that begin with `delayq-`.
+	Properties *map[string]string `json:"properties,omitempty"`
+
+	// Reason Why; a dead letter shows all reasons.
+	Reason *string `json:"reason,omitempty"`
+	Tags   *string `json:"tags,omitempty"`
+
+	// Topic The topic.
+	//
+	// Examples: orders.unpaid
+	Topic string `json:"topic"`
+}
+
+// DeliveredManyIn Messages to hand back; each of them is accepted or refused separately.
+type DeliveredManyIn struct {
+	Messages []DeliveredIn `json:"messages"`
+}
+
 // EndedOut The outcome of the id.
 type EndedOut struct {
 	Id     string `json:"id"`
@@ -323,6 +366,31 @@ type HandedBackIn struct {
 
 	// Reason Why; a dead letter shows all reasons.
 	Reason *string `json:"reason,omitempty"`
+}
+
+// HandedBackManyOut A result for each message, in order.
+type HandedBackManyOut struct {
+	Results []HandedBackOut `json:"results"`
+}
+
+// HandedBackOut The result of one message: 201 handed back, 200 handed back before or dead, or a problem.
+//
+//	`id` is that of the message that is delivered next.
+type HandedBackOut struct {
+	// DueMs Unix ms
+	DueMs *int64 `json:"dueMs,omitempty"`
+
+	// DueTime RFC 3339 in UTC with ms.
+	DueTime *time.Time `json:"dueTime,omitempty"`
+
+	// HandBacks With this one.
+	HandBacks *int64  `json:"handBacks,omitempty"`
+	Id        *string `json:"id,omitempty"`
+
+	// Problem A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place.
+	Problem *ProblemOut `json:"problem,omitempty"`
+	State   *string     `json:"state,omitempty"`
+	Status  int64       `json:"status"`
 }
 
 // HealthOut The service is ready. `findings` are its problems, without `text` if the API needs keys.

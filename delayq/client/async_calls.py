@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from delayq import received
 from delayq.client import handshake, plans
 from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By, one_act
@@ -591,13 +592,20 @@ class AsyncCalls:
         return single(await self._settle([(message, change)]))
 
     async def hand_back(
-        self, message: Received, *, reason: str = "", delay_time: Duration | None = None
+        self, message: Received | received.Received, *, reason: str = "", delay_time: Duration | None = None
     ) -> Settlement | Any:
-        """Hand a message back: its group receives it again later, each time later than before, or after `delay_time`.
+        """Hand a message back: it is received again later, each time later than before, or after `delay_time`.
 
-        Returns 'handedBack', 'dead' if it has been handed back too often, or 'lost' if this consumer does not hold it.
+        A leased message stays in its group. A message that a reader of `delayq.received` or `delayq.webhooks` returned is
+        delivered again, by the route of its topic. Repeating the call is safe. Returns 'handedBack', 'dead' if it has been
+        handed back too often, or 'lost' if this consumer does not hold the lease.
         """
-        change = plans.LeaseChange("back", message.lease, given_duration("delay_time", delay_time), reason)
+        delay = given_duration("delayTime", delay_time)
+        if isinstance(message, received.Received):
+            given, now = plans.hand_back_of(message, reason, delay), self._setup.clock.now()
+            (found,) = await self._run(plans.hand_back(await self.context(), [given], now))
+            return plans.settlement_of(found)
+        change = plans.LeaseChange("back", message.lease, delay, reason)
         return single(await self._settle([(message, change)]))
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         resume,
     )
     from delayq.client.consuming.groups import GroupDeleted, delete_group
+    from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
     from delayq.client.consuming.receiving import (
         LeaseChange,
         Received,
@@ -56,9 +57,9 @@ __all__ = [
     "Settlement", "TopicState", "Wanted", "WantedEntries", "arriving", "audit", "begin_advance", "by_key", "cancel",
     "check_wait", "consumers", "count_messages", "dead_groups", "dead_letters", "delete_group", "delete_policy",
     "deliver_now", "discard", "explain", "extension", "find", "findings", "forecast", "get", "given_consumer",
-    "leases_to_ack", "nodes", "overview", "pause", "paused", "put_policy", "queues", "read_facts", "read_policies",
-    "receive", "redrive",
-    "reschedule", "resume", "routes", "search_of", "settle", "spec_of", "step_of_advance", "topic", "topics",
+    "hand_back", "hand_back_of", "leases_to_ack", "nodes", "overview", "pause", "paused", "put_policy", "queues",
+    "read_facts", "read_policies", "receive", "redrive", "reschedule", "resume", "routes", "search_of", "settle",
+    "settlement_of", "spec_of", "step_of_advance", "topic", "topics",
 ]  # fmt: skip
 
 #: Where each of them is.
@@ -113,6 +114,8 @@ _PLACES = {
     "forecast": "delayq.client.looking.counting",
     "get": "delayq.client.looking.messages",
     "given_consumer": "delayq.client.consuming.receiving",
+    "hand_back": "delayq.client.consuming.handing_back",
+    "hand_back_of": "delayq.client.consuming.handing_back",
     "leases_to_ack": "delayq.client.consuming.receiving",
     "nodes": "delayq.client.looking.service",
     "overview": "delayq.client.findings.overview",
@@ -129,6 +132,7 @@ _PLACES = {
     "routes": "delayq.client.looking.service",
     "search_of": "delayq.client.looking.search_by_key",
     "settle": "delayq.client.consuming.receiving",
+    "settlement_of": "delayq.client.consuming.handing_back",
     "spec_of": "delayq.client.changing.messages",
     "step_of_advance": "delayq.client.changing.advance",
     "topic": "delayq.client.looking.topics",

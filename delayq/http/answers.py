@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from delayq.client.changing.policies import Paused
+from delayq.client.consuming.handing_back import HandedBack
 from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Memory, Overview, Traffic
@@ -35,8 +36,9 @@ from delayq.times import parse_instant
 
 __all__ = [
     "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of", "groups_of",
-    "letters_of", "nodes_of", "overview_of", "page_of", "paused_of", "policies_of", "policy_of", "queues_of", "received_of",
-    "routes_of", "scheduled_of", "settlements_of", "status_of", "topic_of", "topics_of", "value_of",
+    "handed_back_of", "letters_of", "nodes_of", "overview_of", "page_of", "paused_of", "policies_of", "policy_of",
+    "queues_of", "received_of", "routes_of", "scheduled_of", "settlements_of", "status_of", "topic_of", "topics_of",
+    "value_of",
 ]  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -498,6 +500,17 @@ def received_of(one: Json, group: str) -> list[Received]:
         )
         for found in msgspec.convert(one["messages"], list[_Received])
     ]
+
+
+def handed_back_of(one: Json) -> HandedBack:
+    """A message that was handed back."""
+    return HandedBack(
+        id=one["id"],
+        state=one["state"],
+        hand_backs=one["handBacks"],
+        due=_ms(one.get("dueTime")),
+        created=one["status"] == 201,
+    )
 
 
 def settlements_of(one: Json) -> list[Settlement | StoreError]:

@@ -17,7 +17,8 @@ from delayq.message import Message
 from delayq.store.keys import new_id
 
 __all__ = [
-    "MOST_BYTES", "MOST_IDS", "MOST_KEYS", "Answer", "Attempts", "Base", "Call", "Sized", "message_json", "split",
+    "MOST_BYTES", "MOST_IDS", "MOST_KEYS", "Answer", "Attempts", "Base", "Call", "Sized", "hand_back_json", "message_json",
+    "split",
 ]  # fmt: skip
 
 #: The bounds of one request. The API's own defaults are as high or higher.
@@ -155,6 +156,12 @@ def message_json(message: Message, place: int = 0, id_prefix: str = "") -> Sized
         raise InvalidMessage("body", "has a text that is not valid Unicode (a lone surrogate); send bytes") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidMessage("message", f"is no JSON ({error})") from None
+
+
+def hand_back_json(message: Message, more: Mapping[str, Any]) -> msgspec.Raw:
+    """Return the JSON of a message that is handed back, with more fields. Raises InvalidMessage as `message_json` does."""
+    added = msgspec.json.encode({name: value for name, value in more.items() if value is not None})
+    return msgspec.Raw(bytes(message_json(message).json)[:-1] + b"," + added[1:])
 
 
 def split(messages: Sequence[Sized]) -> Iterator[Sequence[Sized]]:

@@ -12,12 +12,14 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from delayq import received
 from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.groups import GroupDeleted
+from delayq.client.consuming.handing_back import hand_back_of, settlement_of
 from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer, leases_to_ack
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
@@ -36,7 +38,18 @@ from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
 from delayq.http import answers
 from delayq.http.api import Api
-from delayq.http.calls import MOST_IDS, MOST_KEYS, REPEATED, Answer, Base, Call, Sized, message_json, split
+from delayq.http.calls import (
+    MOST_IDS,
+    MOST_KEYS,
+    REPEATED,
+    Answer,
+    Base,
+    Call,
+    Sized,
+    hand_back_json,
+    message_json,
+    split,
+)
 from delayq.http.problems import Problem, error_of, problem_in
 from delayq.message import Message, check_id, check_topic, given_duration, given_instant
 from delayq.nodes import NodeLine
@@ -555,10 +568,19 @@ class Client:
         (found,) = self._settle((message,), "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
         return found
 
-    def hand_back(self, message: Received, *, reason: str = "", delay_time: Duration | None = None) -> Settlement | Any:
-        """Hand a message back: its group receives it again later. Returns 'handedBack', 'dead' or 'lost'."""
-        delay = given_duration("delay_time", delay_time)
+    def hand_back(
+        self, message: Received | received.Received, *, reason: str = "", delay_time: Duration | None = None
+    ) -> Settlement | Any:
+        """Hand a message back: it is received again later, as by the client of Redis. Returns 'handedBack', 'dead' or 'lost'."""
+        delay = given_duration("delayTime", delay_time)
         more = {"reason": reason[:MOST_REASON] or None, "delayTime": None if delay is None else f"{delay}ms"}
+        if isinstance(message, received.Received):
+            given = hand_back_of(message, reason, delay)
+            body = {"messages": [hand_back_json(given.message, {"handBacks": given.hand_backs, **more})]}
+            (result,) = answers.value_of(self._ask("POST", "/v1/messages:handBack", body))["results"]
+            if "problem" in result:
+                raise error_of(msgspec.convert(result["problem"], Problem), topic=message.topic, id=message.id)
+            return settlement_of(answers.handed_back_of(result))
         (found,) = self._settle((message,), "handBack", {}, more)
         return found
 

@@ -325,6 +325,11 @@ OPERATIONS: Final[Sequence[Operation]] = (
         refused=[("delete-group orders.a 'a b'", "GROUP: has 1 to 64"), ("delete-group 'a b' g", "TOPIC: must be 1 to 255")],
     ),
     Operation(
+        "POST /v1/messages:handBack", "", {"messages": [{"id": "x", "topic": "orders.a", "handBacks": 0}]},
+        right="schedule", without=([403], [403]),
+        invalid=[({}, "messages"), ({"messages": {}}, "messages"), ({"messages": [], "x": 1}, "x")],
+    ),
+    Operation(
         "GET /v1/topics", invalid=[("?match=%5B", "match"), ("?paused=maybe", "paused")], without=(200, 200),
         words="topics", same=True,
         refused=[

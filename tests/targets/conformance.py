@@ -5,7 +5,8 @@ An adapter knows how to get messages to a target and how to see what arrived the
 have more: `refuse` gives the fields of a message that the target never takes, `never` those of messages which are
 refused when they are scheduled, `hang` and `heal` make the target swallow everything and answer nothing (without them the
 broker's own `pause` and `resume` do), `port` is where one listens that is spoken with before it takes messages, `suits` says
-whether a topic lies there, `read_on` gives all that arrived (without it `read` does), `close` lets go.
+whether a topic lies there, `read_on` gives all that arrived (without it `read` does), `is_emptied` says that what was read is
+gone, `close` lets go.
 """
 
 from __future__ import annotations

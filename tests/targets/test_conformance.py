@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import select
 import signal
 import subprocess
@@ -18,9 +19,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from delayq import Client, InvalidMessage, Message, Settings
+from delayq import Client, InvalidMessage, Message, Policy, Settings
 from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
+from delayq.received import Received
 from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
 from delayq.testing import MemoryTarget
@@ -175,7 +177,22 @@ def test_every_field_arrives_as_it_was(bench: Bench) -> None:
     assert letters.payload == '{"order":42,"text":"é","none":null}'.encode()  # a JSON body is compact text
     batch = [plain, letters, *map(bench.delivery, ODD_IDS)]
     assert outcomes(bench.send(batch)) == ["ok"] * len(batch)
-    assert {seen.id: seen for seen in bench.read(len(batch))} == {one.id: fields(bench.kind, one) for one in batch}
+    arrived = {seen.id: seen for seen in bench.read(len(batch))}
+    assert arrived == {one.id: fields(bench.kind, one) for one in batch}
+    for seen in arrived.values():
+        if seen.received is not None:
+            assert _as_read(seen.received, seen) == seen
+
+
+def _as_read(received: Received, seen: Seen) -> Seen:
+    """What the reader for consumers returned, with the fields that this target carries."""
+    found = msgspec.structs.asdict(received) | {"payload": received.body}
+    if seen.keys is not None:  # a client of RocketMQ knows them without their order
+        assert sorted(found["keys"]) == sorted(seen.keys)
+        found["keys"] = seen.keys
+    names = [each.name for each in dataclasses.fields(Seen) if each.compare]
+    carried: dict[str, Any] = {name: None if getattr(seen, name) is None else found[name] for name in names}
+    return Seen(**carried)
 
 
 def test_bodies_arrive_byte_for_byte(bench: Bench) -> None:
@@ -313,6 +330,48 @@ def _stopped_while_it_sends(
 
 
 # -- through a node ------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_fails_three_times_is_delivered_once_for_each_hand_back_later_each_time_and_never_early(
+    bench: Bench, valkey: ServerUnderTest
+) -> None:
+    delays = (100, 200, 300)
+    settings = bench.settings(valkey)
+    arrived: dict[str, Received] = {}
+
+    def next_one() -> Received:
+        """The message that arrives next."""
+        is_emptied = getattr(bench.adapter, "is_emptied", False)
+        known = {*arrived}
+        while arrived.keys() == known:
+            for seen in bench.read(1 if is_emptied else len(arrived) + 1):
+                if seen.received is None:
+                    pytest.skip(f"{bench.kind.name} has no consumers")
+                arrived.setdefault(seen.id, seen.received)
+        (new,) = arrived.keys() - known
+        return arrived[new]
+
+    with RunningNode(settings), Client(settings=settings) as client:
+        client.put_policy(Policy(name="p", match=f"{bench.topic}*", backoff=delays))
+        with Client(settings=settings) as consumer:
+            client.schedule(
+                Message(topic=bench.topic, id="a", body={"n": 1}, keys=("k",), properties={"x": "y"}, delay_time=0)
+            )
+            for count, delay in enumerate(delays, start=1):
+                one = next_one()
+                assert (one.hand_backs, one.body, one.keys) == (count - 1, b'{"n":1}', ("k",))
+                before = client.redis_now()
+                result = consumer.hand_back(one, reason=f"reason {count}")
+                assert result.until is not None and result.until >= before + delay
+                again = consumer.hand_back(one, reason="a copy of it fails, too")
+                assert (again.result, again.until) in (("handedBack", result.until), ("handedBack", None))
+            last = next_one()
+            assert client.redis_now() >= last.due == result.until
+        eventually(lambda: sum(queue.scheduled + queue.parked for queue in client.queues()) == 0, "all are sent")
+    assert list(arrived) == ["a", "a.b1", "a.b2", "a.b3"]
+    assert last.properties == {
+        "x": "y", "delayq-hand-backs": "3", "delayq-origin": "a", "delayq-reasons": "reason 1; reason 2; reason 3",
+    }  # fmt: skip
 
 
 def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between(

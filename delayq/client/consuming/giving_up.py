@@ -1,4 +1,4 @@
-"""A plan that makes dead letters of messages that the consumers of a group gave up."""
+"""A plan that makes dead letters of messages that consumers gave up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from delayq.client.plan import Context, Plan, by_id
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
@@ -17,7 +19,7 @@ from delayq.store.keys import Layout, QueueKeys
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Received
 
-__all__ = ["GROUP_PROPERTY", "dead_id", "give_up"]
+__all__ = ["GROUP_PROPERTY", "Letter", "dead_id", "give_up", "letter_of", "text_or_bytes"]
 
 #: The property that names the only group which receives a message after its dead letter was redriven.
 GROUP_PROPERTY: Final = "delayq-group"
@@ -34,35 +36,55 @@ def dead_id(id: str, group: str) -> str:
     return marked if len(marked) <= _LONGEST_ID else f"{blake2b(marked.encode(), digest_size=24).hexdigest()}{suffix}"
 
 
-def give_up(context: Context, messages: Sequence[tuple[Received, str]]) -> Plan[list[bool]]:
-    """Make each message a dead letter with its reason, and return whether it is one now.
+class Letter(msgspec.Struct, frozen=True):
+    """A message that becomes a dead letter: how often it was received or handed back, and why it is given up.
 
-    A message that cannot be stored stays with its group.
+    It has its complete id, and an `expect_date`.
     """
+
+    message: Message
+    count: int
+    reason: str
+
+
+def letter_of(received: Received, reason: str) -> Letter:
+    """A message that a group gave up, with the reasons, a line each."""
+    message = Message(
+        id=dead_id(received.id, received.group),
+        topic=received.topic,
+        body=text_or_bytes(received.body),
+        tags=received.tags,
+        keys=received.keys,
+        properties={**received.properties, GROUP_PROPERTY: received.group},
+        expect_date=received.due,
+    )
+    return Letter(message, received.deliveries, reason.replace("\n", "; "))
+
+
+def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
+    """Make each message a dead letter: 'dead' (now, or it is one already), 'taken' (one of its id waits), or an error."""
+    results: dict[str, Any] = {}
     contents: dict[str, tuple[bytes, int, str]] = {}
-    for received, reason in messages:
-        message = Message(
-            topic=received.topic,
-            body=_text_or_bytes(received.body),
-            tags=received.tags,
-            keys=received.keys,
-            properties={**received.properties, GROUP_PROPERTY: received.group},
-            expect_date=received.due,
-        )
+    for letter in letters:
+        message = letter.message
+        assert message.id is not None
+        assert message.expect_date is not None
         try:
-            content = encode(message, context.limits, due_head(received.due))[DUE_HEAD_LENGTH:]
-        except InvalidMessage:
-            continue
-        contents[dead_id(received.id, received.group)] = content, received.deliveries, reason.replace("\n", "; ")
+            content = encode(message, context.limits, due_head(message.expect_date))[DUE_HEAD_LENGTH:]
+        except InvalidMessage as error:
+            results[message.id] = error
+        else:
+            contents[message.id] = content, letter.count, letter.reason
 
     def ask(keys: QueueKeys, ids: list[str]) -> Any:
         return commands.give_up(keys, [(id, *contents[id]) for id in ids])
 
-    results = yield from by_id(context, list(contents), ask, lambda result: result == "moved")
-    return [results.get(dead_id(received.id, received.group)) == "dead" for received, _ in messages]
+    results |= yield from by_id(context, list(contents), ask, lambda result: result == "moved")
+    return [results[letter.message.id or ""] for letter in letters]
 
 
-def _text_or_bytes(body: bytes) -> str | bytes:
+def text_or_bytes(body: bytes) -> str | bytes:
+    """The body as text if it is UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:

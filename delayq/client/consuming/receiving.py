@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from delayq.client.consuming.giving_up import give_up
+from delayq.client.consuming.giving_up import give_up, letter_of
 from delayq.client.consuming.groups import check_group, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
@@ -31,7 +31,8 @@ from delayq.times import Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Received", "ReceivedPage",
-    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "receive", "settle", "streams_of",
+    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "reason_line", "receive", "settle",
+    "streams_of",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -286,8 +287,8 @@ def _bury(
     by_place = dict(streams)
     messages = [_received(consumer, place, entry) for place, entry in entries]
     reason = f"the lease of a consumer of group {consumer.group} ended {most_leases} times"
-    dead = yield from give_up(context, [(one, reason) for one in messages])
-    done = [entry for entry, is_dead in zip(entries, dead, strict=True) if is_dead]
+    dead = yield from give_up(context, [letter_of(one, reason) for one in messages])
+    done = [entry for entry, result in zip(entries, dead, strict=True) if result == "dead"]
     yield [
         commands.settle_received(
             ConsumerKeys(by_place[place], consumer.group), consumer.group, [Act("ack", entry.lease)]
@@ -376,7 +377,12 @@ def _by_stream(places: Mapping[str, str], tokens: Sequence[str]) -> tuple[dict[i
 
 def _act(change: LeaseChange, lease: Lease) -> Act:
     ms = LEASE if change.ms is None and change.kind == "extend" else change.ms
-    return Act(change.kind, lease, ms, " ".join(change.reason[:MOST_REASON].split()) or "no reason given")
+    return Act(change.kind, lease, ms, reason_line(change.reason))
+
+
+def reason_line(reason: str) -> str:
+    """The reason of a hand-back as one line of at most MOST_REASON characters."""
+    return " ".join(reason[:MOST_REASON].split()) or "no reason given"
 
 
 def _bury_handed_back(
@@ -393,8 +399,8 @@ def _bury_handed_back(
         for (at, stream, reasons), fields in zip(exhausted, entries, strict=True)
         if isinstance(fields, dict)
     ]
-    dead = yield from give_up(context, [(message, reasons) for _, _, message, reasons in found])
-    done = [one for one, is_dead in zip(found, dead, strict=True) if is_dead]
+    dead = yield from give_up(context, [letter_of(message, reasons) for _, _, message, reasons in found])
+    done = [one for one, result in zip(found, dead, strict=True) if result == "dead"]
     yield [
         commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", leases[at])])
         for at, stream, _, _ in done

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY
+
 __all__ = ["CARRIED", "OWN_PREFIX", "SHORT", "carried", "carried_out", "way_of"]
 
 #: The prefix of headers that delayq writes and reads.
@@ -25,6 +27,8 @@ CARRIED: Final[Mapping[str, str]] = {
 }
 #: Bytes of a short string of AMQP: exchanges, routing keys, names of headers.
 SHORT: Final = 255
+#: Properties of messages that consumers handed back. They keep their names, so that consumers find them.
+HANDED_BACK: Final = frozenset({HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY})
 #: Headers that the broker interprets.
 BROKERS: Final = frozenset({"CC", "BCC"})
 
@@ -46,6 +50,9 @@ def carried(properties: Mapping[str, str], prefix: str) -> tuple[dict[str, str],
     for name, value in properties.items():
         if name in CARRIED:
             given[CARRIED[name]] = carried_out(name, value)
+            continue
+        if name in HANDED_BACK:
+            headers[name] = value
             continue
         header = prefix + name
         if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from delayq.received import Received
 
 __all__ = ["Seen"]
 
@@ -20,3 +22,5 @@ class Seen:
     payload: bytes
     due: int | None
     attempt: int | None
+    #: The same by the reader of delayq for consumers of this target.
+    received: Received | None = field(default=None, compare=False)

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from delayq.received import read_kafka
 from delayq.routes import Route
 from testbed.kafka import Kafka
 from tests.support.timeouts import PATIENCE
@@ -108,6 +109,7 @@ def seen(record: Message) -> Seen:
         properties={name[2:]: value for name, value in headers.items() if name.startswith("p:")},
         ordering_key=headers.get("ordering-key", ""),
         payload=record.value() or b"",
+        received=read_kafka(record.topic() or "", record.headers(), record.value()),
         due=int(headers["due"]),
         attempt=int(headers["attempt"]),
     )

@@ -6,7 +6,9 @@ from typing import Any
 
 import pika
 
+from delayq.received import read_rabbitmq
 from delayq.routes import Route
+from delayq.targets.rabbitmq.passthrough import HANDED_BACK
 from testbed.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
@@ -15,7 +17,9 @@ __all__ = ["RabbitMQAdapter", "seen"]
 
 
 class RabbitMQAdapter:
-    """The queues of a broker."""
+    """The queues of a broker. What is read is gone."""
+
+    is_emptied = True
 
     def __init__(self, server: RabbitMQ) -> None:
         self.server = server
@@ -69,9 +73,12 @@ def seen(properties: pika.BasicProperties, body: bytes) -> Seen:
         topic=properties.type,
         tags=headers.get("delayq-tags", ""),
         keys=tuple(headers.get("delayq-keys", "").split()),
-        properties={name: value for name, value in headers.items() if not name.startswith("delayq-")},
+        properties={
+            name: value for name, value in headers.items() if not name.startswith("delayq-") or name in HANDED_BACK
+        },
         ordering_key=headers.get("delayq-ordering-key", ""),
         payload=body,
         due=headers["delayq-due"],
         attempt=headers["delayq-attempt"],
+        received=read_rabbitmq(properties, body),
     )

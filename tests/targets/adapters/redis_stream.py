@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delayq.embedded.processes import LOCALHOST
+from delayq.received import read_stream
 from delayq.routes import Route
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
@@ -83,4 +84,5 @@ def _seen(entry: Mapping[bytes, bytes]) -> Seen:
         payload=fields["body"],
         due=int(text["due"]),
         attempt=int(text["attempt"]),
+        received=read_stream(entry),
     )

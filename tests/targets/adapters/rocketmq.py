@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from delayq.received import read_rocketmq
 from delayq.routes import Route
 from delayq.targets.rocketmq.rules import RESERVED
 from testbed.rocketmq import RocketMQ
@@ -126,6 +127,7 @@ def seen(one: Any, server: RocketMQ) -> Seen:
         payload=one.body,
         due=int(own["due"]),
         attempt=int(own["attempt"]),
+        received=read_rocketmq(one),
     )
 
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from delayq.routes import Route
 from delayq.times import parse_instant
+from delayq.webhooks import read_webhook
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
@@ -77,4 +78,5 @@ def _seen(request: Request) -> Seen:
         payload=request.body,
         due=parse_instant(headers["ce-time"]),
         attempt=int(headers["ce-attempt"]),
+        received=read_webhook(request.headers, request.body),
     )

@@ -1,0 +1,226 @@
+"""Plans that hand back messages of any target: each is scheduled again under the next id of the same message.
+
+The id comes from the message and the count of its hand-backs. So a repeated hand-back, and one of a message that arrived
+twice, is the same call, also with another reason.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
+from delayq.client.consuming.receiving import HAND_BACK_DELAYS, MOST_HAND_BACKS, Settlement, reason_line
+from delayq.client.handshake import learn_policies, learn_routes
+from delayq.client.looking.messages import get
+from delayq.client.plan import Context, Plan
+from delayq.client.scheduling.encoding import complete_id, encode_all
+from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
+from delayq.codec import CorruptRecord
+from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
+from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, Message, State, check_id
+from delayq.policies import Policy
+from delayq.received import Received
+from delayq.store.commands import Found
+from delayq.store.keys import Layout
+
+__all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of"]
+
+#: The most hand-backs that a caller may report.
+MOST_REPORTED: Final = 1_000_000
+#: Bytes of the reasons that a message carries, as JSON without other characters than ASCII: webhooks carry them so in a header.
+MOST_REASONS: Final = 4_096
+_LONGEST_ID: Final = 128
+_NUMBERED: Final = re.compile(r"\.b\d+\Z")
+
+
+class HandBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivered message, and how it is handed back.
+
+    `message` has the id with which it was delivered, and no due time. `hand_backs` counts the hand-backs before this one.
+    `delay` (ms) overrides the back-off of the policy.
+    """
+
+    message: Message
+    hand_backs: int
+    reason: str = ""
+    delay: int | None = None
+
+
+class HandedBack(msgspec.Struct, frozen=True, kw_only=True):
+    """The message that is delivered next: its id, its state, its due time (Unix ms), and its hand-backs.
+
+    `created` is False if an earlier call handed the message back, and of a dead letter.
+    """
+
+    id: str
+    state: str
+    hand_backs: int
+    due: int | None = None
+    created: bool = True
+
+
+def hand_back_of(received: Received, reason: str, delay: int | None) -> HandBack:
+    """The hand-back of a message that a reader of `delayq.received` or `delayq.webhooks` returned."""
+    body: Any = text_or_bytes(received.body)
+    if received.content_type.partition(";")[0].strip() == "application/json":
+        body = msgspec.Raw(received.body)
+    elif received.content_type.startswith("application/octet-stream"):
+        body = received.body
+    message = Message(
+        id=received.id,
+        topic=received.topic,
+        body=body,
+        tags=received.tags,
+        keys=received.keys,
+        ordering_key=received.ordering_key,
+        properties=received.properties,
+    )
+    return HandBack(message=message, hand_backs=received.hand_backs, reason=reason, delay=delay)
+
+
+def settlement_of(handed: HandedBack | DelayqError) -> Settlement:
+    """The same result as of a leased message. Raises the error if there is one."""
+    if isinstance(handed, DelayqError):
+        raise handed
+    if handed.state in (State.DEAD, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED):
+        return Settlement(handed.state)
+    return Settlement("handedBack", handed.due)
+
+
+class _Next(msgspec.Struct, frozen=True):
+    """The message after a hand-back. It becomes a dead letter if it was handed back too often.
+
+    `before` is the id with which it was delivered: a caller repeats the hand-back under it.
+    """
+
+    before: str
+    message: Message
+    count: int
+    is_dead: bool
+
+
+def hand_back(context: Context, given: Sequence[HandBack], now: int) -> Plan[list[HandedBack | DelayqError]]:
+    """Schedule each message again, later each time, or make it a dead letter; a result for each, in order.
+
+    A repeated call gets the same results. `now` is Unix ms.
+    """
+    yield from learn_policies(context.policies)
+    if context.routes.outdated:
+        yield from learn_routes(context.routes)
+    results: list[Any] = [None] * len(given)
+    wanted: dict[int, _Next] = {}
+    for at, one in enumerate(given):
+        try:
+            wanted[at] = _next_of(one, context.policies.policy(one.message.topic), now)
+        except InvalidMessage as error:
+            results[at] = error
+    yield from _schedule(context, {at: one for at, one in wanted.items() if not one.is_dead}, now, results)
+    yield from _bury(context, {at: one for at, one in wanted.items() if one.is_dead}, now, results)
+    for at, following in wanted.items():
+        if isinstance(results[at], Conflict):
+            results[at] = yield from _handed_back_before(context, following, results[at])
+    return results
+
+
+def _next_of(given: HandBack, policy: Policy, now: int) -> _Next:
+    if type(given.hand_backs) is not int or not 0 <= given.hand_backs < MOST_REPORTED:
+        raise InvalidMessage(
+            "handBacks", f"must be a number from 0 to {MOST_REPORTED - 1}: the hand-backs before this one"
+        )
+    message, count = given.message, given.hand_backs + 1
+    if message.id is None:
+        raise InvalidMessage("id", "is missing; give the id with which the message was delivered")
+    origin = message.properties.get(ORIGIN_PROPERTY) or message.id
+    reasons = [message.properties.get(REASONS_PROPERTY, ""), reason_line(given.reason)]
+    properties = {
+        **message.properties,
+        HAND_BACKS_PROPERTY: str(count),
+        ORIGIN_PROPERTY: origin,
+        REASONS_PROPERTY: _shortened("; ".join(filter(None, reasons))),
+    }
+    most = MOST_HAND_BACKS if policy.max_hand_backs is None else policy.max_hand_backs
+    waits = policy.backoff or HAND_BACK_DELAYS
+    delay = waits[min(count, len(waits)) - 1] if given.delay is None else given.delay
+    is_dead = count > most
+    id = complete_id(_next_id(check_id(origin), count), message.ordering_key)
+    due: dict[str, Any] = {"expect_date": now} if is_dead else {"delay_time": delay}
+    return _Next(message.id, msgspec.structs.replace(message, id=id, properties=properties, **due), count, is_dead)
+
+
+def _next_id(origin: str, count: int) -> str:
+    """The id after so many hand-backs. A suffix that chooses the queue stays at the end."""
+    suffix = origin[-5:] if Layout.has_suffix(origin) and not _NUMBERED.search(origin) else ""
+    own = origin.removesuffix(suffix) if suffix else origin
+    room = _LONGEST_ID - len(f".b{count}") - 5  # five for the suffix of an ordering key
+    if len(own) > room:
+        own = blake2b(own.encode(), digest_size=24).hexdigest()
+    return f"{own}.b{count}{suffix}"
+
+
+def _shortened(reasons: str) -> str:
+    """The reasons without the oldest ones if they are too long for a header."""
+    while len(json.dumps(reasons)) > MOST_REASONS:
+        reasons = "…; " + (reasons.removeprefix("…; ").partition("; ")[2] or reasons[-200:])
+    return reasons
+
+
+def _schedule(context: Context, wanted: dict[int, _Next], now: int, results: list[Any]) -> Plan[None]:
+    if not wanted:
+        return
+    encoded = encode_all([one.message for one in wanted.values()], context.limits, context.routes, now)
+    outcomes = yield from schedule_encoded(context, encoded)
+    for (at, one), outcome in zip(wanted.items(), outcomes, strict=True):
+        if isinstance(outcome, Scheduled):
+            results[at] = HandedBack(
+                id=outcome.id, state=outcome.state, hand_backs=one.count, due=outcome.due, created=outcome.created
+            )
+        else:
+            results[at] = outcome.about(one.before) if isinstance(outcome, StoreError) else outcome
+
+
+def _bury(context: Context, wanted: dict[int, _Next], now: int, results: list[Any]) -> Plan[None]:
+    letters: dict[int, Letter] = {}
+    for at, one in wanted.items():
+        try:
+            one.message.validate(context.limits, now)
+            letters[at] = Letter(one.message, one.count, one.message.properties[REASONS_PROPERTY])
+        except InvalidMessage as error:
+            results[at] = error
+    if not letters:
+        return
+    found = yield from give_up(context, list(letters.values()))
+    for at, result in zip(letters, found, strict=True):
+        one = wanted[at]
+        id = one.message.id or ""
+        if result == "dead":
+            results[at] = HandedBack(id=id, state=State.DEAD, hand_backs=one.count, created=False)
+        elif isinstance(result, StoreError):
+            results[at] = result.about(one.before)
+        else:
+            results[at] = result if isinstance(result, InvalidMessage) else Conflict(id, "")
+
+
+def _handed_back_before(context: Context, one: _Next, conflict: Conflict) -> Plan[HandedBack | DelayqError]:
+    """The message of an earlier hand-back with another reason or delay; the conflict if it is another message."""
+    try:
+        (found,) = yield from get(context, [one.message.id or ""])
+    except StoreError as error:
+        return error.about(one.before)
+    if found is None or not _is_of(found, one.message.properties[ORIGIN_PROPERTY]):
+        return conflict
+    return HandedBack(id=found.id, state=found.state, hand_backs=one.count, due=found.due, created=False)
+
+
+def _is_of(found: Found, origin: str) -> bool:
+    if found.record is None:  # it has ended: only its id is remembered
+        return True
+    try:
+        return found.record.properties.get(ORIGIN_PROPERTY) == origin
+    except CorruptRecord:
+        return False

@@ -1,0 +1,112 @@
+"""Handing back delivered messages over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.config import Settings
+from tests.api.conftest import Serving, assert_refused
+from tests.support.keys import KeyFile
+from tests.support.servers import ServerUnderTest
+
+TOPIC = "orders.unpaid"
+
+
+async def hand_back(api: httpx2.AsyncClient, *messages: Any, **more: Any) -> list[dict[str, Any]]:
+    answer = await api.post("/v1/messages:handBack", json={"messages": messages}, **more)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["results"])
+
+
+def item(id: str = "a", **fields: Any) -> dict[str, Any]:
+    return {"id": id, "topic": TOPIC, "handBacks": 0, "delayTime": "1h"} | fields
+
+
+async def test_a_repeated_hand_back_is_the_same_and_counts_up(api: httpx2.AsyncClient) -> None:
+    (first,) = await hand_back(api, item(body={"order": 42}, reason="stock API 503"))
+    assert (first["status"], first["id"], first["state"], first["handBacks"]) == (201, "a.b1", "scheduled", 1)
+    (again,) = await hand_back(api, item(body={"order": 42}, reason="another reason", delayTime="2h"))
+    assert again == first | {"status": 200}
+    found = (await api.get("/v1/messages/a.b1")).json()
+    assert (found["dueTime"], found["message"]["body"]) == (first["dueTime"], {"order": 42})
+    (second,) = await hand_back(api, item("a.b1", handBacks=1, properties=found["message"]["properties"], body="x"))
+    assert (second["id"], second["handBacks"]) == ("a.b2", 2)
+
+
+async def test_above_the_most_it_is_a_dead_letter_with_all_reasons(api: httpx2.AsyncClient) -> None:
+    given = item("a.b16", handBacks=16, reason="last", properties={"delayq-origin": "a", "delayq-reasons": "first"})
+    for _ in range(2):
+        assert await hand_back(api, given) == [
+            {"status": 200, "id": "a.b17", "state": "dead", "handBacks": 17, "dueTime": None, "dueMs": None}
+        ]
+    (letter,) = (await api.get("/v1/dead-letters")).json()["deadLetters"]
+    assert (letter["id"], letter["reason"]) == ("a.b17", "first; last")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "field"),
+    [
+        ({"id": "a", "topic": TOPIC}, 400, "handBacks"),
+        (item(handBacks=-1), 400, "handBacks"),
+        (item(handBacks="1"), 400, "handBacks"),
+        (item(handBacks=10**6), 400, "handBacks"),
+        ({"topic": TOPIC, "handBacks": 0}, 400, "id"),
+        (item("two words"), 400, "id"),
+        (item(topic="two words"), 400, "topic"),
+        (item(delayTime="soon"), 400, "delayTime"),
+        (item(delayTime=-1), 400, "delayTime"),
+        (item(body="x" * (1024 * 1024 + 1)), 413, "body"),
+        (item(body="x", bodyBase64="eA=="), 400, "bodyBase64"),
+        (item(bodyBase64="!"), 400, "bodyBase64"),
+        (item(properties={"a": "x" * 9_000}), 400, "properties"),
+        (item(lease="x"), 400, "lease"),
+        (1, 400, "messages[0]"),
+    ],
+)
+async def test_a_wrong_message_is_refused_alone(api: httpx2.AsyncClient, wrong: Any, status: int, field: str) -> None:
+    good, bad, other = await hand_back(api, item("x"), wrong, item("y"))
+    assert [good["id"], other["id"]] == ["x.b1", "y.b1"]
+    assert (bad["status"], bad["problem"]["status"]) == (status, status)
+    assert bad["problem"].get("field") in (field, None if field == "messages[0]" else field), bad
+
+
+async def test_so_many_messages_are_too_many(api: httpx2.AsyncClient) -> None:
+    answer = await api.post("/v1/messages:handBack", json={"messages": [item()] * 1_001})
+    assert assert_refused(answer)["field"] == "messages"
+
+
+async def test_a_key_needs_the_scope_schedule_and_may_hand_back_messages_of_other_keys(
+    asgi: Serving, settings: Settings, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    keys.add("shop", {"orders.*": ["schedule"]}, ids="shop-")
+    consumes = keys.add("consumer", {"orders.*": ["schedule"]})
+    reads = keys.add("reader", {"orders.*": ["read", "receive", "cancel"]})
+    async with asgi(keys.settings(settings)) as api:
+        other, done = await hand_back(api, item(topic="news"), item("shop-1"), headers=consumes)
+        assert (other["status"], done["status"], done["id"]) == (403, 201, "shop-1.b1")
+        (refused,) = await hand_back(api, item("c"), headers=reads)
+        assert (refused["status"], refused["problem"]["field"]) == (403, "topic")
+
+
+async def test_hand_backs_count_for_the_quota_of_the_key(asgi: Serving, settings: Settings, tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    headers = keys.add("consumer", {"orders.*": ["schedule"]}, pending=1)
+    async with asgi(keys.settings(settings)) as api:
+        done, full = await hand_back(api, item("a"), item("b"), headers=headers)
+        assert (done["status"], full["status"]) == (201, 429)
+
+
+async def test_a_full_redis_hands_back_nothing(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
+    await hand_back(api, item())
+    valkey.admin.config_set("maxmemory", 1)
+    try:
+        answer = await api.post("/v1/messages:handBack", json={"messages": [item("b")]})
+        problem = assert_refused(answer, 507)
+        assert [one["status"] for one in problem["results"]] == [507]
+    finally:
+        valkey.admin.config_set("maxmemory", 0)

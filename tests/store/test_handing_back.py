@@ -1,0 +1,209 @@
+"""Messages of any target that consumers hand back: the next message, its delay, and the dead letter at the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from delayq import Client, Conflict, InvalidMessage, Message, StoreUnavailable
+from delayq.client.consuming.receiving import HAND_BACK_DELAYS, Settlement
+from delayq.received import Received
+from delayq.store.commands import Found
+from tests.support.amounts import amount
+from tests.support.policies import put_policy
+from tests.support.servers import ServerUnderTest
+
+TOPIC = "orders.unpaid"
+HOUR = 3_600_000
+
+
+def received(id: str = "unpaid-42", **fields: Any) -> Received:
+    given: dict[str, Any] = {"id": id, "topic": TOPIC, "due": 1, "body": b"order 42"}
+    return Received(**given | fields)
+
+
+def delivered(client: Client, id: str) -> Received:
+    """The message of this id as a target would deliver it."""
+    found = client.get(id)
+    assert found is not None
+    assert found.record is not None
+    one = found.record.message(id)
+    body = one.body if isinstance(one.body, bytes) else str(one.body).encode()
+    return received(
+        id, topic=one.topic, body=body, tags=one.tags, keys=one.keys, ordering_key=one.ordering_key,
+        properties=dict(one.properties),
+    )  # fmt: skip
+
+
+def look(client: Client, id: str) -> Found:
+    found = client.get(id)
+    assert found is not None
+    return found
+
+
+def test_a_message_is_scheduled_again_with_everything_under_its_next_id(client: Client) -> None:
+    given = received(tags="new", keys=("order-42",), properties={"color": "red"}, ordering_key="42")
+    before = client.redis_now()
+    result = client.hand_back(given, reason="stock API 503\nagain")
+    assert result.result == "handedBack"
+    assert result.until is not None
+    assert before + HAND_BACK_DELAYS[0] <= result.until <= client.redis_now() + HAND_BACK_DELAYS[0]
+    (found,) = client.find("order-42")
+    assert found.record is not None
+    message = found.record.message(found.id)
+    assert found.id.startswith("unpaid-42.b1.")
+    assert (message.topic, message.body, message.tags, message.ordering_key) == (TOPIC, "order 42", "new", "42")
+    assert message.properties == {
+        "color": "red", "delayq-hand-backs": "1", "delayq-origin": "unpaid-42", "delayq-reasons": "stock API 503 again",
+    }  # fmt: skip
+    assert found.due == result.until
+
+
+def test_each_hand_back_counts_up_and_keeps_the_first_id_and_all_reasons(client: Client) -> None:
+    one = received("a.00ff")
+    for count in (1, 2, 3):
+        client.hand_back(one, reason=f"reason {count}", delay_time=HOUR)
+        one = delivered(client, f"a.b{count}.00ff")
+        assert one.hand_backs == count
+    assert one.properties["delayq-origin"] == "a.00ff"
+    assert one.properties["delayq-reasons"] == "reason 1; reason 2; reason 3"
+
+
+@pytest.mark.parametrize("seed", range(amount(3, 40)))
+def test_any_hand_backs_in_any_order_make_one_message_for_each_count(client: Client, seed: int) -> None:
+    """The model: of each id and count the first hand-back counts. Above the most it is a dead letter."""
+    rng = random.Random(seed)
+    put_policy(client, maxHandBacks=3)
+    expected: dict[str, tuple[str, int | None]] = {}
+    with Client(client.store.url) as other:  # it has not read the policy before
+        for _ in range(40):
+            origin, count = rng.choice("xyz"), rng.randrange(5)
+            given = received(origin if count == 0 else f"{origin}.b{count}", properties={
+                "delayq-hand-backs": str(count), "delayq-origin": origin,
+            } if count else {})  # fmt: skip
+            result = other.hand_back(given, reason=rng.choice("rs"), delay_time=rng.choice((HOUR, 2 * HOUR)))
+            id = f"{origin}.b{count + 1}"
+            if count >= 3:
+                assert result == Settlement("dead")
+                expected[id] = "dead", None
+            else:
+                assert result == Settlement("handedBack", expected.setdefault(id, ("scheduled", result.until))[1])
+    assert {id: look(client, id).state for id in expected} == {id: state for id, (state, _) in expected.items()}
+    assert sum(one.scheduled for one in client.queues()) == sum(state == "scheduled" for state, _ in expected.values())
+
+
+@pytest.mark.parametrize(("count", "delay"), [(0, 10_000), (1, 30_000), (15, 7_200_000)])
+def test_without_a_policy_the_delays_rise(client: Client, count: int, delay: int) -> None:
+    before = client.redis_now()
+    until = client.hand_back(received(properties={"delayq-hand-backs": str(count)})).until
+    assert until is not None
+    assert before + delay <= until <= client.redis_now() + delay
+
+
+def test_the_policy_of_the_topic_sets_delays_and_the_most_hand_backs(client: Client, valkey: ServerUnderTest) -> None:
+    put_policy(client, order=1, backoff=[HOUR, 2 * HOUR], maxHandBacks=4)
+    put_policy(client, "later", order=2, backoff=[1], maxHandBacks=0)
+    with Client(valkey.url) as other:
+        for count, hours in ((0, 1), (1, 2), (3, 2)):
+            before = other.redis_now()
+            until = other.hand_back(received(properties={"delayq-hand-backs": str(count)})).until
+            assert until is not None
+            assert before + hours * HOUR <= until < before + (hours + 1) * HOUR
+        assert other.hand_back(received(properties={"delayq-hand-backs": "4"})).result == "dead"
+
+
+def test_after_the_last_hand_back_it_is_a_dead_letter_with_all_reasons_that_can_be_redriven(client: Client) -> None:
+    properties = {"delayq-hand-backs": "16", "delayq-origin": "a", "delayq-reasons": "first; second"}
+    given = received("a.b16", properties=properties, keys=("k",), body=b"\xff")
+    for _ in range(2):
+        assert client.hand_back(given, reason="last") == Settlement("dead")
+    (letter,) = client.dead_letters().letters
+    assert (letter.id, letter.reason) == ("a.b17", "first; second; last")
+    assert letter.record is not None
+    assert (letter.record.topic, letter.record.keys, letter.record.body) == (TOPIC, ("k",), b"\xff")
+    assert client.redrive(["a.b17"]) == ["scheduled"]
+    assert client.hand_back(given, reason="last") == Settlement("handedBack", look(client, "a.b17").due), "it waits"
+    assert delivered(client, "a.b17").hand_backs == 17
+
+
+def test_the_oldest_reasons_go_if_they_are_too_long_for_a_header(client: Client) -> None:
+    one = received("a")
+    for count in range(1, 13):
+        client.hand_back(one, reason=f"{count} " + "ü" * 190, delay_time=HOUR)
+        one = delivered(client, f"a.b{count}")
+    reasons = one.properties["delayq-reasons"]
+    assert reasons.startswith("…; 10 ")
+    assert [each.split()[0] for each in reasons.split("; ")] == ["…", "10", "11", "12"]
+
+
+def test_a_message_that_was_cancelled_after_its_hand_back_stays_cancelled(client: Client) -> None:
+    client.hand_back(received(keys=("k",)), delay_time=HOUR)
+    (cancelled,) = client.cancel_by_key("k")
+    assert cancelled.result == "cancelled"
+    assert client.hand_back(received(keys=("k",)), delay_time=HOUR) == Settlement("cancelled")
+
+
+def test_another_message_of_this_id_is_a_conflict(client: Client) -> None:
+    client.schedule(Message(topic=TOPIC, id="a.b1", body="another", delay_time=HOUR))
+    with pytest.raises(Conflict):
+        client.hand_back(received("a"))
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        (b'{"n": 1.0}', "application/json; charset=utf-8", {"n": 1.0}),
+        (b"{}", "text/plain", "{}"),
+        (b"{}", "", "{}"),
+        (b"{}", "application/octet-stream", b"{}"),
+        (b"\xff", "", b"\xff"),
+    ],
+)
+def test_a_body_keeps_its_kind(client: Client, body: bytes, content_type: str, expected: object) -> None:
+    client.hand_back(received(body=body, content_type=content_type), delay_time=HOUR)
+    record = look(client, "unpaid-42.b1").record
+    assert record is not None
+    found = record.message("unpaid-42.b1").body
+    assert (msgspec.json.decode(found) if isinstance(found, msgspec.Raw) else found) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "field"),
+    [
+        ({"id": "two words"}, {}, "id"),
+        ({"topic": "two words"}, {}, "topic"),
+        ({"body": b"{", "content_type": "application/json"}, {}, "body"),
+        ({"properties": {"delayq-hand-backs": "1000000"}}, {}, "handBacks"),
+        ({"properties": {"delayq-origin": "two words"}}, {}, "id"),
+        ({}, {"delay_time": "soon"}, "delayTime"),
+        ({}, {"delay_time": -1}, "delayTime"),
+        ({"properties": {"delayq-hand-backs": "99", "a": "\n"}}, {}, "properties"),
+    ],
+)
+def test_wrong_fields_are_named(client: Client, fields: dict[str, Any], options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidMessage) as refused:
+        client.hand_back(received(**fields), **options)
+    assert refused.value.field == field
+
+
+def test_a_long_id_is_hashed_and_its_queue_stays(client: Client) -> None:
+    id = "a" * 123 + ".00ff"
+    assert client.hand_back(received(id, keys=("k",)), delay_time=HOUR).result == "handedBack"
+    (found,) = client.find("k")
+    assert found.id.endswith(".b1.00ff")
+    assert len(found.id) < 128
+
+
+@pytest.fixture
+def away() -> Iterator[Client]:
+    with Client("redis://127.0.0.1:1") as made:
+        yield made
+
+
+def test_without_redis_the_outcome_is_an_error(away: Client) -> None:
+    with pytest.raises(StoreUnavailable):
+        away.hand_back(received())
