@@ -19,6 +19,7 @@ COPY delayq/ delayq/
 COPY library/ library/
 # The wheel contains them, too, by the links in delayq/_services.
 COPY api/ api/
+COPY docs/runbook.md docs/
 COPY workers/ workers/
 COPY coordinator/ coordinator/
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"

@@ -40,9 +40,13 @@ const PAGES = [
     one: async () => (await import("./pages/topic.js")).Topic,
   },
   { name: "queues", key: "q", page: async () => (await import("./pages/queues.js")).Queues, everywhere: true },
+  { name: "consumers", key: "c", page: async () => (await import("./pages/consumers.js")).Consumers },
   { name: "dead-letters", key: "d", page: async () => (await import("./pages/dead_letters.js")).DeadLetters },
   { name: "audit", key: "a", page: async () => (await import("./pages/audit.js")).Audit },
 ];
+
+/** The runbook is not in the menu: findings lead to its sections. */
+const RUNBOOK = { name: "runbook", key: "", page: async () => (await import("./pages/runbook.js")).Runbook };
 
 /** The loaded components. @type {Map<Load, any>} */
 const loaded = new Map();
@@ -87,8 +91,8 @@ function Inside() {
   const here = useStore(place);
   const pages = PAGES.filter((one) => !one.everywhere || mayEverywhere("read"));
   const name = here.page || pages[0].name;
-  const found = pages.find((one) => one.name === name);
-  const load = found && here.rest.length > 0 && found.one ? found.one : found?.page;
+  const found = name === RUNBOOK.name ? RUNBOOK : pages.find((one) => one.name === name);
+  const load = found && here.rest.length > 0 && "one" in found && found.one ? found.one : found?.page;
   useEffect(() => {
     document.title = `${found === undefined ? t("page.nowhere") : t(`page.${found.name}`)} · delayq`;
   });

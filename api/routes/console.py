@@ -28,6 +28,8 @@ __all__ = ["SESSION", "console_handlers", "route_of"]
 SESSION = Operations("console")
 
 FOLDER: Final = Path(__file__).parent.parent / "console"
+#: The page of the docs to which findings lead. The console shows its sections.
+_RUNBOOK: Final = Path(__file__).parents[2] / "docs" / "runbook.md"
 _PAGE: Final = "index.html"
 #: Comments on lines of their own. They are an eighth of all that a browser would load, so it gets empty lines instead.
 _COMMENTS: Final = re.compile(rb"^[ \t]*(?://.*|/\*(?:[^*]|\*(?!/))*\*/)[ \t]*$", re.MULTILINE)
@@ -44,10 +46,12 @@ async def _to_the_page(_request: Request) -> Answer:
     return Answer(307, b"", ((b"location", b"console/"),))
 
 
-def console_handlers(folder: Path = FOLDER) -> dict[str, Handler]:
-    """Return the files by path."""
+def console_handlers(folder: Path = FOLDER, runbook: Path = _RUNBOOK) -> dict[str, Handler]:
+    """Return the files by path, with the page of the docs to which findings lead."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in KINDS)
     contents = {path.relative_to(folder).as_posix(): _without_comments(path) for path in paths}
+    if runbook.exists():
+        contents["docs/runbook.md"] = runbook.read_bytes()
     digest = hashlib.sha256()
     for name, content in contents.items():
         digest.update(b"%s %d " % (name.encode(), len(content)) + content)

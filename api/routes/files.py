@@ -18,6 +18,7 @@ KINDS: Final = {
     ".html": b"text/html; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
     ".json": b"application/json",
+    ".md": b"text/markdown; charset=utf-8",
     ".txt": b"text/plain; charset=utf-8",
 }
 #: A browser checks each time whether its copy is current.

@@ -48,6 +48,13 @@ async def test_the_page_runs_its_own_files_and_speaks_to_its_own_host(api: httpx
     )
 
 
+async def test_the_runbook_to_which_findings_lead_is_served_beside_the_page(api: httpx2.AsyncClient) -> None:
+    here = loaded(await api.get("/console/"))[0].split("/")[2]
+    answer = await api.get(f"/console/{here}/docs/runbook.md")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/markdown; charset=utf-8")
+    assert "## DelayqLate\n" in answer.text
+
+
 async def test_what_a_browser_has_is_not_sent_again(api: httpx2.AsyncClient) -> None:
     page = await api.get("/console/")
     for path in ("/console/", loaded(page)[0], "/docs", "/openapi.json"):
@@ -124,9 +131,9 @@ def test_another_file_is_another_path(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "a.js").write_text("1")
     (tmp_path / "parts" / "a.js.swp").write_text("not one of them")
-    before = list(console_handlers(tmp_path))
+    before = list(console_handlers(tmp_path, tmp_path / "none"))
     (tmp_path / "parts" / "a.js").write_text("2")
-    after = list(console_handlers(tmp_path))
+    after = list(console_handlers(tmp_path, tmp_path / "none"))
     assert [path.replace(before[-1].split("/")[2], "") for path in before][-1] == "/console//parts/a.js"
     assert before[-1] != after[-1]
     assert before[:-1] == after[:-1]

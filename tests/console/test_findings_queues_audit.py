@@ -37,7 +37,12 @@ def test_a_finding_says_how_bad_it_is_and_since_when_and_where_to_read_on(pages:
     finding = page.get_by_role("listitem").filter(has_text="the target of route partners has refused messages")
     expect(finding).to_contain_text("Warning:")
     expect(finding).to_contain_text(re.compile(r"since \d\d:\d\d:\d\d \(.* ago\)"))
-    expect(finding.get_by_role("button", name="Copy docs/runbook.md#delayqcircuitopen")).to_be_visible()
+    finding.get_by_role("link", name="What to do").click()
+    expect(page.get_by_role("heading", name="DelayqCircuitOpen", level=1)).to_be_visible()
+    expect(main(page).get_by_role("listitem").filter(has_text="Mend:")).to_be_visible()
+    main(page).get_by_role("link", name="DelayqRedisDown").click()
+    expect(page.get_by_role("heading", name="DelayqRedisDown", level=1)).to_be_visible()
+    page.get_by_role("link", name="Overview").click()
     finding.get_by_role("link", name="Parked messages").click()
     expect(page).to_have_url(f"{world.url}#/messages?state=parked")
 

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
 #: The pages that g and a key open.
 GOES: Final = {
-    "o": "Overview", "m": "Messages", "s": "Timeline", "t": "Topics", "q": "Queues and nodes", "d": "Dead letters",
-    "a": "Audit",
+    "o": "Overview", "m": "Messages", "s": "Timeline", "t": "Topics", "q": "Queues and nodes", "c": "Consumers",
+    "d": "Dead letters", "a": "Audit",
 }  # fmt: skip
 #: The tag of the element that has the focus, and whether its focus is visible.
 FOCUS: Final = """() => {

@@ -32,8 +32,10 @@ PLACES: Final = (
     "topics/sms.marketing",
     "topics/orders.unpaid",
     "queues",
+    "consumers",
     "dead-letters",
     "audit",
+    "runbook/delayqlate",
     "no-such-page",
 )
 #: Dialogs and what unfolds: the place, and the button or the text that opens it, maybe after another one of a narrow page.
@@ -53,6 +55,7 @@ OPENED: Final = (
     ("topics?match=sms.*", "button", "New policy"),
     ("topics?match=mail.*", "button", "Change"),
     ("topics/sms.marketing", "button", "Resume"),
+    ("topics/sms.marketing", "button", "Limit this topic"),
 )
 #: Chromium logs a 404. The console first looks for an id when it gets a business key.
 NOT_FOUND: Final = ("404 .*/v1/messages/(nobody-knows-it|order-17)",)

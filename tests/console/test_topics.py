@@ -252,3 +252,36 @@ def test_overdue_messages_are_delivered_before_the_bars(pages: Pages, world: Wor
         page.goto(f"{world.url}#/timeline?{later}")
         expect(main).to_contain_text("Overdue messages, and those due before this range, are excluded.")
         expect(main).to_contain_text("No message falls due in this range.")
+
+
+def test_a_topic_gets_a_limit_of_its_own_beside_what_its_policy_sets(pages: Pages, world: World) -> None:
+    world.service.http.put("/v1/policies/shared", json={"match": "alone.*", "pending": 77}).raise_for_status()
+    page = pages.open(f"{world.url}#/topics/alone.one")
+    page.get_by_role("button", name="Limit this topic").click()
+    expect(dialog(page).get_by_label("Pattern")).to_have_value("alone.one")
+    dialog(page).get_by_role("group", name="Limits").get_by_label("Rate", exact=True).fill("3")
+    dialog(page).get_by_role("button", name="Save").click()
+    done(page, "The policy is in force")
+    expect(page.get_by_role("main")).to_contain_text("3/s for each topic")
+    policy = world.get("/v1/topics/alone.one")["policy"]
+    assert (policy["name"], policy["rate"], policy["pending"], policy["order"]) == ("alone.one", 3, 77, 99)
+    page.get_by_role("button", name="Limit this topic").click()
+    expect(dialog(page)).to_contain_text("Change the policy alone.one")
+
+
+def test_consumer_groups_have_their_lag_and_the_program_to_receive(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/consumers?match=nobody.*")
+    expect(page.get_by_text("No topic matches.")).to_be_visible()
+    page.goto(f"{world.url}#/consumers")
+    ids = world.schedule("received.here", 3, delayTime=0)
+    eventually(
+        lambda: all(world.get(f"/v1/messages/{id}")["state"] == "delivered" for id in ids), "all are in the stream"
+    )
+    asked = {"group": "mail", "max": 1, "lease": "1h"}
+    received = world.service.http.post("/v1/topics/received.here:receive", json=asked).json()["messages"]
+    page.goto(f"{world.url}#/consumers?match=received.*")
+    row = page.get_by_role("row").filter(has_text="mail")
+    expect(row.get_by_role("cell").nth(2)).to_have_text("3")
+    expect(row).to_contain_text(f"{received[0]['id']} Leased")
+    row.get_by_role("link", name="received.here").click()
+    expect(page.get_by_role("heading", name="received.here", level=1)).to_be_visible()

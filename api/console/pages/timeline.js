@@ -234,7 +234,7 @@ function Forecast({ data, step, overdue, topic, log, show, pick, listed }) {
   const capacity = data.capacity || null; // known only if messages had to wait for each other
   const total = values.reduce((sum, n) => sum + n, 0);
   const peak = values.indexOf(Math.max(...values));
-  const line = drain === null ? null : { at: (drain * step) / SECOND, name: t("timeline.level", { rate: rate(drain), count: rate((drain * step) / SECOND) }) };
+  const line = capacity === null ? null : { at: (capacity * step) / SECOND, name: t("timeline.level", { rate: rate(capacity), count: rate((capacity * step) / SECOND) }) };
   return html`<${Chart}
       name=${t(topic ? "timeline.chart_of" : "timeline.chart", { topic, step: duration(step) })}
       times=${times}

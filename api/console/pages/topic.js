@@ -6,7 +6,7 @@ import { may } from "../parts/live.js";
 import { Figure } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { Pause, Resume } from "../parts/pausing.js";
-import { Said } from "../parts/policies.js";
+import { LimitTopic, Said } from "../parts/policies.js";
 import { href } from "../parts/router.js";
 import { at } from "../parts/server.js";
 import { TestMessage } from "../parts/test_message.js";
@@ -33,8 +33,10 @@ export function Topic({ rest: [topic] }) {
       <a href=${href(["messages"], { topic })}>${t("page.messages")}</a>
       <a href=${href(["timeline"], { topic })}>${t("page.timeline")}</a>
       <a href=${href(["dead-letters"], { topic })}>${t("page.dead-letters")}</a>
+      <a href=${href(["consumers"], { match: topic })}>${t("page.consumers")}</a>
       <a href=${href(["audit"], { topic })}>${t("page.audit")}</a>
       ${may("schedule", topic) && html`<button type="button" onClick=${() => setDialog(html`<${TestMessage} topic=${topic} close=${() => setDialog(null)} />`)}>${t("test.title")}…</button>`}
+      ${one && may("admin", topic) && html`<button type="button" onClick=${() => setDialog(html`<${LimitTopic} topic=${topic} applied=${one.policy} close=${close} />`)}>${t("topic.limit")}…</button>`}
       ${one && !one.pause && may("admin", topic) && html`<button type="button" onClick=${() => setDialog(html`<${Pause} match=${topic} close=${close} />`)}>${t("pausing.pause")}…</button>`}
       ${
         one?.pause &&

@@ -59,13 +59,18 @@ function FindingItem({ finding }) {
   for (const [name, link] of SEE[code] ?? []) {
     if (!(name === "findings.queues" && queue !== undefined) && !(name === "findings.nodes" && node !== undefined)) links.push([t(name), link]);
   }
+  const section = /^docs\/runbook\.md#(.+)$/.exec(runbook)?.[1];
   const word = ["critical", "warning", "info"].includes(severity) ? t(`severity.${severity}`) : severity;
   return html`<li class=${`finding ${severity}`}>
     <p class="sentence"><strong class="severity">${word}</strong>${" "}<bdi>${text ?? code}</bdi></p>
     <p class="more">
       ${since && html`<span class="age">${t("findings.since")} <${Time} at=${since} /> (<${Age} at=${since} />)</span>`}
       ${links.map(([name, link]) => html`<a key=${link} href=${link}>${name}</a>`)}
-      <span class="age">${t("findings.runbook")} <code>${runbook}</code> <${Copy} text=${runbook} /></span>
+      ${
+        section === undefined
+          ? html`<span class="age">${t("findings.runbook")} <code>${runbook}</code> <${Copy} text=${runbook} /></span>`
+          : html`<a href=${href(["runbook", section])}>${t("findings.mend")}</a>`
+      }
     </p>
   </li>`;
 }

@@ -2,38 +2,31 @@
 
 import { html, useState } from "../vendor/standalone.module.js";
 import { Act } from "./dialog.js";
+import { useAsked } from "./lists.js";
 import { count, duration, rate } from "./numbers.js";
 import { Covered, useCovered } from "./pausing.js";
 import { ask, at, Problem, reasonHeader } from "./server.js";
 import { t } from "./texts.js";
 
 /**
- * The fields of a policy, and how each is typed.
+ * The fields of a policy in groups, and how each is typed.
  * @typedef {"text" | "number" | "duration" | "durations" | "lines" | string[]} Kind  an array: one of these
- * @type {[string, Kind][]}
+ * @type {[string, [string, Kind][]][]}
  */
-const FIELDS = [
-  ["match", "text"],
-  ["order", "number"],
-  ["rate", "number"],
-  ["burst", "number"],
-  ["per", ["topic", "policy"]],
-  ["maxInFlight", "number"],
-  ["window", "duration"],
-  ["maxAttempts", "number"],
-  ["backoff", "durations"],
-  ["maxHandBacks", "number"],
-  ["maxDeliveries", "number"],
-  ["expireAfter", "duration"],
-  ["pending", "number"],
-  ["index", ["", "topic", "tags", "topic,tags"]],
-  ["redact", "lines"],
-  ["minReplicas", "number"],
-  ["fsync", ["", "everysec", "always"]],
-  ["retentionAge", "duration"],
-  ["retentionLength", "number"],
-  ["retentionForce", ["false", "true"]],
+const GROUPS = [
+  ["topics", [["match", "text"], ["order", "number"]]],
+  ["limits", [["rate", "number"], ["burst", "number"], ["per", ["topic", "policy"]], ["maxInFlight", "number"], ["window", "duration"]]],
+  ["retries", [["maxAttempts", "number"], ["backoff", "durations"], ["expireAfter", "duration"]]],
+  ["consumers", [["maxHandBacks", "number"], ["maxDeliveries", "number"]]],
+  [
+    "accepting",
+    [["pending", "number"], ["minReplicas", "number"], ["fsync", ["", "everysec", "always"]], ["index", ["", "topic", "tags", "topic,tags"]], ["redact", "lines"]],
+  ],
+  ["retention", [["retentionAge", "duration"], ["retentionLength", "number"], ["retentionForce", ["false", "true"]]]],
 ];
+
+/** @type {[string, Kind][]} */
+const FIELDS = GROUPS.flatMap(([, fields]) => fields);
 
 /** @type {[number, string][]} */
 const UNITS = [
@@ -127,12 +120,13 @@ export function Said({ policy }) {
 
 /**
  * Create a policy, or change an existing one.
- * @param {{ policy: any | null, version: number, names: string[], close: () => void }} props `version` of the policies, as they
- *   were seen, and the names that there are
+ * @param {{ policy: any | null, version: number, names: string[], close: () => void, draft?: any }} props `version` of the
+ *   policies, as they were seen, and the names that there are; `draft`: the first values of a new one
  */
-export function PutPolicy({ policy, version, names, close }) {
-  const [name, setName] = useState(policy?.name ?? "");
-  const [given, setGiven] = useState(() => Object.fromEntries(FIELDS.map(([field, kind]) => [field, shownOf(kind, policy?.[field])])));
+export function PutPolicy({ policy, version, names, close, draft = null }) {
+  const before = policy ?? draft;
+  const [name, setName] = useState(before?.name ?? "");
+  const [given, setGiven] = useState(() => Object.fromEntries(FIELDS.map(([field, kind]) => [field, shownOf(kind, before?.[field])])));
   const [seen, setSeen] = useState(version);
   const [changed, setChanged] = useState(/** @type {any} */ (null));
   const run = async (/** @type {string} */ reason) => {
@@ -169,8 +163,28 @@ export function PutPolicy({ policy, version, names, close }) {
         ${taken && html`<small role="alert">${t("policies.taken")}</small>`}
       </label>`
     }
-    ${FIELDS.map(([field, kind]) => html`<${Field} key=${field} name=${field} kind=${kind} value=${given[field]} set=${set(field)} />`)}
+    ${GROUPS.map(
+      ([group, fields]) => html`<fieldset key=${group} class="fields">
+        <legend>${t(`group.${group}`)}</legend>
+        ${fields.map(([field, kind]) => html`<${Field} key=${field} name=${field} kind=${kind} value=${given[field]} set=${set(field)} />`)}
+      </fieldset>`,
+    )}
   <//>`;
+}
+
+/**
+ * Limit one topic: change its own policy, or create one. Policies are never merged, so a new one begins with the settings of
+ * the policy that applied before, and goes before it.
+ * @param {{ topic: string, applied: any | null, close: () => void }} props `applied`: the policy that the topic follows now
+ */
+export function LimitTopic({ topic, applied, close }) {
+  const { data } = useAsked("v1/policies");
+  if (data === null) return null;
+  const names = data.policies.map((/** @type {any} */ one) => one.name);
+  const own = data.policies.find((/** @type {any} */ one) => one.match === topic && one.name === applied?.name) ?? null;
+  const follows = data.policies.find((/** @type {any} */ one) => one.name === applied?.name);
+  const draft = { ...follows, name: topic.replace(/[^A-Za-z0-9._-]/g, "-").slice(0, 64), match: topic, order: follows && Math.max(0, follows.order - 1) };
+  return html`<${PutPolicy} policy=${own} version=${data.version} names=${names} close=${close} draft=${draft} />`;
 }
 
 /**

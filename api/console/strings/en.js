@@ -9,6 +9,8 @@ export default {
   "page.queues": "Queues and nodes",
   "page.dead-letters": "Dead letters",
   "page.audit": "Audit",
+  "page.consumers": "Consumers",
+  "page.runbook": "Runbook",
   "page.login": "Log in",
   "page.nowhere": "Page not found",
 
@@ -163,6 +165,7 @@ export default {
   "findings.reshard": "Progress of resharding",
   "findings.nodes": "Nodes",
   "findings.runbook": "Runbook:",
+  "findings.mend": "What to do",
   "findings.well": "All is well: no check has found a problem.",
   "findings.unknown": "The current problems are unknown:",
   "findings.as_of": "The list below is as of",
@@ -333,7 +336,7 @@ export default {
   "timeline.chart": "Messages that fall due, in bars of {step}",
   "timeline.chart_of": "Messages of {topic} that fall due, in bars of {step}",
   "timeline.messages": "Messages",
-  "timeline.level": "peak of the last 10 minutes: {count} at {rate}/s",
+  "timeline.level": "measured capacity: {count} at {rate}/s",
   "timeline.exact": "Exact. The bars exclude parked, held and dead messages.",
   "timeline.counted": "Counted",
   "timeline.spread": "Within the ranges of the census, messages are spread evenly. The bars exclude parked, held and dead messages.",
@@ -435,6 +438,12 @@ export default {
   "policies.order_means": "If several policies match a topic, only the first applies (by order, then by name). A message’s own fields override it. It overrides the route and the settings.",
   "policies.none": "There are no policies.",
   "policies.none_then": "Create one to limit, retry or expire the messages of some topics.",
+  "group.topics": "Topics",
+  "group.limits": "Limits",
+  "group.retries": "Retries and expiry",
+  "group.consumers": "Consumers",
+  "group.accepting": "Accepting and storing",
+  "group.retention": "Retention of streams",
 
   "policy.name": "Name",
   "policy.match": "Pattern",
@@ -482,6 +491,7 @@ export default {
 
   // One topic
   "topic.messages": "Messages",
+  "topic.limit": "Limit this topic",
   "topic.goes": "Destination",
   "topic.aside": "Held messages",
   "topic.at_most": "at most, by a pause or a limit",
@@ -606,6 +616,20 @@ export default {
   "dead.oldest_first": "oldest first",
   "dead.died": "Died",
   "dead.none_such": "No dead letter matches.",
+  "consumers.group": "Group",
+  "consumers.lag": "Lag",
+  "consumers.oldest": "Oldest",
+  "consumers.waiting": "Not received",
+  "consumers.leased": "Leased",
+  "consumers.handedBack": "Handed back",
+  "consumers.last": "Last receive",
+  "consumers.none": "No group has received messages yet",
+  "consumers.how": "Programs of a group share the messages of a topic, and acknowledge each one. A group exists from its first receive on. The topic needs a route to a stream in the Redis of delayq.",
+  "consumers.external": "Kafka, RocketMQ, RabbitMQ and webhooks have their own consumers, which are not listed here.",
+  "consumers.program": "Receive messages by a program",
+  "runbook.missing": "The API has no runbook. See the docs:",
+  "runbook.no_such": "The runbook has no such section.",
+  "runbook.others": "Other sections",
 
   // Audit
 

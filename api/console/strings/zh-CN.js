@@ -8,6 +8,8 @@ export default {
   "page.queues": "队列与节点",
   "page.dead-letters": "死信",
   "page.audit": "审计",
+  "page.consumers": "消费者",
+  "page.runbook": "运维手册",
   "page.login": "登录",
   "page.nowhere": "没有这个页面",
 
@@ -162,6 +164,7 @@ export default {
   "findings.reshard": "重新分片的进度",
   "findings.nodes": "节点",
   "findings.runbook": "运维手册：",
+  "findings.mend": "如何处理",
   "findings.well": "一切正常：所有检查都没有发现问题。",
   "findings.unknown": "目前是否有问题尚不清楚：",
   "findings.as_of": "以下内容截至",
@@ -332,7 +335,7 @@ export default {
   "timeline.chart": "到期的消息数，每柱 {step}",
   "timeline.chart_of": "{topic} 到期的消息数，每柱 {step}",
   "timeline.messages": "消息数",
-  "timeline.level": "最近 10 分钟的峰值：{count} 条（{rate} 条/秒）",
+  "timeline.level": "测得的能力：{count} 条（{rate} 条/秒）",
   "timeline.exact": "数量是精确的。已挂起、已搁置的消息和死信不计入任何一柱。",
   "timeline.counted": "统计于",
   "timeline.spread": "在统计的时间粒度之内，按均匀分布估算。已挂起、已搁置的消息和死信不计入任何一柱。",
@@ -434,6 +437,12 @@ export default {
   "policies.order_means": "如果多条策略匹配同一主题，只有第一条生效（先按顺序，再按名称）。消息自身的字段优先于策略，策略优先于路由和全局设置。",
   "policies.none": "没有策略。",
   "policies.none_then": "新建策略，即可对一些主题的消息限速、重试或设置过期。",
+  "group.topics": "主题",
+  "group.limits": "限制",
+  "group.retries": "重试与过期",
+  "group.consumers": "消费者",
+  "group.accepting": "接收与存储",
+  "group.retention": "流的保留",
 
   "policy.name": "名称",
   "policy.match": "模式",
@@ -481,6 +490,7 @@ export default {
 
   // One topic
   "topic.messages": "消息",
+  "topic.limit": "限制此主题",
   "topic.goes": "投递目的地",
   "topic.aside": "搁置的消息",
   "topic.at_most": "上限值，因暂停或限流",
@@ -605,6 +615,20 @@ export default {
   "dead.oldest_first": "最早的在前",
   "dead.died": "成为死信",
   "dead.none_such": "没有符合条件的死信。",
+  "consumers.group": "消费组",
+  "consumers.lag": "积压",
+  "consumers.oldest": "最早一条",
+  "consumers.waiting": "未接收",
+  "consumers.leased": "租用中",
+  "consumers.handedBack": "已交回",
+  "consumers.last": "最近一次接收",
+  "consumers.none": "还没有消费组接收过消息",
+  "consumers.how": "同一消费组的程序分担一个主题的消息，并逐条确认。消费组从第一次接收起存在。主题需要有通向 delayq 自身 Redis 中流的路由。",
+  "consumers.external": "Kafka、RocketMQ、RabbitMQ 和 Webhook 有各自的消费者，不在此列出。",
+  "consumers.program": "用程序接收消息",
+  "runbook.missing": "API 没有运维手册。请参阅文档：",
+  "runbook.no_such": "运维手册没有这一节。",
+  "runbook.others": "其他章节",
 
   // Audit
 
