@@ -21,7 +21,7 @@ from delayq.doctor import examine
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.message import Limits
 from delayq.policies import Policy
-from delayq.routes import Route
+from delayq.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Change, Known, Retention
 from delayq.store.connect.async_store import AsyncStore
@@ -222,6 +222,27 @@ def test_a_worker_delivers_by_every_way_and_holds_what_is_paused(cluster: Cluste
         assert (arrived("m.x"), arrived("m.p")) == (ids["m.x"], set())
         assert client.resume("m.p").held == QUEUES
         eventually(lambda: arrived("m.p") == ids["m.p"], "all of it arrives")
+
+
+def test_a_group_of_the_streams_of_all_primaries_is_listed_and_deleted(cluster: ClusterUnderTest) -> None:
+    routes = Routes([Route(name="own", match="own.*", per_queue=True), Route(name="rest")])
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
+    with Client(settings=settings, routes=routes) as client:
+        for topic, streams in (
+            ("own.orders", [queue_keys(queue).stream("own.orders") for queue in range(QUEUES)]),
+            ("mail", ["mail"]),
+        ):
+            for stream in streams:
+                cluster.admin.xadd(stream, {"id": "m", "topic": topic, "body": "b", "due": "1000"})
+            client.receive(topic, group="g", max=2 * QUEUES)
+        mail, own = client.consumers()
+        assert [(one.topic, one.lag, one.leased) for one in (mail, own)] == [
+            ("mail", 1, 1),
+            ("own.orders", QUEUES, QUEUES),
+        ]
+        assert [client.delete_group("own.orders", "g").changed for _ in range(2)] == [True, False]
+        assert [one.topic for one in client.consumers()] == ["mail"]
+        assert len(client.receive("own.orders", group="g", max=2 * QUEUES)) == QUEUES
 
 
 def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnderTest) -> None:
