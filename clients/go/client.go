@@ -295,6 +295,32 @@ func (c *Client) HandBack(ctx context.Context, topic string, messages HandBackIn
 	return c.settle(ctx, verb(topic, "handBack"), messages)
 }
 
+// HandBackOptions say why messages are handed back, and when they are delivered again; by default each time later.
+type HandBackOptions struct {
+	Reason    string
+	DelayTime time.Duration
+}
+
+// HandBackDelivered hands back messages that Kafka, RocketMQ, RabbitMQ or a webhook delivered, at most 1,000: each is delivered
+// again later. Acknowledge them in their broker then. The state is dead after too many hand-backs.
+func (c *Client) HandBackDelivered(ctx context.Context, options HandBackOptions, messages ...*Received) ([]ScheduleResult, error) {
+	items, err := sendItems(ctx, c, messages, func(open []*Received) call {
+		requests := make([]map[string]any, len(open))
+		for at, one := range open {
+			requests[at] = one.handBack(options)
+		}
+		return call{method: "POST", path: "/v1/messages:handBack", body: map[string]any{"messages": requests}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	results := make([]ScheduleResult, len(items))
+	for at, one := range items {
+		results[at] = one.scheduled(messages[at].ID)
+	}
+	return results, nil
+}
+
 func (c *Client) settle(ctx context.Context, path string, body any) ([]LeaseOut, error) {
 	var answer LeasesOut
 	err := c.send(ctx, call{method: "POST", path: path, body: body}, &answer)

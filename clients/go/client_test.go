@@ -218,6 +218,20 @@ func TestAReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled(t *testing
 	}
 }
 
+func TestADeliveredMessageIsHandedBack(t *testing.T) {
+	address, seen := serverThat(t, says(200, `{"results":[{"status":201,"id":"a.b3","state":"scheduled","handBacks":3,"dueMs":1}]}`))
+	headers := map[string]string{"id": "a.b2", "due": "1", "p:delayq-hand-backs": "2"}
+	message, err := ReadKafka("t", headers, []byte("hello"))
+	if err != nil || message.HandBacks() != 2 {
+		t.Fatal(message, err)
+	}
+	done, err := client(t, address).HandBackDelivered(context.Background(), HandBackOptions{Reason: "no stock"}, message)
+	if err != nil || done[0].Err != nil || done[0].Id != "a.b3" {
+		t.Fatal(done, err)
+	}
+	equal(t, seen()[0].Path, "/v1/messages:handBack")
+}
+
 func TestAWrongURLAndAServerThatIsNotDelayqAreNamed(t *testing.T) {
 	for _, wrong := range []string{"redis://127.0.0.1", "http://user:secret@host", "127.0.0.1:8080"} {
 		if _, err := New(wrong); err == nil {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Received is a message as a consumer received it, whatever broker brought it.
@@ -26,6 +27,41 @@ type Received struct {
 	OrderingKey string
 	Properties  map[string]string
 	Body        []byte
+	ContentType string // empty if the target does not carry it, and for RabbitMQ: set it there before HandBackDelivered
+}
+
+// HandBacks counts how often consumers handed the message back.
+func (r *Received) HandBacks() int {
+	count, err := strconv.Atoi(r.Properties["delayq-hand-backs"])
+	if err != nil {
+		return 0
+	}
+	return count
+}
+
+func (r *Received) handBack(options HandBackOptions) map[string]any {
+	fields := map[string]any{
+		"id": r.ID, "topic": r.Topic, "tags": r.Tags, "keys": r.Keys, "orderingKey": r.OrderingKey, "properties": r.Properties,
+		"handBacks": r.HandBacks(),
+	}
+	switch {
+	case strings.HasPrefix(r.ContentType, "application/json") && json.Valid(r.Body):
+		fields["body"] = json.RawMessage(r.Body)
+	case strings.HasPrefix(r.ContentType, "application/octet-stream") || !utf8.Valid(r.Body):
+		fields["bodyBase64"] = r.Body
+	default:
+		fields["body"] = string(r.Body)
+	}
+	if r.Keys == nil {
+		delete(fields, "keys")
+	}
+	if options.Reason != "" {
+		fields["reason"] = options.Reason
+	}
+	if options.DelayTime != 0 {
+		fields["delayTime"] = duration(options.DelayTime)
+	}
+	return fields
 }
 
 // JSON reads the body into a value.
@@ -79,7 +115,7 @@ func ReadWebhook(header http.Header, body []byte) (*Received, error) {
 	message := &Received{
 		ID: header.Get("Ce-Id"), Topic: unquote("Ce-Type"), Due: due, Attempt: attempt(header.Get("Ce-Attempt")),
 		Tags: unquote("Ce-Tags"), Keys: strings.Fields(unquote("Ce-Keys")), OrderingKey: unquote("Ce-Partitionkey"),
-		Properties: map[string]string{}, Body: body,
+		Properties: map[string]string{}, Body: body, ContentType: header.Get("Content-Type"),
 	}
 	failed = errors.Join(failed, err)
 	if properties := header.Get("Delayq-Properties"); properties != "" {
@@ -105,6 +141,7 @@ func ReadKafka(topic string, headers map[string]string, value []byte) (*Received
 	message := &Received{
 		ID: headers["id"], Topic: topic, Due: due, Attempt: attempt(headers["attempt"]), Tags: headers["tags"],
 		Keys: strings.Fields(headers["keys"]), OrderingKey: headers["ordering-key"], Properties: properties, Body: value,
+		ContentType: headers["content-type"],
 	}
 	return message.checked(err)
 }
@@ -118,7 +155,9 @@ func ReadRabbitMQ(messageID, kind string, headers map[string]any, body []byte) (
 		case "delayq-due", "delayq-attempt", "delayq-tags", "delayq-keys", "delayq-ordering-key":
 			own[name] = fmt.Sprint(value)
 		default:
-			properties[name] = fmt.Sprint(value)
+			if !isBrokers(name) {
+				properties[name] = fmt.Sprint(value)
+			}
 		}
 	}
 	due, err := unixMs(own["delayq-due"])
@@ -127,6 +166,16 @@ func ReadRabbitMQ(messageID, kind string, headers map[string]any, body []byte) (
 		Keys: strings.Fields(own["delayq-keys"]), OrderingKey: own["delayq-ordering-key"], Properties: properties, Body: body,
 	}
 	return message.checked(err)
+}
+
+// isBrokers is true of headers that RabbitMQ adds when it delivers a message again, or when a queue gave it up.
+func isBrokers(header string) bool {
+	for _, prefix := range []string{"x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-"} {
+		if strings.HasPrefix(header, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // ReadRocketMQ reads a message that a RocketMQ consumer received: its topic, tag, keys, message group, properties and body.
