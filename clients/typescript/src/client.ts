@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 
 import { RefusedError, UnavailableError, type Problem } from "./errors.js";
 import { Attempts, Http, isRepeated, refusal, type Call, type ClientOptions } from "./http.js";
+import { bodyFields, handBacksOf, type Received } from "./received.js";
 import type { components } from "./schema.js";
 
 type Schemas = components["schemas"];
@@ -328,6 +329,25 @@ export class DelayqClient {
     const delay = options.delayTime === undefined ? {} : { delayTime: durationOf(options.delayTime) };
     const body = { group, messages: messages.map((one) => ({ ...leaseOf(one), ...reasonOf(options), ...delay })) };
     return this.#settle(verb(topic, "handBack"), body, options);
+  }
+
+  /**
+   * Hand back messages that Kafka, RocketMQ, RabbitMQ or a webhook delivered, at most 1,000: each is delivered again, later each
+   * time, or after `delayTime`. Acknowledge them in their broker then. `state` is `dead` after too many hand-backs.
+   */
+  async handBackDelivered(
+    messages: readonly Received[],
+    options: CallOptions & { reason?: string; delayTime?: Duration } = {},
+  ): Promise<ScheduleResult[]> {
+    const delay = options.delayTime === undefined ? {} : { delayTime: durationOf(options.delayTime) };
+    const requests = messages.map((message): Request => {
+      const { id, topic, tags, keys, orderingKey, properties } = message;
+      const fields = { id, topic, tags, keys, orderingKey, properties, ...bodyFields(message) };
+      return { ...fields, handBacks: handBacksOf(message), ...reasonOf(options), ...delay };
+    });
+    const send = (open: readonly Request[]): Call => ({ method: "POST", path: "/v1/messages:handBack", body: { messages: open }, signal: options.signal });
+    const items = await this.#sendItems<Request, Schemas["ItemOut"]>(requests, send, options.signal);
+    return items.map((item, at) => asResult(item, requests[at] as Request));
   }
 
   /** All policies in their order, pauses and temporary limits. */

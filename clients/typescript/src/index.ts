@@ -3,6 +3,7 @@ export type * from "./client.js";
 export { DelayqError, NotAllowedError, RefusedError, UnavailableError, type Problem } from "./errors.js";
 export type { ClientOptions } from "./http.js";
 export {
+  handBacksOf,
   json,
   readKafka,
   readRabbitMq,

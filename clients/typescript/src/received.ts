@@ -12,6 +12,8 @@ export interface Received {
   orderingKey: string;
   properties: Record<string, string>;
   body: Uint8Array;
+  /** Empty if the target does not carry it. */
+  contentType: string;
 }
 
 /** Headers as frameworks give them: a `Headers`, or an object of strings, bytes or lists of these. */
@@ -28,6 +30,11 @@ export function json<Value = unknown>(message: Received): Value {
   return JSON.parse(text(message)) as Value;
 }
 
+/** How often consumers handed the message back. */
+export function handBacksOf(message: Received): number {
+  return Number(message.properties["delayq-hand-backs"] ?? 0);
+}
+
 /** A message that arrived as a webhook. Check its signature first: `verifyWebhook`. */
 export function readWebhook(headers: HeaderSource, body: Uint8Array | string): Received {
   const get = reader(headers);
@@ -41,6 +48,7 @@ export function readWebhook(headers: HeaderSource, body: Uint8Array | string): R
     orderingKey: unquote(get("ce-partitionkey") ?? ""),
     properties: JSON.parse(get("delayq-properties") ?? "{}") as Record<string, string>,
     body: bytes(body),
+    contentType: get("content-type") ?? "",
   };
 }
 
@@ -62,6 +70,7 @@ export function readKafka(topic: string, headers: HeaderSource, value: Uint8Arra
     orderingKey: get("ordering-key") ?? "",
     properties,
     body: bytes(value),
+    contentType: get("content-type") ?? "",
   };
 }
 
@@ -69,9 +78,12 @@ export function readKafka(topic: string, headers: HeaderSource, value: Uint8Arra
 export interface AmqpProperties {
   messageId: string;
   type: string;
+  contentType?: string;
   headers?: HeaderSource;
 }
 
+/** Headers that RabbitMQ adds when it delivers a message again, or when a queue gave it up. */
+const BROKERS_HEADERS = /^x-(death|first-death-|last-death-|delivery-count|acquired-count|opt-)/;
 const AMQP_HEADERS = new Set(["delayq-due", "delayq-attempt", "delayq-tags", "delayq-keys", "delayq-ordering-key"]);
 
 /** A message that a RabbitMQ consumer received. */
@@ -86,8 +98,9 @@ export function readRabbitMq(properties: AmqpProperties, body: Uint8Array | stri
     tags: get("delayq-tags") ?? "",
     keys: words(get("delayq-keys") ?? ""),
     orderingKey: get("delayq-ordering-key") ?? "",
-    properties: Object.fromEntries(entries(headers).filter(([name]) => !AMQP_HEADERS.has(name))),
+    properties: Object.fromEntries(entries(headers).filter(([name]) => !AMQP_HEADERS.has(name) && !BROKERS_HEADERS.test(name))),
     body: bytes(body),
+    contentType: properties.contentType ?? "",
   };
 }
 
@@ -116,7 +129,22 @@ export function readRocketMq(message: RocketMqMessage): Received {
     orderingKey: message.messageGroup ?? "",
     properties,
     body: bytes(message.body),
+    contentType: "",
   };
+}
+
+/** The body as a request has it. JSON that JavaScript would change, such as a large number, stays text. */
+export function bodyFields(message: Received): { body: unknown } | { bodyBase64: string } {
+  const given = Buffer.from(message.body);
+  const plain = given.toString("utf-8");
+  if (message.contentType.startsWith("application/octet-stream") || !Buffer.from(plain).equals(given)) {
+    return { bodyBase64: given.toString("base64") };
+  }
+  if (message.contentType.startsWith("application/json")) {
+    const value: unknown = JSON.parse(plain);
+    if (JSON.stringify(value) === plain) return { body: value };
+  }
+  return { body: plain };
 }
 
 /** The headers by name; the first value of each. */

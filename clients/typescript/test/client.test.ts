@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 
-import { DelayqClient, NotAllowedError, RefusedError, UnavailableError } from "../src/index.js";
+import { DelayqClient, NotAllowedError, readKafka, RefusedError, UnavailableError } from "../src/index.js";
 
 type Answer = (request: { method: string; path: string; body: any; headers: IncomingMessage["headers"] }, response: ServerResponse) => void;
 
@@ -139,6 +139,16 @@ test("a receive keeps its name when an answer is lost, and its leases are settle
   assert.deepEqual(asked[2].body, { group: "mail", messages: [{ id: "a", lease: ".1-0.x" }] });
   assert.deepEqual(asked[3].body, { group: "mail", messages: [{ id: "a", lease: ".1-0.x" }], lease: "1m" });
   assert.deepEqual(asked[4].body.messages, [{ id: "a", lease: ".1-0.x", reason: "no stock", delayTime: "5s" }]);
+});
+
+test("a delivered message is handed back with its count, its properties and the kind of its body", async () => {
+  const { url, asked } = await serverThat(says(200, { results: [{ status: 201, id: "a.b3", state: "scheduled", handBacks: 3, dueMs: 1 }] }));
+  const headers = { id: "a.b2", due: "1", "content-type": "application/json", "p:delayq-hand-backs": "2" };
+  const [done] = await new DelayqClient(url).handBackDelivered([readKafka("t", headers, '{"n":1}')], { reason: "no stock" });
+  assert.ok(done?.ok && done.id === "a.b3" && done.created);
+  const sent = { id: "a.b2", topic: "t", tags: "", keys: [], orderingKey: "", properties: { "delayq-hand-backs": "2" } };
+  assert.equal(asked[0].path, "/v1/messages:handBack");
+  assert.deepEqual(asked[0].body.messages, [{ ...sent, body: { n: 1 }, handBacks: 2, reason: "no stock" }]);
 });
 
 test("a wrong URL and a server that is not delayq are named", async () => {

@@ -46,6 +46,7 @@ test("the signed id is the id, whatever another header says", () => {
 test("messages of each broker are read alike", () => {
   const expected = {
     id: "a", topic: "orders", dueMs: 1_990_000_000_000, attempt: 1, tags: "new", keys: ["k1", "k2"], orderingKey: "o", properties: { p: "1" },
+    contentType: "",
   };
   const body = new TextEncoder().encode("hello");
   const utf8 = (value: string) => new TextEncoder().encode(value);

@@ -118,7 +118,7 @@ public final class DelayqClient {
                 var fields = open.stream().map(Message::fields).toList();
                 return new Call("POST", "/v1/messages:batch", Map.of("messages", fields), open.stream().map(Message::id).toList());
             });
-            for (int at = 0; at < batch.size(); at++) outcomes.add(outcome(answers.get(at), batch.get(at)));
+            for (int at = 0; at < batch.size(); at++) outcomes.add(outcome(answers.get(at), batch.get(at).id()));
         } catch (DelayqException error) {
             if (error.problem() != null && error.problem().status() == 413 && batch.size() > 1) {
                 int half = batch.size() / 2;
@@ -131,11 +131,11 @@ public final class DelayqClient {
         return outcomes;
     }
 
-    private static Scheduled.Outcome outcome(Map<String, Object> answer, Message message) {
+    private static Scheduled.Outcome outcome(Map<String, Object> answer, String id) {
         if (answer.get("problem") == null) {
             return new Scheduled.Outcome(Scheduled.of(answer, ((Number) answer.get("status")).intValue() == 201), null);
         }
-        return new Scheduled.Outcome(null, DelayqException.of(Problem.of(answer.get("problem"), 0), List.of(message.id())));
+        return new Scheduled.Outcome(null, DelayqException.of(Problem.of(answer.get("problem"), 0), List.of(id)));
     }
 
     /** How a message stands; empty if delayq does not know the id. */
@@ -235,6 +235,21 @@ public final class DelayqClient {
     /** Hand messages back: the group receives them again later, each time later than before. */
     public List<Result> handBack(String topic, String group, List<Leased> messages, String reason) {
         return settle(verb(topic, "handBack"), Map.of("group", group, "messages", leases(messages, Map.of("reason", reason))));
+    }
+
+    /**
+     * Hand back messages that Kafka, RocketMQ, RabbitMQ or a webhook delivered, at most 1,000: each is delivered again, later each
+     * time, or after {@code delay} if it is not null. Acknowledge them in their broker then. The state is {@code dead} after too many
+     * hand-backs.
+     */
+    public List<Scheduled.Outcome> handBackDelivered(List<Received> messages, String reason, Duration delay) {
+        var answers = transport.sendItems(messages, open -> {
+            var fields = open.stream().map(one -> one.handBack(reason, delay)).toList();
+            return new Call("POST", "/v1/messages:handBack", Map.of("messages", fields), List.of());
+        });
+        var outcomes = new ArrayList<Scheduled.Outcome>(messages.size());
+        for (int at = 0; at < answers.size(); at++) outcomes.add(outcome(answers.get(at), messages.get(at).id()));
+        return outcomes;
     }
 
     private static List<Map<String, Object>> leases(List<Leased> messages, Map<String, Object> more) {

@@ -2,7 +2,10 @@ package io.delayq;
 
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.time.Instant;
+import java.util.Arrays;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -15,6 +18,7 @@ import java.util.function.UnaryOperator;
  *
  * @param due when it was to be delivered
  * @param attempt 1 for the first
+ * @param contentType empty if the target does not carry it, and for RabbitMQ: see {@link #withContentType}
  */
 public record Received(
         String id,
@@ -25,9 +29,14 @@ public record Received(
         List<String> keys,
         String orderingKey,
         Map<String, String> properties,
-        byte[] body) {
+        byte[] body,
+        String contentType) {
     private static final Set<String> RABBITMQ =
             Set.of("delayq-due", "delayq-attempt", "delayq-tags", "delayq-keys", "delayq-ordering-key");
+
+    /** Headers that RabbitMQ adds when it delivers a message again, or when a queue gave it up. */
+    private static final List<String> BROKERS =
+            List.of("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-");
 
     public Received {
         if (id == null || id.isEmpty() || topic == null || topic.isEmpty()) {
@@ -35,6 +44,31 @@ public record Received(
         }
         keys = List.copyOf(keys);
         properties = Map.copyOf(properties);
+    }
+
+    /** How often consumers handed it back. */
+    public int handBacks() {
+        return Integer.parseInt(properties.getOrDefault("delayq-hand-backs", "0"));
+    }
+
+    /** The same message with the content type of its AMQP properties, so that a hand-back keeps it. */
+    public Received withContentType(String type) {
+        return new Received(id, topic, due, attempt, tags, keys, orderingKey, properties, body, type);
+    }
+
+    Map<String, Object> handBack(String reason, Duration delay) {
+        var fields = new LinkedHashMap<String, Object>(Map.of(
+                "id", id, "topic", topic, "tags", tags, "keys", keys, "orderingKey", orderingKey, "properties", properties,
+                "handBacks", handBacks()));
+        boolean isText = Arrays.equals(text().getBytes(StandardCharsets.UTF_8), body);
+        if (contentType.startsWith("application/octet-stream") || !isText) {
+            fields.put("bodyBase64", Base64.getEncoder().encodeToString(body));
+        } else {
+            fields.put("body", contentType.startsWith("application/json") ? new Json.Raw(text()) : text());
+        }
+        if (reason != null) fields.put("reason", reason);
+        if (delay != null) fields.put("delayTime", delay.toMillis() + "ms");
+        return fields;
     }
 
     /** The body as text (UTF-8). */
@@ -62,7 +96,8 @@ public record Received(
                 words(unquoted.apply("ce-keys")),
                 unquoted.apply("ce-partitionkey"),
                 properties,
-                body);
+                body,
+                textOf(header.apply("content-type")));
     }
 
     /** A message that a Kafka consumer received from {@code topic}. Give the headers as text. */
@@ -81,14 +116,18 @@ public record Received(
                 words(headers.getOrDefault("keys", "")),
                 headers.getOrDefault("ordering-key", ""),
                 properties,
-                value);
+                value,
+                headers.getOrDefault("content-type", ""));
     }
 
     /** A message that a RabbitMQ consumer received: its message id, its type, its headers and its body. */
     public static Received fromRabbitMq(String messageId, String type, Map<String, ?> headers, byte[] body) {
         var own = new LinkedHashMap<String, String>();
         var properties = new LinkedHashMap<String, String>();
-        headers.forEach((name, value) -> (RABBITMQ.contains(name) ? own : properties).put(name, String.valueOf(value)));
+        headers.forEach((name, value) -> {
+            if (RABBITMQ.contains(name)) own.put(name, String.valueOf(value));
+            else if (BROKERS.stream().noneMatch(name::startsWith)) properties.put(name, String.valueOf(value));
+        });
         return new Received(
                 messageId,
                 type,
@@ -98,7 +137,8 @@ public record Received(
                 words(own.getOrDefault("delayq-keys", "")),
                 own.getOrDefault("delayq-ordering-key", ""),
                 properties,
-                body);
+                body,
+                "");
     }
 
     /** A message that a RocketMQ consumer received: its topic, tag, keys (a space between two), message group, properties and body. */
@@ -115,15 +155,20 @@ public record Received(
                 given.getOrDefault("delayq_topic", topic),
                 due(given.get("delayq_due")),
                 attempt(given.get("delayq_attempt")),
-                tag == null ? "" : tag,
-                words(keys == null ? "" : keys),
-                messageGroup == null ? "" : messageGroup,
+                textOf(tag),
+                words(textOf(keys)),
+                textOf(messageGroup),
                 properties,
-                body);
+                body,
+                "");
     }
 
     Received withId(String signed) {
-        return new Received(signed, topic, due, attempt, tags, keys, orderingKey, properties, body);
+        return new Received(signed, topic, due, attempt, tags, keys, orderingKey, properties, body, contentType);
+    }
+
+    private static String textOf(String value) {
+        return value == null ? "" : value;
     }
 
     private static String need(String value, String name) {

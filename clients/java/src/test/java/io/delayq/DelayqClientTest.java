@@ -127,6 +127,19 @@ class DelayqClientTest {
     }
 
     @Test
+    void aDeliveredMessageIsHandedBack() throws Exception {
+        var answer = new Answer(200, "{\"results\":[{\"status\":201,\"id\":\"a.b3\",\"state\":\"scheduled\",\"dueMs\":1}]}");
+        try (var server = new TestServer(request -> answer)) {
+            var headers = Map.of("id", "a.b2", "due", "1", "p:delayq-hand-backs", "2");
+            var message = Received.fromKafka("t", headers, "hello".getBytes());
+            var done = DelayqClient.of(server.url).handBackDelivered(List.of(message), "no stock", null);
+            assertEquals("a.b3", done.get(0).get().id());
+            assertEquals("/v1/messages:handBack", server.requests.get(0).path());
+            assertEquals("hello", server.requests.get(0).messages().get(0).get("body"));
+        }
+    }
+
+    @Test
     void aWrongUrlAndAServerThatIsNotDelayqAreNamed() throws Exception {
         for (var wrong : List.of("redis://127.0.0.1", "http://user:secret@host", "localhost")) {
             assertThrows(IllegalArgumentException.class, () -> DelayqClient.of(wrong), wrong);

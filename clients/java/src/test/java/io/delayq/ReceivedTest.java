@@ -85,7 +85,8 @@ class ReceivedTest {
                         "orders", "new", "k1 k2", "o", Map.of("delayq_id", "a", "delayq_due", due, "delayq_attempt", "1", "p", "1"), body),
                 Received.fromWebhook(webhook::get, body));
         for (var message : found) {
-            var expected = new Received("a", "orders", NOW, 1, "new", List.of("k1", "k2"), "o", Map.of("p", "1"), message.body());
+            var expected = new Received(
+                    "a", "orders", NOW, 1, "new", List.of("k1", "k2"), "o", Map.of("p", "1"), message.body(), message.contentType());
             assertEquals(expected, message);
             assertEquals("hello", message.text());
         }
