@@ -960,10 +960,11 @@ type ReceivedMessageOut struct {
 	Keys      *[]string `json:"keys,omitempty"`
 
 	// Lease The opaque token of the lease, for `:ack`, `:extend` and `:handBack`.
-	Lease      string             `json:"lease"`
-	Properties *map[string]string `json:"properties,omitempty"`
-	Tags       *string            `json:"tags,omitempty"`
-	Topic      string             `json:"topic"`
+	Lease       string             `json:"lease"`
+	OrderingKey *string            `json:"orderingKey,omitempty"`
+	Properties  *map[string]string `json:"properties,omitempty"`
+	Tags        *string            `json:"tags,omitempty"`
+	Topic       string             `json:"topic"`
 }
 
 // ReceivedOut The received messages; none if nothing arrived in time.

@@ -30,6 +30,7 @@ class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=
     body_base64: str | UnsetType = UNSET
     tags: str | UnsetType = UNSET
     keys: list[str] | UnsetType = UNSET
+    ordering_key: str | UnsetType = UNSET
     properties: dict[str, str] | UnsetType = UNSET
 
 
@@ -53,5 +54,6 @@ def received_out(one: Received) -> ReceivedMessageOut:
         encoded,
         one.tags or UNSET,
         list(one.keys) or UNSET,
+        one.ordering_key or UNSET,
         one.properties or UNSET,
     )

@@ -478,6 +478,7 @@ class _Received(msgspec.Struct, rename="camel"):
     body_base64: str | None = None
     tags: str = ""
     keys: tuple[str, ...] = ()
+    ordering_key: str = ""
     properties: dict[str, str] = {}
 
 
@@ -491,6 +492,7 @@ def received_of(one: Json, group: str) -> list[Received]:
             lease=found.lease,
             tags=found.tags,
             keys=found.keys,
+            ordering_key=found.ordering_key,
             properties=found.properties,
             body=found.body.encode() if found.body_base64 is None else base64.b64decode(found.body_base64),
             due=found.due_ms,

@@ -54,7 +54,7 @@ def leased(*messages: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
 
 
 async def test_a_message_is_received_acknowledged_and_gone(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
-    append(valkey, "unpaid-42", keys="order-42 shop-7", tags="new", **{"p:color": "red"})
+    append(valkey, "unpaid-42", keys="order-42 shop-7", tags="new", orderingKey="order-42", **{"p:color": "red"})
     (got,) = await receive(api)
     lease = got.pop("lease")
     assert got == {
@@ -68,6 +68,7 @@ async def test_a_message_is_received_acknowledged_and_gone(api: httpx2.AsyncClie
         "body": "unpaid-42",
         "tags": "new",
         "keys": ["order-42", "shop-7"],
+        "orderingKey": "order-42",
         "properties": {"color": "red"},
     }
     assert await receive(api) == []

@@ -277,6 +277,7 @@ def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Cli
                 "keys": "k1 k2",
                 "body": body,
                 "due": "1000",
+                "orderingKey": f"key of {body}",
                 "p:x": "1",
             }
             server.xadd(topic, entry)

@@ -53,7 +53,7 @@ def receive(client: Client, **options: Any) -> list[Received]:
 
 
 def test_a_message_has_everything_that_was_scheduled(client: Client, valkey: ServerUnderTest) -> None:
-    append(valkey, "a", tags="new", **{"p:color": "red"})
+    append(valkey, "a", tags="new", orderingKey="order-42", **{"p:color": "red"})
     (got,) = receive(client)
     assert (got.id, got.topic, got.tags, got.keys, got.properties) == (
         "a",
@@ -62,6 +62,7 @@ def test_a_message_has_everything_that_was_scheduled(client: Client, valkey: Ser
         ("k1", "k2"),
         {"color": "red"},
     )
+    assert got.ordering_key == "order-42"
     assert (got.body, got.due, got.attempt, got.deliveries, got.hand_backs) == (b"body of a", 1000, 1, 1, 0)
     assert client.ack(got, got) == [Settlement("acknowledged"), Settlement("acknowledged")]
     assert receive(client) == []

@@ -55,6 +55,7 @@ def letter_of(received: Received, reason: str) -> Letter:
         body=text_or_bytes(received.body),
         tags=received.tags,
         keys=received.keys,
+        ordering_key=received.ordering_key,
         properties={**received.properties, GROUP_PROPERTY: received.group},
         expect_date=received.due,
     )

@@ -105,6 +105,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     lease: str
     tags: str = ""
     keys: tuple[str, ...] = ()
+    ordering_key: str = ""
     properties: dict[str, str] = {}
     body: bytes
     due: int
@@ -259,6 +260,7 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Received:
         lease=f"{place}.{entry.lease.entry}.{entry.lease.call}",
         tags=_text(fields, "tags"),
         keys=tuple(_text(fields, "keys").split()),
+        ordering_key=_text(fields, "orderingKey"),
         properties={name[2:]: _text(fields, name) for name in fields if name.startswith("p:")},
         body=fields.get("body", b""),
         due=int(fields.get("due") or 0),

@@ -22,6 +22,7 @@ public record Leased(
         int handBacks,
         String tags,
         List<String> keys,
+        String orderingKey,
         Map<String, String> properties,
         byte[] body) {
 
@@ -43,6 +44,7 @@ public record Leased(
                 ((Number) answer.get("handBacks")).intValue(),
                 (String) answer.getOrDefault("tags", ""),
                 (List<String>) answer.getOrDefault("keys", List.of()),
+                (String) answer.getOrDefault("orderingKey", ""),
                 (Map<String, String>) answer.getOrDefault("properties", Map.of()),
                 encoded == null ? text.getBytes(StandardCharsets.UTF_8) : Base64.getDecoder().decode(encoded));
     }
