@@ -1,22 +1,30 @@
-"""A consumer: it receives the messages of a topic one after another, and acknowledges or hands back each of them."""
+"""A consumer: it receives the messages of topics, and acknowledges or hands back each of them."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from delayq.client.consuming.event_loop import Handlers
+from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
+from delayq.errors import InvalidMessage, StoreUnavailable
+from delayq.patterns import check_pattern
+from delayq.store.connect.event_loop import pause
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Received
+    from delayq.client.plans import Received, TopicState
     from delayq.times import Duration, Instant
 
 __all__ = ["AsyncConsumer"]
 
 #: ms that one wait for messages lasts at most, so that a stop is seen.
 LONGEST_WAIT: Final = 500
+#: ms between two looks for topics that fit a pattern.
+FIND_EVERY: Final = 5_000
 
 
 class AsyncReceiving(Protocol):
@@ -24,7 +32,7 @@ class AsyncReceiving(Protocol):
 
     async def receive(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         max: int,
@@ -37,28 +45,82 @@ class AsyncReceiving(Protocol):
     async def ack(self, *messages: Received) -> list[Any]: ...
     async def extend(self, message: Received, lease: Duration) -> Any: ...
     async def hand_back(self, message: Received, *, reason: str) -> Any: ...
+    async def topics(self, *, match: str) -> list[TopicState]: ...
 
 
 class AsyncConsumer:
-    """Iterates over the messages of a topic, to be awaited on one event loop.
+    """Iterates over the messages of topics, to be awaited on one event loop.
 
     The next step of the loop acknowledges the message before. An exception in a `with` block hands the current message back, with
     the exception as its reason. Other consumers receive the messages that are left, at once.
     """
 
-    def __init__(self, client: AsyncReceiving, clock: Clock, topic: str, lease: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, client: AsyncReceiving, clock: Clock, topic: str | Sequence[str], lease: int, options: dict[str, Any]
+    ) -> None:
+        given = [topic] if isinstance(topic, str) else list(topic)
         self._client = client
         self._clock = clock
-        self._topic = topic
+        self._patterns = [check_pattern(one) for one in given if _is_pattern(one)]
+        self._topics = deque(one for one in given if not _is_pattern(one))
+        self._find_at = clock.monotonic()
         self._lease = lease
         self._options = options
         self._ahead: deque[tuple[Received, int]] = deque()
+        self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Received | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
         self._stopped = True
+
+    async def run(self, handler: Callable[[Received], Awaitable[object]], *, concurrency: int = 8) -> None:
+        """Call `handler` with each message, at most `concurrency` at once, until `stop` is called.
+
+        Each message is acknowledged when its handler returns, and handed back if it raises. Messages of one ordering key are
+        handled one after another. At the end this waits for the handlers that run. While the server is away it tries again.
+        """
+        if concurrency < 1:
+            raise InvalidMessage("concurrency", "is at least 1")
+        self._options["max"] = max(self._options["max"], concurrency)
+        handlers = Handlers(concurrency)
+        try:
+            while not self._stopped:
+                await handlers.wait_for_room()
+                try:
+                    message = await self._take()
+                    if message is None and self._ahead:  # all are behind others of their keys
+                        await self._receive(0)
+                        message = await self._take()
+                        if message is None:
+                            await handlers.wait(LONGEST_WAIT / 1000)
+                    elif message is None:
+                        await self._receive(LONGEST_WAIT)
+                except StoreUnavailable as error:
+                    logging.getLogger(LOGGER).warning("cannot receive messages, trying again: %s", error)
+                    await pause(LONGEST_WAIT / 1000)
+                    continue
+                if message is not None:
+                    self._busy.add(_key_of(message))
+                    handlers.start(self._handle, handler, message)
+        finally:
+            await handlers.close()
+            await self._end(None)
+
+    async def _handle(self, handler: Callable[[Received], Awaitable[object]], message: Received) -> None:
+        try:
+            try:
+                await handler(message)
+            except Exception as error:  # noqa: BLE001  # the handler's: it is the reason of the hand-back
+                await self._client.hand_back(message, reason=_reason(error))
+            else:
+                await self._client.ack(message)
+        except Exception as error:  # noqa: BLE001  # other messages are handled all the same
+            text = "message %s could not be settled, and is received again: %s"
+            logging.getLogger(LOGGER).warning(text, message.id, error)
+        finally:
+            self._busy.discard(_key_of(message))
 
     def __aiter__(self) -> Self:
         return self
@@ -69,21 +131,65 @@ class AsyncConsumer:
             await self._client.ack(*done)
             done = []
         while not self._stopped:
-            while self._ahead:
-                message, end = self._ahead.popleft()
-                is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
-                if is_old and (await self._client.extend(message, self._lease)).result == "lost":
-                    continue
-                self._current = message
-                return message
-            end = self._clock.monotonic() + self._lease
-            messages = await self._client.receive(
-                self._topic, wait=LONGEST_WAIT, lease=self._lease, ack=done, **self._options
-            )
+            self._current = await self._take()
+            if self._current is not None:
+                return self._current
+            await self._receive(LONGEST_WAIT, done)
             done = []
-            self._ahead.extend((one, end) for one in messages)
         await self.aclose()
         raise StopAsyncIteration
+
+    async def _take(self) -> Received | None:
+        """Take the next message that was received ahead, and that is behind no other one of its key."""
+        passed = set[tuple[str, str]]()
+        for one in list(self._ahead):
+            message, end = one
+            key = _key_of(message)
+            if message.ordering_key and (key in self._busy or key in passed):
+                passed.add(key)
+                continue
+            self._ahead.remove(one)
+            is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
+            if not is_old or (await self._client.extend(message, self._lease)).result != "lost":
+                return message
+        return None
+
+    async def _receive(self, wait: int, done: Sequence[Received] = ()) -> None:
+        """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms."""
+        if len(self._ahead) >= 2 * self._options["max"]:
+            return
+        if self._patterns and self._clock.monotonic() >= self._find_at:
+            await self._find()
+        if done and (len(self._topics) != 1 or done[0].topic != self._topics[0]):
+            await self._client.ack(*done)
+            done = ()
+        if not self._topics:
+            await pause(wait / 1000)
+            return
+        end = self._clock.monotonic() + self._lease
+        self._topics.rotate(-1)  # so that no topic is always first
+        topics = self._topics[0] if len(self._topics) == 1 else list(self._topics)
+        messages = await self._client.receive(topics, wait=wait, lease=self._lease, ack=done, **self._options)
+        self._ahead.extend((one, end) for one in messages)
+
+    async def _find(self) -> None:
+        """Add the topics that fit a pattern, except those that are received elsewhere."""
+        self._find_at = self._clock.monotonic() + FIND_EVERY
+        for pattern in self._patterns:
+            for found in await self._client.topics(match=pattern):
+                if found.topic in self._topics:
+                    continue
+                end = self._clock.monotonic() + self._lease
+                try:
+                    messages = await self._client.receive(
+                        found.topic, wait=0, lease=self._lease, ack=(), **self._options
+                    )
+                except InvalidMessage as error:
+                    if error.field != "topic":
+                        raise
+                    continue  # its route is no stream of delayq's own Redis
+                self._topics.append(found.topic)
+                self._ahead.extend((one, end) for one in messages)
 
     async def aclose(self) -> None:
         """Give back the messages that were not handled; again is harmless."""
@@ -95,7 +201,7 @@ class AsyncConsumer:
         left = [one for one, _ in self._ahead]
         self._ahead.clear()
         if current is not None and isinstance(error, Exception):
-            await self._client.hand_back(current, reason=f"{type(error).__name__}: {error}")
+            await self._client.hand_back(current, reason=_reason(error))
         elif current is not None:
             left.append(current)
         for one in left:
@@ -108,3 +214,15 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._end(error)
+
+
+def _is_pattern(topic: str) -> bool:
+    return "*" in topic or "?" in topic
+
+
+def _key_of(message: Received) -> tuple[str, str]:
+    return message.topic, message.ordering_key
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -518,7 +518,7 @@ class Client:
 
     def receive(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         max: int = 10,
@@ -530,21 +530,36 @@ class Client:
     ) -> list[Received]:
         """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
 
-        Each message is received by one consumer of the group at a time. Acknowledge it with `ack`. If its lease ends before, it
-        is received again. Without messages the call waits up to `wait` for some. A new group begins at `start`: 'beginning',
-        'end' or a time. Only messages with one of the `tags` are received; 'paid || void' is a way to write two. The messages
-        of `ack` are acknowledged before, in the same packet; the group receives those with a lost lease again.
+        A call for several topics receives the first one with messages. Each message is received by one consumer of the group at a
+        time. Acknowledge it with `ack`. If its lease ends before, it is received again. Without messages the call waits up to
+        `wait` for some. A new group begins at `start`: 'beginning', 'end' or a time. Only messages with one of the `tags` are
+        received; 'paid || void' is a way to write two.
+        The messages of `ack` are acknowledged before, in the same packet for one topic; the group receives those with a lost
+        lease again.
         """
-        consumer, clock = plans.given_consumer(topic, group, start, tags), self._setup.clock
+        topics, clock = [topic] if isinstance(topic, str) else topic, self._setup.clock
+        consumers = [plans.given_consumer(one, group, start, tags) for one in topics]
         life, end = given_duration("lease", lease) or 0, clock.monotonic() + (given_duration("wait", wait) or 0)
-        leases = plans.leases_to_ack(consumer, ack)
+        leases: list[str] = []
+        if len(consumers) == 1:
+            leases = plans.leases_to_ack(consumers[0], ack)
+        else:
+            self.ack(*ack)
         while True:
-            page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
-            left, leases = end - clock.monotonic(), []
-            if page.messages or left <= 0:
-                return page.messages
-            again = left if page.next is None else page.next - page.now
-            self._arrival(page.streams, page.now, min(left, again))
+            streams, soonest, since = list[str](), list[int](), 0
+            for consumer in consumers:
+                page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
+                leases = []
+                if page.messages:
+                    return page.messages
+                streams += page.streams
+                since = since or page.now
+                if page.next is not None:
+                    soonest.append(page.next - page.now)
+            left = end - clock.monotonic()
+            if left <= 0 or not streams:
+                return []
+            self._arrival(streams, since, min([left, *soonest]))
 
     def _arrival(self, streams: Sequence[str], since: int, longest: int) -> None:
         """Wait for an entry of these streams; the connection is kept for the next wait."""
@@ -559,7 +574,7 @@ class Client:
 
     def consume(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         lease: Duration = 30_000,
@@ -567,10 +582,11 @@ class Client:
         tags: str | Sequence[str] = (),
         prefetch: int = 10,
     ) -> Consumer:
-        """Return a consumer that iterates over the messages of a topic. Use it in a `with` block.
+        """Return a consumer that iterates over the messages of topics. Use it in a `with` block.
 
         The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
-        messages are received at a time. `lease`, `start` and `tags` are those of `receive`.
+        messages are received at a time. `lease`, `start` and `tags` are those of `receive`. `topic` is a topic, a pattern with
+        `*` and `?`, or a list of both. Every 5 s the consumer adds the topics of `topics` that fit a pattern.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return Consumer(self, self._setup.clock, topic, given_duration("lease", lease) or 0, options)

@@ -1,23 +1,31 @@
 # Made from async_consumer.py by ./dev check --fix; change that one.
-"""A consumer: it receives the messages of a topic one after another, and acknowledges or hands back each of them."""
+"""A consumer: it receives the messages of topics, and acknowledges or hands back each of them."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from delayq.client.consuming.threads import Handlers
+from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
+from delayq.errors import InvalidMessage, StoreUnavailable
+from delayq.patterns import check_pattern
+from delayq.store.connect.threads import pause
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Received
+    from delayq.client.plans import Received, TopicState
     from delayq.times import Duration, Instant
 
 __all__ = ["Consumer"]
 
 #: ms that one wait for messages lasts at most, so that a stop is seen.
 LONGEST_WAIT: Final = 500
+#: ms between two looks for topics that fit a pattern.
+FIND_EVERY: Final = 5_000
 
 
 class Receiving(Protocol):
@@ -25,7 +33,7 @@ class Receiving(Protocol):
 
     def receive(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         max: int,
@@ -38,28 +46,82 @@ class Receiving(Protocol):
     def ack(self, *messages: Received) -> list[Any]: ...
     def extend(self, message: Received, lease: Duration) -> Any: ...
     def hand_back(self, message: Received, *, reason: str) -> Any: ...
+    def topics(self, *, match: str) -> list[TopicState]: ...
 
 
 class Consumer:
-    """Iterates over the messages of a topic, safe to share between threads.
+    """Iterates over the messages of topics, safe to share between threads.
 
     The next step of the loop acknowledges the message before. An exception in a `with` block hands the current message back, with
     the exception as its reason. Other consumers receive the messages that are left, at once.
     """
 
-    def __init__(self, client: Receiving, clock: Clock, topic: str, lease: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, client: Receiving, clock: Clock, topic: str | Sequence[str], lease: int, options: dict[str, Any]
+    ) -> None:
+        given = [topic] if isinstance(topic, str) else list(topic)
         self._client = client
         self._clock = clock
-        self._topic = topic
+        self._patterns = [check_pattern(one) for one in given if _is_pattern(one)]
+        self._topics = deque(one for one in given if not _is_pattern(one))
+        self._find_at = clock.monotonic()
         self._lease = lease
         self._options = options
         self._ahead: deque[tuple[Received, int]] = deque()
+        self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Received | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
         self._stopped = True
+
+    def run(self, handler: Callable[[Received], object], *, concurrency: int = 8) -> None:
+        """Call `handler` with each message, at most `concurrency` at once, until `stop` is called.
+
+        Each message is acknowledged when its handler returns, and handed back if it raises. Messages of one ordering key are
+        handled one after another. At the end this waits for the handlers that run. While the server is away it tries again.
+        """
+        if concurrency < 1:
+            raise InvalidMessage("concurrency", "is at least 1")
+        self._options["max"] = max(self._options["max"], concurrency)
+        handlers = Handlers(concurrency)
+        try:
+            while not self._stopped:
+                handlers.wait_for_room()
+                try:
+                    message = self._take()
+                    if message is None and self._ahead:  # all are behind others of their keys
+                        self._receive(0)
+                        message = self._take()
+                        if message is None:
+                            handlers.wait(LONGEST_WAIT / 1000)
+                    elif message is None:
+                        self._receive(LONGEST_WAIT)
+                except StoreUnavailable as error:
+                    logging.getLogger(LOGGER).warning("cannot receive messages, trying again: %s", error)
+                    pause(LONGEST_WAIT / 1000)
+                    continue
+                if message is not None:
+                    self._busy.add(_key_of(message))
+                    handlers.start(self._handle, handler, message)
+        finally:
+            handlers.close()
+            self._end(None)
+
+    def _handle(self, handler: Callable[[Received], object], message: Received) -> None:
+        try:
+            try:
+                handler(message)
+            except Exception as error:  # noqa: BLE001  # the handler's: it is the reason of the hand-back
+                self._client.hand_back(message, reason=_reason(error))
+            else:
+                self._client.ack(message)
+        except Exception as error:  # noqa: BLE001  # other messages are handled all the same
+            text = "message %s could not be settled, and is received again: %s"
+            logging.getLogger(LOGGER).warning(text, message.id, error)
+        finally:
+            self._busy.discard(_key_of(message))
 
     def __iter__(self) -> Self:
         return self
@@ -70,21 +132,63 @@ class Consumer:
             self._client.ack(*done)
             done = []
         while not self._stopped:
-            while self._ahead:
-                message, end = self._ahead.popleft()
-                is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
-                if is_old and (self._client.extend(message, self._lease)).result == "lost":
-                    continue
-                self._current = message
-                return message
-            end = self._clock.monotonic() + self._lease
-            messages = self._client.receive(
-                self._topic, wait=LONGEST_WAIT, lease=self._lease, ack=done, **self._options
-            )
+            self._current = self._take()
+            if self._current is not None:
+                return self._current
+            self._receive(LONGEST_WAIT, done)
             done = []
-            self._ahead.extend((one, end) for one in messages)
         self.close()
         raise StopIteration
+
+    def _take(self) -> Received | None:
+        """Take the next message that was received ahead, and that is behind no other one of its key."""
+        passed = set[tuple[str, str]]()
+        for one in list(self._ahead):
+            message, end = one
+            key = _key_of(message)
+            if message.ordering_key and (key in self._busy or key in passed):
+                passed.add(key)
+                continue
+            self._ahead.remove(one)
+            is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
+            if not is_old or (self._client.extend(message, self._lease)).result != "lost":
+                return message
+        return None
+
+    def _receive(self, wait: int, done: Sequence[Received] = ()) -> None:
+        """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms."""
+        if len(self._ahead) >= 2 * self._options["max"]:
+            return
+        if self._patterns and self._clock.monotonic() >= self._find_at:
+            self._find()
+        if done and (len(self._topics) != 1 or done[0].topic != self._topics[0]):
+            self._client.ack(*done)
+            done = ()
+        if not self._topics:
+            pause(wait / 1000)
+            return
+        end = self._clock.monotonic() + self._lease
+        self._topics.rotate(-1)  # so that no topic is always first
+        topics = self._topics[0] if len(self._topics) == 1 else list(self._topics)
+        messages = self._client.receive(topics, wait=wait, lease=self._lease, ack=done, **self._options)
+        self._ahead.extend((one, end) for one in messages)
+
+    def _find(self) -> None:
+        """Add the topics that fit a pattern, except those that are received elsewhere."""
+        self._find_at = self._clock.monotonic() + FIND_EVERY
+        for pattern in self._patterns:
+            for found in self._client.topics(match=pattern):
+                if found.topic in self._topics:
+                    continue
+                end = self._clock.monotonic() + self._lease
+                try:
+                    messages = self._client.receive(found.topic, wait=0, lease=self._lease, ack=(), **self._options)
+                except InvalidMessage as error:
+                    if error.field != "topic":
+                        raise
+                    continue  # its route is no stream of delayq's own Redis
+                self._topics.append(found.topic)
+                self._ahead.extend((one, end) for one in messages)
 
     def close(self) -> None:
         """Give back the messages that were not handled; again is harmless."""
@@ -96,7 +200,7 @@ class Consumer:
         left = [one for one, _ in self._ahead]
         self._ahead.clear()
         if current is not None and isinstance(error, Exception):
-            self._client.hand_back(current, reason=f"{type(error).__name__}: {error}")
+            self._client.hand_back(current, reason=_reason(error))
         elif current is not None:
             left.append(current)
         for one in left:
@@ -109,3 +213,15 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end(error)
+
+
+def _is_pattern(topic: str) -> bool:
+    return "*" in topic or "?" in topic
+
+
+def _key_of(message: Received) -> tuple[str, str]:
+    return message.topic, message.ordering_key
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

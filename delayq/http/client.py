@@ -67,6 +67,8 @@ LOCAL: Final = "http://127.0.0.1:8080"
 PAGE: Final = 1_000
 #: The most ms that the server waits while a pause takes effect.
 LONGEST_WAIT: Final = 60_000
+#: ms that a receive of several topics waits for the last of them before it asks the others again.
+TURN: Final = 500
 
 
 class Client:
@@ -534,7 +536,7 @@ class Client:
 
     def receive(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         max: int = 10,
@@ -544,20 +546,48 @@ class Client:
         tags: str | Sequence[str] = (),
         ack: Sequence[Received] = (),
     ) -> list[Received]:
-        """Lease at most `max` messages of a topic, as the client of Redis does. The server waits up to 30 s."""
+        """Lease at most `max` messages of a topic, as the client of Redis does. The server waits up to 30 s.
+
+        A call for several topics receives the first one with messages. They are asked one after another, again and again.
+        """
+        topics = [topic] if isinstance(topic, str) else topic
+        end = self._clock.monotonic() + (given_duration("wait", wait) or 0)
+        if len(topics) != 1:
+            self.ack(*ack)
+            ack = ()
+        while True:
+            for at, one in enumerate(topics):
+                left = end - self._clock.monotonic() if at == len(topics) - 1 else 0
+                waits = int(min(left, TURN if len(topics) > 1 else left)) if left > 0 else 0
+                found = self._receive(one, group, max, waits, lease, start, tags, ack)
+                if found:
+                    return found
+            if not topics or self._clock.monotonic() >= end or len(topics) == 1:
+                return []
+
+    def _receive(
+        self,
+        topic: str,
+        group: str,
+        max: int,
+        wait: int,
+        lease: Duration,
+        start: str | Instant,
+        tags: str | Sequence[str],
+        ack: Sequence[Received],
+    ) -> list[Received]:
         consumer = given_consumer(topic, group, start, tags)
         body = {
             "group": group,
             "max": max,
-            "wait": f"{given_duration('wait', wait) or 0}ms",
+            "wait": f"{wait}ms",
             "lease": f"{given_duration('lease', lease) or 0}ms",
             "start": start if consumer.start == start else format_instant(int(consumer.start)),
             "tags": list(consumer.tags) or None,
             "ack": leases_to_ack(consumer, ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
-        waits = given_duration("wait", wait) or 0
-        return answers.received_of(self._lease(topic, "receive", body, extra=waits), group)
+        return answers.received_of(self._lease(topic, "receive", body, extra=wait), group)
 
     def ack(self, *messages: Received) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
@@ -606,7 +636,7 @@ class Client:
 
     def consume(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str,
         lease: Duration = 30_000,
@@ -614,7 +644,10 @@ class Client:
         tags: str | Sequence[str] = (),
         prefetch: int = 10,
     ) -> Consumer:
-        """Return a consumer that iterates over the messages of a topic, as the client of Redis does."""
+        """Return a consumer that iterates over the messages of topics, as the client of Redis does.
+
+        While nothing arrives, each topic of several takes a request every half a second.
+        """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return Consumer(self, self._clock, topic, given_duration("lease", lease) or 0, options)
 

@@ -29,7 +29,7 @@ from delayq import (
 )
 from delayq.answers.messages import state_out
 from delayq.client.audit import By, new_act
-from delayq.client.consuming.receiving import Settlement
+from delayq.client.consuming.receiving import Received, Settlement
 from delayq.embedded.processes import LOCALHOST, free_port
 
 pytestmark = pytest.mark.processes
@@ -277,7 +277,7 @@ def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Cli
                 "keys": "k1 k2",
                 "body": body,
                 "due": "1000",
-                "orderingKey": f"key of {body}",
+                "orderingKey": f"key of {id}",
                 "p:x": "1",
             }
             server.xadd(topic, entry)
@@ -311,3 +311,26 @@ def test_it_lists_and_deletes_consumer_groups_as_the_client_of_redis(
     assert client.consumers(match=topic) == []
     with pytest.raises(InvalidMessage, match="group"):
         client.delete_group(topic, "two words")
+
+
+def test_a_consumer_receives_several_topics_and_those_that_fit_a_pattern(
+    process: Any, direct: Client, redis_url: str
+) -> None:
+    run, seen = name(), list[str]()
+    topics = [f"{run}.first", f"{run}.orders.paid", f"{run}.orders.void"]
+    with redis.Redis.from_url(redis_url, protocol=2) as server:
+        for topic in topics:
+            direct.schedule(Message(topic=topic, delay_time=HOUR))  # so that the topic is known
+            server.xadd(topic, {"id": topic, "topic": topic, "body": "", "due": "1"})
+
+    def handle(message: Received) -> None:
+        seen.append(message.id)
+        if len(seen) == 3:
+            consumer.stop()
+
+    with http.Client(f"http://127.0.0.1:{process.port}") as api:
+        named = [f"{run}.first", f"{run}.empty"]
+        consumer = api.consume([*named, f"{run}.orders.*"], group="mail")
+        consumer.run(handle, concurrency=2)
+        assert sorted(seen) == topics
+        assert api.receive(named, group="mail") == []

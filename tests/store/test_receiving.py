@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from delayq import Client, InvalidMessage, Message, OtherFilter
+from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable
+from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Received, Settlement
 from delayq.client.known_policies import READ_EVERY
@@ -17,6 +22,7 @@ from delayq.routes import Route, Routes
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 
 TOPIC = "orders.paid"
@@ -199,6 +205,45 @@ def test_streams_of_each_queue_are_received_together(valkey: ServerUnderTest) ->
         assert [one.result for one in client.ack(*got)] == ["acknowledged"] * 4
 
 
+def test_streams_of_each_queue_are_received_equally_often(valkey: ServerUnderTest) -> None:
+    routes, names = Routes([Route(name="own", per_queue=True)]), random.Random(1)
+    with Client(settings=load_settings(redis_url=valkey.url, queues=16), routes=routes) as client:
+        client.schedule(Message(topic=TOPIC, delay_time="1h"))
+        for number in range(16):
+            for n in range(50):
+                append(valkey, f"m{n}", f"delayq:{{{number}}}:stream:{TOPIC}")
+        consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+        calls = [f"{names.getrandbits(128):032x}" for _ in range(320)]
+        pages = [
+            client.run(partial(receiving.receive, consumer=consumer, most=1, lease=30_000, call=one)) for one in calls
+        ]
+    by_stream = Counter(page.messages[0].lease.partition(".")[0] for page in pages)
+    assert len(by_stream) == 16
+    assert min(by_stream.values()) >= 8, "of 20, if all were equal"
+
+
+def test_consumers_share_the_streams_of_queues_evenly_also_if_each_message_has_an_ordering_key(
+    valkey: ServerUnderTest,
+) -> None:
+    routes = Routes([Route(name="own", per_queue=True)])
+    with Client(settings=load_settings(redis_url=valkey.url, queues=4), routes=routes) as client:
+        client.schedule(Message(topic=TOPIC, delay_time="1h"))
+        for n in range(120):
+            append(valkey, f"m{n}", f"delayq:{{{n % 4}}}:stream:{TOPIC}", orderingKey=f"key {n % 20}")
+        holding: list[list[Received]] = [[], [], []]
+        shares, order = [0, 0, 0], dict[str, list[int]]()
+        for turn in range(90):  # each consumer acknowledges what it has when it asks for more
+            own = turn % 3
+            client.ack(*holding[own])
+            holding[own] = receive(client, max=2)
+            shares[own] += len(holding[own])
+            for one in holding[own]:
+                order.setdefault(one.ordering_key, []).append(int(one.id[1:]))
+    assert sum(shares) == 120
+    assert min(shares) >= 30, "of 40, if all were equal"
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
 def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: ServerUnderTest) -> None:
     wrong: list[dict[str, Any]] = [
         {"group": "two words"}, {"max": 0}, {"max": 1_001}, {"lease": 1}, {"start": "soon"},
@@ -206,6 +251,8 @@ def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: Se
     for options in wrong:
         with pytest.raises(InvalidMessage):
             receive(client, **options)
+    with pytest.raises(InvalidMessage, match="must be one topic"):
+        client.receive("orders.*", group="mail")
     append(valkey, "a")
     (got,) = receive(client)
     for lease in ("", "x", got.lease + "!"):
@@ -238,6 +285,148 @@ def test_a_consumer_acknowledges_by_going_on_and_hands_back_what_raised(
     left = receive(client)
     assert [(one.id, one.deliveries, one.hand_backs) for one in left] == [("c", 1, 0), ("d", 1, 0)]
     assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 3, "a is acknowledged"
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("beginning", ["a", "b", "c"]), ("end", ["c"]), ("1970-01-01T00:00:02Z", ["b", "c"]), (2_001, ["c"])],
+)
+def test_a_new_group_begins_where_its_consumer_starts(
+    client: Client, valkey: ServerUnderTest, start: str | int, expected: list[str]
+) -> None:
+    for id, time in (("a", 1_000), ("b", 2_000)):
+        valkey.admin.xadd(TOPIC, {"id": id, "topic": TOPIC, "body": id, "due": "1"}, id=f"{time}-5")
+    receive(client, start=start, max=1_000, lease="1m")
+    append(valkey, "c")
+    assert [one[b"id"].decode() for one in pending(valkey) + unread(valkey)] == expected
+
+
+def pending(server: ServerUnderTest) -> list[dict[bytes, bytes]]:
+    found = server.admin.xpending_range(TOPIC, "mail", "-", "+", 100)
+    return [server.admin.xrange(TOPIC, one["message_id"], one["message_id"])[0][1] for one in found]
+
+
+def unread(server: ServerUnderTest) -> list[dict[bytes, bytes]]:
+    (group,) = server.admin.xinfo_groups(TOPIC)
+    last = group["last-delivered-id"].decode()
+    return [fields for _, fields in server.admin.xrange(TOPIC, f"({last}")]
+
+
+def test_handlers_run_at_once_and_one_that_raises_hands_its_message_back(
+    client: Client, other: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abcdef":
+        append(valkey, id)
+    together, seen = threading.Barrier(3), list[str]()
+
+    def handle(message: Received) -> None:
+        together.wait(PATIENCE)
+        seen.append(message.id)
+        if len(seen) == 6:
+            consumer.stop()
+        if message.id == "b":
+            raise RuntimeError("no stock")
+
+    consumer = client.consume(TOPIC, group="mail", prefetch=1)
+    consumer.run(handle, concurrency=3)
+    assert sorted(seen) == [*"abcdef"]
+    assert [fields[b"id"] for fields in pending(valkey)] == [b"b"], "the others are acknowledged"
+    assert receive(other) == [], "it is received again later"
+
+
+def test_handlers_of_one_ordering_key_run_one_after_another(client: Client, valkey: ServerUnderTest) -> None:
+    for n in range(30):
+        append(valkey, f"{n:02}", orderingKey=f"key {n % 2}")
+    running, seen = Counter[str](), dict[str, list[str]]()
+
+    def handle(message: Received) -> None:
+        running[message.ordering_key] += 1
+        assert running[message.ordering_key] == 1
+        seen.setdefault(message.ordering_key, []).append(message.id)
+        running[message.ordering_key] -= 1
+        if sum(map(len, seen.values())) == 30:
+            consumer.stop()
+
+    consumer = client.consume(TOPIC, group="mail", prefetch=7)
+    consumer.run(handle, concurrency=4)
+    assert {key: ids == sorted(ids) for key, ids in seen.items()} == {"key 0": True, "key 1": True}
+    assert pending(valkey) == []
+
+
+def test_a_consumer_that_stops_gives_back_what_no_handler_has(
+    client: Client, other: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        append(valkey, id)
+    consumer = client.consume(TOPIC, group="mail")
+    consumer.run(lambda _: consumer.stop(), concurrency=1)
+    assert [(one.id, one.deliveries) for one in receive(other)] == [("b", 1), ("c", 1)]
+
+
+def test_a_consumer_goes_on_after_redis_was_away(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(valkey, "a")
+    real, failures = client.receive, iter([StoreUnavailable("away"), StoreUnavailable("away")])
+
+    def flaky(*args: Any, **options: Any) -> list[Received]:
+        if (error := next(failures, None)) is not None:
+            raise error
+        return real(*args, **options)
+
+    monkeypatch.setattr(client, "receive", flaky)
+    consumer = client.consume(TOPIC, group="mail")
+    consumer.run(lambda _: consumer.stop())
+    assert pending(valkey) == []
+    with pytest.raises(InvalidMessage, match="concurrency"):
+        client.consume(TOPIC, group="mail").run(print, concurrency=0)
+
+
+def test_a_pattern_receives_topics_that_fit_it_also_later_ones_and_none_that_goes_elsewhere(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "FIND_EVERY", 0)
+    routes = Routes([Route(name="kafka", match="orders.kafka", target="kafka://k:9092"), Route(name="own")])
+    seen: list[str] = []
+    with Client(valkey.url, routes=routes) as client:
+
+        def arrive(topic: str) -> None:
+            client.schedule(Message(topic=topic, delay_time="1h"))  # so the topic is known
+            valkey.admin.xadd(topic, {"id": topic, "topic": topic, "body": "", "due": "1"})
+
+        for topic in ("orders.kafka", "orders.paid", "other", "named"):
+            arrive(topic)
+        with client.consume(["orders.*", "named"], group="mail") as consumer:
+            for message in consumer:
+                seen.append(message.id)
+                if len(seen) == 2:
+                    arrive("orders.void")
+                elif len(seen) == 3:
+                    consumer.stop()
+        assert sorted(seen) == ["named", "orders.paid", "orders.void"]
+        with pytest.raises(InvalidMessage, match="A-Z"):
+            client.consume("orders *", group="mail")
+
+
+async def test_the_consumer_of_asyncio_has_the_same_handlers_and_patterns(valkey: ServerUnderTest) -> None:
+    together, seen = asyncio.Barrier(3), list[str]()
+    async with AsyncClient(valkey.url) as client:
+        await client.schedule(Message(topic=TOPIC, delay_time="1h"))
+        for id in "abcdef":
+            append(valkey, id)
+
+        async def handle(message: Received) -> None:
+            await together.wait()
+            seen.append(message.id)
+            if len(seen) == 6:
+                consumer.stop()
+            if message.id == "b":
+                raise RuntimeError("no stock")
+
+        consumer = client.consume("orders.*", group="mail", prefetch=1)
+        await consumer.run(handle, concurrency=3)
+    assert sorted(seen) == [*"abcdef"]
+    assert [fields[b"id"] for fields in pending(valkey)] == [b"b"]
 
 
 def test_a_consumer_that_is_stopped_ends_and_gives_back_what_it_has_not_handled(

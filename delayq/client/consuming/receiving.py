@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -66,6 +67,8 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
+        if "*" in self.topic or "?" in self.topic:
+            raise InvalidMessage("topic", "must be one topic, because a call receives no pattern of topics: name it")
         check_topic(self.topic)
         check_group(self.group)
         if isinstance(self.start, str) and self.start not in _START:
@@ -189,7 +192,7 @@ def receive(
     yield from learn_policies(context.policies)
     most_leases = _most(context.policies.policy(consumer.topic).max_deliveries, MOST_ENDED_LEASES)
     call = call or new_id()
-    turn = int.from_bytes(call.encode()[-4:]) % len(streams)  # so that consumers begin at different streams
+    turn = crc32(call.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
     found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
     leases, by_stream = _by_stream(dict(streams), ack)
     lost = [lease for at, lease in enumerate(ack) if at not in leases]
