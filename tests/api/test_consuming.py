@@ -223,6 +223,13 @@ async def test_wrong_fields_are_named(api: httpx2.AsyncClient, fields: dict[str,
     assert assert_refused(await call(api, "receive", **fields))["field"] == field
 
 
+@pytest.mark.parametrize("topic", ["orders.*", "orders.pai%3F"])
+async def test_a_pattern_of_topics_is_refused(api: httpx2.AsyncClient, topic: str) -> None:
+    answer = await call(api, "receive", topic)
+    assert (answer.status_code, answer.json()["field"]) == (400, "topic")
+    assert "must be one topic" in answer.json()["detail"]
+
+
 async def test_a_lease_that_is_none_and_another_filter_are_refused(
     api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:
