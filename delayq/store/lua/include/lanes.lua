@@ -41,13 +41,7 @@ local function set_end(id, lane, stop)
   end
 end
 
-local function is_before(one, other)
-  local ms, number = string.match(one, '(%d+)-(%d+)')
-  local other_ms, other_number = string.match(other, '(%d+)-(%d+)')
-  ms, other_ms = tonumber(ms), tonumber(other_ms)
-  return ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
-end
-
+-- @include is_before
 -- Add an entry to the ids of its lane.
 local function join_lane(lane, id)
   local at = #lane.ids + 1
