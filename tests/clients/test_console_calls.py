@@ -8,8 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,8 +35,8 @@ const write = (call) => Object.fromEntries(Object.entries(LANGUAGES).map(([name,
 const programs = calls.map(write);
 console.log(JSON.stringify({ programs, ms: texts.map(msOf) }));
 """
-#: Runs a program in a folder and returns what it printed.
-RunText = Callable[[str, Path], str]
+#: Writes programs to a folder, compiles them, and returns the command of each.
+Build = Callable[[Sequence[str], Path], list[list[Any]]]
 
 
 def node(source: str, *words: str) -> str:
@@ -87,54 +86,64 @@ def test_a_delay_is_read_as_the_api_reads_it() -> None:
 
 
 @pytest.fixture
-def curl(service: Service) -> RunText:
-    return lambda text, folder: run_program(["sh", "-c", text], folder, DELAYQ_API_KEY="dq_none")
+def curl() -> Build:
+    return lambda texts, _: [["sh", "-c", text] for text in texts]
 
 
 @pytest.fixture
-def python(service: Service) -> RunText:
-    return lambda text, folder: run_program([sys.executable, "-c", text], folder, DELAYQ_API_KEY="dq_none")
+def python() -> Build:
+    return lambda texts, _: [[sys.executable, "-c", text] for text in texts]
 
 
 @pytest.fixture
-def typescript(service: Service, typescript_package: Path) -> RunText:
-    def run(text: str, folder: Path) -> str:
+def typescript(typescript_package: Path) -> Build:
+    def build(texts: Sequence[str], folder: Path) -> list[list[Any]]:
         (folder / "node_modules" / "@delayq").mkdir(parents=True)
         (folder / "node_modules" / "@delayq" / "client").symlink_to(typescript_package)
         (folder / "node_modules" / "@types").symlink_to(typescript_package / "node_modules" / "@types")
         (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-        (folder / "call.ts").write_text(text, encoding="utf-8")
+        names = [f"call{number}" for number in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            (folder / f"{name}.ts").write_text(text, encoding="utf-8")
         compiler = typescript_package / "node_modules" / ".bin" / "tsc"
         options = ["--strict", "--module", "nodenext", "--target", "es2022", "--types", "node"]
-        run_program([compiler, *options, "call.ts"], folder)
-        return run_program(["node", "call.js"], folder, DELAYQ_API_KEY="dq_none")
+        run_program([compiler, *options, *(f"{name}.ts" for name in names)], folder)
+        return [["node", f"{name}.js"] for name in names]
 
-    return run
+    return build
 
 
 @pytest.fixture
-def go(service: Service) -> RunText:
-    def run(text: str, folder: Path) -> str:
-        (folder / "main.go").write_text(text, encoding="utf-8")
-        module = f"module example\n\ngo 1.23\n\nrequire {test_go.MODULE} v0.0.0\n\nreplace {test_go.MODULE} => {test_go.SOURCE}\n"
-        (folder / "go.mod").write_text(module, encoding="utf-8")
+def go() -> Build:
+    def build(texts: Sequence[str], folder: Path) -> list[list[Any]]:
+        needs = f"require {test_go.MODULE} v0.0.0\n\nreplace {test_go.MODULE} => {test_go.SOURCE}\n"
+        (folder / "go.mod").write_text(f"module example\n\ngo 1.23\n\n{needs}", encoding="utf-8")
+        (folder / "bin").mkdir()
+        names = [f"call{number}" for number in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            (folder / name).mkdir()
+            (folder / name / "main.go").write_text(text, encoding="utf-8")
         assert run_program(["gofmt", "-l", "."], folder) == ""
-        run_program(["go", "vet", "."], folder)
-        return run_program(["go", "run", "."], folder, DELAYQ_API_KEY="dq_none")
+        run_program(["go", "build", "-ldflags=-s -w", "-o", "bin/", "./..."], folder)
+        return [[folder / "bin" / name] for name in names]
 
-    return run
+    return build
 
 
 @pytest.fixture
-def java(service: Service, package: Path) -> RunText:
+def java(package: Path) -> Build:
     (jar,) = (package / "target").glob("delayq-client-*.jar")
 
-    def run(text: str, folder: Path) -> str:
-        (folder / "Call.java").write_text(text, encoding="utf-8")
-        run_program(["javac", "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", jar, "Call.java"], folder)
-        return run_program(["java", "-cp", f"{jar}:.", "Call"], folder, DELAYQ_API_KEY="dq_none")
+    def build(texts: Sequence[str], folder: Path) -> list[list[Any]]:
+        names = [f"Call{number}" for number in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            own = text.replace("public class Call ", f"public class {name} ")  # one compiler for all of them
+            (folder / f"{name}.java").write_text(own, encoding="utf-8")
+        files = [f"{name}.java" for name in names]
+        run_program(["javac", "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", jar, *files], folder)
+        return [["java", "-XX:TieredStopAtLevel=1", "-cp", f"{jar}:.", name] for name in names]
 
-    return run
+    return build
 
 
 NEEDS: Final = {"go": test_go.pytestmark[1], "java": test_java.pytestmark[1]}
@@ -149,32 +158,46 @@ def test_each_call_does_in_each_language_what_it_does_in_the_console(
     service: Service, tmp_path: Path, request: pytest.FixtureRequest, language: str
 ) -> None:
     """Every other program reads a key, which this API does not need."""
-    run: RunText = request.getfixturevalue(language)
-    numbers = count()
-
-    def call(does: str, **more: Any) -> str:
-        number = next(numbers)
-        (program,) = written({"does": does, **more}, url=service.url, key=number % 2 == 1)
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        return run(program[language], folder)
-
+    build: Build = request.getfixturevalue(language)
     topic = f"calls.{language}"
-    printed = call("schedule", topic=topic, body=HOSTILE, delay="1h30m")
-    (found,) = service.http.get("/v1/messages", params={"topic": topic}).json()["messages"]
-    id = found["id"]
-    assert (found["message"]["body"], id in printed) == (HOSTILE, True)
-    assert "scheduled" in call("get", id=id)
-    call("reschedule", id=id, date="2035-01-31T08:00:00.250Z")
-    assert service.http.get(f"/v1/messages/{id}").json()["dueTime"] == "2035-01-31T08:00:00.250Z"
-    call("reschedule", id=id, delay="1800000")
-    assert "cancelled" in call("cancel", id=id)
-    assert "notDead" in call("redrive", id=id)
-    call("discard", id=id)
-    call("schedule", topic=topic, delay="1d")
-    (found,) = service.http.get("/v1/messages", params={"topic": topic}).json()["messages"]
-    call("deliverNow", id=found["id"], force=True)
-    eventually(
-        lambda: service.http.get(f"/v1/messages/{found['id']}").json()["state"] == "delivered", "it is delivered"
-    )
-    assert found["id"] in call("receive", topic=topic, group="mine")
+
+    def kept() -> str:
+        answer = service.http.post("/v1/messages", json={"topic": topic, "delayTime": "1h"}).json()
+        return str(answer["id"])
+
+    first, second = kept(), kept()
+    calls: list[dict[str, Any]] = [
+        {"does": "schedule", "topic": topic, "body": HOSTILE, "delay": "1h30m"},
+        {"does": "get", "id": first},
+        {"does": "reschedule", "id": first, "date": "2035-01-31T08:00:00.250Z"},
+        {"does": "reschedule", "id": second, "delay": "1800000"},
+        {"does": "cancel", "id": first},
+        {"does": "redrive", "id": first},
+        {"does": "discard", "id": first},
+        {"does": "deliverNow", "id": second, "force": True},
+        {"does": "receive", "topic": topic, "group": "mine"},
+    ]
+    half = [written(*calls, url=service.url, key=key) for key in (False, True)]
+    texts = [half[number % 2][number][language] for number in range(len(calls))]
+    programs = iter(build(texts, tmp_path))
+
+    def call() -> str:
+        return run_program(next(programs), tmp_path, DELAYQ_API_KEY="dq_none")
+
+    def state(id: str) -> Any:
+        return service.http.get(f"/v1/messages/{id}").json()
+
+    printed = call()
+    found = service.http.get("/v1/messages", params={"topic": topic}).json()["messages"]
+    assert [one["message"]["body"] for one in found if one["id"] in printed] == [HOSTILE]
+    assert "scheduled" in call()
+    call()
+    assert state(first)["dueTime"] == "2035-01-31T08:00:00.250Z"
+    call()
+    assert "cancelled" in call()
+    assert "notDead" in call()
+    call()
+    assert state(first)["state"] == "cancelled"
+    call()
+    eventually(lambda: state(second)["state"] == "delivered", "it is delivered")
+    assert second in call()
