@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections import Counter
@@ -13,10 +14,13 @@ from typing import Any, Final
 import httpx2
 import pytest
 
+from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.jars import cache, find_java
+from testbed.kafka import Kafka
 from tests.clients.conftest import run_program
 from tests.support.service import ROOT, OneProcess, Service
-from tests.support.timeouts import HTTP_TIMEOUT
+from tests.support.timeouts import HTTP_TIMEOUT, REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -25,6 +29,13 @@ EXAMPLES: Final = ROOT / "examples"
 #: The body of the message that each example hands back at first.
 BUSY: Final = "order 43"
 BODIES: Final = ("order 42", BUSY, "order 44")
+#: Compiles the client and the example together.
+BOTH: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>test</groupId><artifactId>both</artifactId><version>1</version><packaging>pom</packaging>
+  <modules><module>client</module><module>example</module></modules>
+</project>
+"""
 
 
 @contextmanager
@@ -93,3 +104,38 @@ def test_the_go_program_handles_each_message_and_hands_one_back(service: Service
     lines = [f"{first} handled", f"{busy} handed back: the mail server is busy", f"{busy} handled", f"{last} handled"]
     assert sorted(printed(process)) == sorted(lines)
     assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def java_program(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """The command that runs the example in Java, compiled beside the client that it needs."""
+    folder = tmp_path_factory.mktemp("java")
+    for name, source in (("client", ROOT / "clients" / "java"), ("example", EXAMPLES / "kafka-java-hand-back")):
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("target"))
+    (folder / "pom.xml").write_text(BOTH, encoding="utf-8")
+    run_program(["mvn", "--batch-mode", "--quiet", "compile"], folder)
+    classes = [*(folder / name / "target" / "classes" for name in ("client", "example")), cache("kafka") / "*"]
+    return [find_java("the example"), "-cp", ":".join(map(str, classes)), "HandBack"]
+
+
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.skipif(
+    shutil.which("mvn") is None or shutil.which("javac") is None,
+    reason="no mvn or javac on PATH: install Maven and a JDK (apt install maven default-jdk)",
+)
+def test_the_java_program_hands_a_message_of_kafka_back(
+    kafka: Kafka, java_program: list[object], own_valkey: EmbeddedServer, tmp_path: Path
+) -> None:
+    routes = json.dumps([{"name": "kafka", "match": "*", "target": kafka.url}])
+    with Service(tmp_path, own_valkey.url, queues="2", redis_timeout=str(REDIS_TIMEOUT), routes=routes) as service:
+        first, busy, last = schedule(service, "orders.overdue")
+        environment = {"DELAYQ_API_URL": service.url, "KAFKA_SERVERS": kafka.servers}
+        with running("java", java_program, tmp_path / "log", environment) as process:
+
+            def lines() -> list[str]:
+                return [line for line in printed(process) if line.startswith("orders.overdue-")]
+
+            eventually(lambda: len(lines()) >= 4, "the handler was called 4 times")
+    again = f"{busy}.b1"
+    wanted = [f"{first} handled", f"{busy} handed back as {again}: the mail server is busy"]
+    assert sorted(lines()) == sorted([*wanted, f"{again} handled", f"{last} handled"])
