@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from delayq.client.async_client import AsyncClient
     from delayq.client.changing.messages import Cancelled, Rescheduled
     from delayq.client.client import Client
+    from delayq.client.consuming.receiving import Leased
     from delayq.client.scheduling.schedule import Scheduled
     from delayq.config import Settings
     from delayq.connecting import connect, connect_async
@@ -48,6 +49,7 @@ __all__ = [
     "Filter",
     "InvalidMessage",
     "LayoutMismatch",
+    "Leased",
     "Message",
     "MissingExtra",
     "NotAllowed",
@@ -88,6 +90,7 @@ _PLACES = {
     "Filter": "delayq.store.commands.searching",
     "InvalidMessage": "delayq.errors",
     "LayoutMismatch": "delayq.errors",
+    "Leased": "delayq.client.consuming.receiving",
     "Message": "delayq.message",
     "MissingExtra": "delayq.errors",
     "NotAllowed": "delayq.errors",

@@ -28,7 +28,7 @@ from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import (
     LEASE,
     LeaseChange,
-    Received,
+    Leased,
     Settlement,
     given_consumer,
     settle,
@@ -82,7 +82,7 @@ async def receive(service: Service, request: Request) -> Answer:
         raise InvalidMessage("ack", f"at most {service.settings.batch_limit} are accepted in one request")
     lost: list[str] = []
 
-    async def look(ack: Sequence[str] = ()) -> list[Received]:
+    async def look(ack: Sequence[str] = ()) -> list[Leased]:
         page = await service.client.run(
             lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack)
         )
@@ -97,7 +97,7 @@ async def receive(service: Service, request: Request) -> Answer:
         given.group,
         consumer.tags,
     )
-    messages: list[Received] = []
+    messages: list[Leased] = []
     if not wait:
         messages = await look(given.ack or ())
     elif given.ack or given.call or not service.receivers.has_others(place):

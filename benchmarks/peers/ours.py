@@ -21,7 +21,7 @@ from benchmarks.results import percentile
 from delayq import AsyncClient, Client, Message
 
 if TYPE_CHECKING:
-    from delayq.client.consuming.receiving import Received
+    from delayq.client.consuming.receiving import Leased
 
 __all__ = ["main"]
 
@@ -117,7 +117,7 @@ def consume(url: str, count: int, moment: int) -> dict[str, float]:
     with Client(url) as client:
         client.context()
         sleep_until(moment)
-        messages: list[Received] = []
+        messages: list[Leased] = []
         while len(late) < count:
             messages = client.receive(TOPIC, group=GROUP, max=MOST, wait=WAIT_MS, ack=messages)
             arrived = now()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Ms, Time
-from delayq.client.consuming.receiving import Received
+from delayq.client.consuming.receiving import Leased
 from delayq.times import format_instant
 
 __all__ = ["ReceivedMessageOut", "received_out"]
@@ -34,7 +34,7 @@ class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=
     properties: dict[str, str] | UnsetType = UNSET
 
 
-def received_out(one: Received) -> ReceivedMessageOut:
+def received_out(one: Leased) -> ReceivedMessageOut:
     """Return the message as an answer shows it."""
     try:
         body: str | UnsetType = one.body.decode()

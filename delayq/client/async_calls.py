@@ -51,10 +51,10 @@ if TYPE_CHECKING:
         Forecast,
         GroupDeleted,
         LeaseChange,
+        Leased,
         Overview,
         Paused,
         PolicyChanged,
-        Received,
         Rescheduled,
         Resumed,
         RouteState,
@@ -529,8 +529,8 @@ class AsyncCalls:
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
-        ack: Sequence[Received] = (),
-    ) -> list[Received]:
+        ack: Sequence[Leased] = (),
+    ) -> list[Leased]:
         """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
 
         A call for several topics receives the first one with messages. Each message is received by one consumer of the group at a
@@ -594,11 +594,11 @@ class AsyncCalls:
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return AsyncConsumer(self, self._setup.clock, topic, given_duration("lease", lease) or 0, options)
 
-    async def ack(self, *messages: Received) -> list[Settlement | Any]:
+    async def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
         return await self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
 
-    async def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+    async def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
 
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
@@ -608,7 +608,7 @@ class AsyncCalls:
         return single(await self._settle([(message, change)]))
 
     async def hand_back(
-        self, message: Received | received.Received, *, reason: str = "", delay_time: Duration | None = None
+        self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
     ) -> Settlement | Any:
         """Hand a message back: it is received again later, each time later than before, or after `delay_time`.
 
@@ -638,7 +638,7 @@ class AsyncCalls:
         """
         return await self._run(plans.delete_group(await self.context(), topic, group, by))
 
-    async def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
+    async def _settle(self, changes: Sequence[tuple[Leased, LeaseChange]]) -> list[Settlement | Any]:
         context, results = await self.context(), dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}
         for at, (message, _) in enumerate(changes):

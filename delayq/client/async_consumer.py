@@ -16,7 +16,7 @@ from delayq.patterns import check_pattern
 from delayq.store.connect.event_loop import pause
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Received, TopicState
+    from delayq.client.plans import Leased, TopicState
     from delayq.times import Duration, Instant
 
 __all__ = ["AsyncConsumer"]
@@ -40,11 +40,11 @@ class AsyncReceiving(Protocol):
         lease: Duration,
         start: str | Instant,
         tags: str | Sequence[str],
-        ack: Sequence[Received],
-    ) -> list[Received]: ...
-    async def ack(self, *messages: Received) -> list[Any]: ...
-    async def extend(self, message: Received, lease: Duration) -> Any: ...
-    async def hand_back(self, message: Received, *, reason: str) -> Any: ...
+        ack: Sequence[Leased],
+    ) -> list[Leased]: ...
+    async def ack(self, *messages: Leased) -> list[Any]: ...
+    async def extend(self, message: Leased, lease: Duration) -> Any: ...
+    async def hand_back(self, message: Leased, *, reason: str) -> Any: ...
     async def topics(self, *, match: str) -> list[TopicState]: ...
 
 
@@ -66,16 +66,16 @@ class AsyncConsumer:
         self._find_at = clock.monotonic()
         self._lease = lease
         self._options = options
-        self._ahead: deque[tuple[Received, int]] = deque()
+        self._ahead: deque[tuple[Leased, int]] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
-        self._current: Received | None = None
+        self._current: Leased | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
         self._stopped = True
 
-    async def run(self, handler: Callable[[Received], Awaitable[object]], *, concurrency: int = 8) -> None:
+    async def run(self, handler: Callable[[Leased], Awaitable[object]], *, concurrency: int = 8) -> None:
         """Call `handler` with each message, at most `concurrency` at once, until `stop` is called.
 
         Each message is acknowledged when its handler returns, and handed back if it raises. Messages of one ordering key are
@@ -108,7 +108,7 @@ class AsyncConsumer:
             await handlers.close()
             await self._end(None)
 
-    async def _handle(self, handler: Callable[[Received], Awaitable[object]], message: Received) -> None:
+    async def _handle(self, handler: Callable[[Leased], Awaitable[object]], message: Leased) -> None:
         try:
             try:
                 await handler(message)
@@ -125,7 +125,7 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Received:
+    async def __anext__(self) -> Leased:
         done, self._current = [self._current] if self._current is not None else [], None
         if done and (self._ahead or self._stopped):
             await self._client.ack(*done)
@@ -139,7 +139,7 @@ class AsyncConsumer:
         await self.aclose()
         raise StopAsyncIteration
 
-    async def _take(self) -> Received | None:
+    async def _take(self) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
         passed = set[tuple[str, str]]()
         for one in list(self._ahead):
@@ -154,7 +154,7 @@ class AsyncConsumer:
                 return message
         return None
 
-    async def _receive(self, wait: int, done: Sequence[Received] = ()) -> None:
+    async def _receive(self, wait: int, done: Sequence[Leased] = ()) -> None:
         """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms."""
         if len(self._ahead) >= 2 * self._options["max"]:
             return
@@ -220,7 +220,7 @@ def _is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-def _key_of(message: Received) -> tuple[str, str]:
+def _key_of(message: Leased) -> tuple[str, str]:
     return message.topic, message.ordering_key
 
 

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
         Forecast,
         GroupDeleted,
         LeaseChange,
+        Leased,
         Overview,
         Paused,
         PolicyChanged,
-        Received,
         Rescheduled,
         Resumed,
         RouteState,
@@ -526,8 +526,8 @@ class Client:
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
-        ack: Sequence[Received] = (),
-    ) -> list[Received]:
+        ack: Sequence[Leased] = (),
+    ) -> list[Leased]:
         """Lease at most `max` messages of a topic whose route is a stream of delayq's own Redis.
 
         A call for several topics receives the first one with messages. Each message is received by one consumer of the group at a
@@ -591,11 +591,11 @@ class Client:
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return Consumer(self, self._setup.clock, topic, given_duration("lease", lease) or 0, options)
 
-    def ack(self, *messages: Received) -> list[Settlement | Any]:
+    def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
         return self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
 
-    def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+    def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
 
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
@@ -605,7 +605,7 @@ class Client:
         return single(self._settle([(message, change)]))
 
     def hand_back(
-        self, message: Received | received.Received, *, reason: str = "", delay_time: Duration | None = None
+        self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
     ) -> Settlement | Any:
         """Hand a message back: it is received again later, each time later than before, or after `delay_time`.
 
@@ -635,7 +635,7 @@ class Client:
         """
         return self._run(plans.delete_group(self.context(), topic, group, by))
 
-    def _settle(self, changes: Sequence[tuple[Received, LeaseChange]]) -> list[Settlement | Any]:
+    def _settle(self, changes: Sequence[tuple[Leased, LeaseChange]]) -> list[Settlement | Any]:
         context, results = self.context(), dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}
         for at, (message, _) in enumerate(changes):

@@ -17,7 +17,7 @@ from delayq.patterns import check_pattern
 from delayq.store.connect.threads import pause
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Received, TopicState
+    from delayq.client.plans import Leased, TopicState
     from delayq.times import Duration, Instant
 
 __all__ = ["Consumer"]
@@ -41,11 +41,11 @@ class Receiving(Protocol):
         lease: Duration,
         start: str | Instant,
         tags: str | Sequence[str],
-        ack: Sequence[Received],
-    ) -> list[Received]: ...
-    def ack(self, *messages: Received) -> list[Any]: ...
-    def extend(self, message: Received, lease: Duration) -> Any: ...
-    def hand_back(self, message: Received, *, reason: str) -> Any: ...
+        ack: Sequence[Leased],
+    ) -> list[Leased]: ...
+    def ack(self, *messages: Leased) -> list[Any]: ...
+    def extend(self, message: Leased, lease: Duration) -> Any: ...
+    def hand_back(self, message: Leased, *, reason: str) -> Any: ...
     def topics(self, *, match: str) -> list[TopicState]: ...
 
 
@@ -67,16 +67,16 @@ class Consumer:
         self._find_at = clock.monotonic()
         self._lease = lease
         self._options = options
-        self._ahead: deque[tuple[Received, int]] = deque()
+        self._ahead: deque[tuple[Leased, int]] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
-        self._current: Received | None = None
+        self._current: Leased | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
         self._stopped = True
 
-    def run(self, handler: Callable[[Received], object], *, concurrency: int = 8) -> None:
+    def run(self, handler: Callable[[Leased], object], *, concurrency: int = 8) -> None:
         """Call `handler` with each message, at most `concurrency` at once, until `stop` is called.
 
         Each message is acknowledged when its handler returns, and handed back if it raises. Messages of one ordering key are
@@ -109,7 +109,7 @@ class Consumer:
             handlers.close()
             self._end(None)
 
-    def _handle(self, handler: Callable[[Received], object], message: Received) -> None:
+    def _handle(self, handler: Callable[[Leased], object], message: Leased) -> None:
         try:
             try:
                 handler(message)
@@ -126,7 +126,7 @@ class Consumer:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Received:
+    def __next__(self) -> Leased:
         done, self._current = [self._current] if self._current is not None else [], None
         if done and (self._ahead or self._stopped):
             self._client.ack(*done)
@@ -140,7 +140,7 @@ class Consumer:
         self.close()
         raise StopIteration
 
-    def _take(self) -> Received | None:
+    def _take(self) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
         passed = set[tuple[str, str]]()
         for one in list(self._ahead):
@@ -155,7 +155,7 @@ class Consumer:
                 return message
         return None
 
-    def _receive(self, wait: int, done: Sequence[Received] = ()) -> None:
+    def _receive(self, wait: int, done: Sequence[Leased] = ()) -> None:
         """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms."""
         if len(self._ahead) >= 2 * self._options["max"]:
             return
@@ -219,7 +219,7 @@ def _is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-def _key_of(message: Received) -> tuple[str, str]:
+def _key_of(message: Leased) -> tuple[str, str]:
     return message.topic, message.ordering_key
 
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from delayq.client.changing.policies import Paused
 from delayq.client.consuming.handing_back import HandedBack
-from delayq.client.consuming.receiving import Received, Settlement
+from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Memory, Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
@@ -482,10 +482,10 @@ class _Received(msgspec.Struct, rename="camel"):
     properties: dict[str, str] = {}
 
 
-def received_of(one: Json, group: str) -> list[Received]:
+def received_of(one: Json, group: str) -> list[Leased]:
     """The messages that a consumer of the group received."""
     return [
-        Received(
+        Leased(
             id=found.id,
             topic=found.topic,
             group=group,

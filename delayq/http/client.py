@@ -20,7 +20,7 @@ from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
-from delayq.client.consuming.receiving import MOST_REASON, Received, Settlement, given_consumer, leases_to_ack
+from delayq.client.consuming.receiving import MOST_REASON, Leased, Settlement, given_consumer, leases_to_ack
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -544,8 +544,8 @@ class Client:
         lease: Duration = 30_000,
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
-        ack: Sequence[Received] = (),
-    ) -> list[Received]:
+        ack: Sequence[Leased] = (),
+    ) -> list[Leased]:
         """Lease at most `max` messages of a topic, as the client of Redis does. The server waits up to 30 s.
 
         A call for several topics receives the first one with messages. They are asked one after another, again and again.
@@ -574,8 +574,8 @@ class Client:
         lease: Duration,
         start: str | Instant,
         tags: str | Sequence[str],
-        ack: Sequence[Received],
-    ) -> list[Received]:
+        ack: Sequence[Leased],
+    ) -> list[Leased]:
         consumer = given_consumer(topic, group, start, tags)
         body = {
             "group": group,
@@ -589,17 +589,17 @@ class Client:
         }
         return answers.received_of(self._lease(topic, "receive", body, extra=wait), group)
 
-    def ack(self, *messages: Received) -> list[Settlement | Any]:
+    def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
         return self._settle(messages, "ack")
 
-    def extend(self, message: Received, lease: Duration = 30_000) -> Settlement | Any:
+    def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
         (found,) = self._settle((message,), "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
         return found
 
     def hand_back(
-        self, message: Received | received.Received, *, reason: str = "", delay_time: Duration | None = None
+        self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
     ) -> Settlement | Any:
         """Hand a message back: it is received again later, as by the client of Redis. Returns 'handedBack', 'dead' or 'lost'."""
         delay = given_duration("delayTime", delay_time)
@@ -652,7 +652,7 @@ class Client:
         return Consumer(self, self._clock, topic, given_duration("lease", lease) or 0, options)
 
     def _settle(
-        self, messages: Sequence[Received], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}
+        self, messages: Sequence[Leased], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}
     ) -> list[Settlement | Any]:
         results = dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from delayq import AsyncClient
-from delayq.client.plans import Received
+from delayq import AsyncClient, Leased
 
 calls: list[dict[str, str | int]] = []
 
 
-async def send_mail(message: Received) -> None:
+async def send_mail(message: Leased) -> None:
     """Your work: here the mail server is busy when `order 43` arrives for the first time."""
     calls.append({"id": message.id, "handBacks": message.hand_backs})
     if message.body == b"order 43" and message.hand_backs == 0:

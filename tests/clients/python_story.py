@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreUnavailable, http
-from delayq.client.plans import Received
+from delayq.client.plans import Leased
 from delayq.clock import SystemClock
 from delayq.webhooks import SignatureError, verify_webhook
 
@@ -46,7 +46,7 @@ async def tell_round(client: Any, steps: list[Json], run: str, number: int, befo
         given = step["with"] | {"received": earlier.get(step["with"].get("received"))}
         found = await _perform(client, step["call"], given, before)
         earlier[step["name"]] = found
-        shown = _received(found) if isinstance(found, Received) else found
+        shown = _received(found) if isinstance(found, Leased) else found
         assert not (wrong := difference(shown, step["expect"], earlier, ())), f"{run} {number} {step['name']}: {wrong}"
     return len(steps)
 
@@ -140,7 +140,7 @@ def _shown(outcome: Any) -> Json:
     return {"problem": {"status": 409, "kind": "conflict"}}
 
 
-def _received(one: Received) -> Json:
+def _received(one: Leased) -> Json:
     return {"topic": one.topic, "deliveries": one.deliveries, "handBacks": one.hand_backs}
 
 

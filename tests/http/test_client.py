@@ -29,7 +29,7 @@ from delayq import (
 )
 from delayq.answers.messages import state_out
 from delayq.client.audit import By, new_act
-from delayq.client.consuming.receiving import Received, Settlement
+from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.embedded.processes import LOCALHOST, free_port
 
 pytestmark = pytest.mark.processes
@@ -323,7 +323,7 @@ def test_a_consumer_receives_several_topics_and_those_that_fit_a_pattern(
             direct.schedule(Message(topic=topic, delay_time=HOUR))  # so that the topic is known
             server.xadd(topic, {"id": topic, "topic": topic, "body": "", "due": "1"})
 
-    def handle(message: Received) -> None:
+    def handle(message: Leased) -> None:
         seen.append(message.id)
         if len(seen) == 3:
             consumer.stop()

@@ -15,7 +15,7 @@ import pytest
 from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable
 from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
-from delayq.client.consuming.receiving import Received, Settlement
+from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.known_policies import READ_EVERY
 from delayq.config import load_settings
 from delayq.routes import Route, Routes
@@ -43,7 +43,7 @@ def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str)
     server.admin.xadd(stream, entry | fields)
 
 
-def lease_of(received: Received) -> str:
+def lease_of(received: Leased) -> str:
     """The entry id in a lease."""
     return received.lease.split(".")[1]
 
@@ -54,7 +54,7 @@ def other(valkey: ServerUnderTest) -> Iterator[Client]:
         yield made
 
 
-def receive(client: Client, **options: Any) -> list[Received]:
+def receive(client: Client, **options: Any) -> list[Leased]:
     return client.receive(TOPIC, **{"group": "mail"} | options)
 
 
@@ -84,7 +84,7 @@ def test_each_group_receives_every_message_and_each_message_one_consumer_of_it(
 
 
 def test_a_message_arrives_while_a_consumer_waits(client: Client, valkey: ServerUnderTest) -> None:
-    got: list[Received] = []
+    got: list[Leased] = []
     waiting = threading.Thread(target=lambda: got.extend(receive(client, wait="60s")))
     waiting.start()
     eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "the consumer waits")
@@ -230,7 +230,7 @@ def test_consumers_share_the_streams_of_queues_evenly_also_if_each_message_has_a
         client.schedule(Message(topic=TOPIC, delay_time="1h"))
         for n in range(120):
             append(valkey, f"m{n}", f"delayq:{{{n % 4}}}:stream:{TOPIC}", orderingKey=f"key {n % 20}")
-        holding: list[list[Received]] = [[], [], []]
+        holding: list[list[Leased]] = [[], [], []]
         shares, order = [0, 0, 0], dict[str, list[int]]()
         for turn in range(90):  # each consumer acknowledges what it has when it asks for more
             own = turn % 3
@@ -257,7 +257,7 @@ def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: Se
     (got,) = receive(client)
     for lease in ("", "x", got.lease + "!"):
         with pytest.raises(InvalidMessage, match="lease"):
-            client.ack(Received(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
+            client.ack(Leased(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
     with (
         Client(valkey.url, routes=Routes([Route(name="kafka", target="kafka://k:9092")])) as elsewhere,
         pytest.raises(InvalidMessage, match=r"route 'kafka' sends to kafka://k:9092"),
@@ -319,7 +319,7 @@ def test_handlers_run_at_once_and_one_that_raises_hands_its_message_back(
         append(valkey, id)
     together, seen = threading.Barrier(3), list[str]()
 
-    def handle(message: Received) -> None:
+    def handle(message: Leased) -> None:
         together.wait(PATIENCE)
         seen.append(message.id)
         if len(seen) == 6:
@@ -339,7 +339,7 @@ def test_handlers_of_one_ordering_key_run_one_after_another(client: Client, valk
         append(valkey, f"{n:02}", orderingKey=f"key {n % 2}")
     running, seen = Counter[str](), dict[str, list[str]]()
 
-    def handle(message: Received) -> None:
+    def handle(message: Leased) -> None:
         running[message.ordering_key] += 1
         assert running[message.ordering_key] == 1
         seen.setdefault(message.ordering_key, []).append(message.id)
@@ -369,7 +369,7 @@ def test_a_consumer_goes_on_after_redis_was_away(
     append(valkey, "a")
     real, failures = client.receive, iter([StoreUnavailable("away"), StoreUnavailable("away")])
 
-    def flaky(*args: Any, **options: Any) -> list[Received]:
+    def flaky(*args: Any, **options: Any) -> list[Leased]:
         if (error := next(failures, None)) is not None:
             raise error
         return real(*args, **options)
@@ -415,7 +415,7 @@ async def test_the_consumer_of_asyncio_has_the_same_handlers_and_patterns(valkey
         for id in "abcdef":
             append(valkey, id)
 
-        async def handle(message: Received) -> None:
+        async def handle(message: Leased) -> None:
             await together.wait()
             seen.append(message.id)
             if len(seen) == 6:

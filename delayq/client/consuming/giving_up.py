@@ -17,7 +17,7 @@ from delayq.store import commands
 from delayq.store.keys import Layout, QueueKeys
 
 if TYPE_CHECKING:
-    from delayq.client.consuming.receiving import Received
+    from delayq.client.consuming.receiving import Leased
 
 __all__ = ["GROUP_PROPERTY", "Letter", "dead_id", "give_up", "letter_of", "text_or_bytes"]
 
@@ -47,7 +47,7 @@ class Letter(msgspec.Struct, frozen=True):
     reason: str
 
 
-def letter_of(received: Received, reason: str) -> Letter:
+def letter_of(received: Leased, reason: str) -> Letter:
     """A message that a group gave up, with the reasons, a line each."""
     message = Message(
         id=dead_id(received.id, received.group),

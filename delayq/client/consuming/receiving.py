@@ -31,7 +31,7 @@ from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
 from delayq.times import Instant
 
 __all__ = [
-    "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Received", "ReceivedPage",
+    "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
     "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "reason_line", "receive", "settle",
     "streams_of",
 ]  # fmt: skip
@@ -95,7 +95,7 @@ def given_consumer(topic: str, group: str, start: str | Instant, tags: str | Seq
     return consumer
 
 
-class Received(msgspec.Struct, frozen=True, kw_only=True):
+class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a consumer leased.
 
     `due` is its due time (Unix ms). `attempt` counts the attempts to deliver it to the stream. `deliveries` counts how often the
@@ -124,7 +124,7 @@ class ReceivedPage(msgspec.Struct, frozen=True):
     `lost` has the leases that were to be acknowledged and are lost, or whose acknowledgement failed.
     """
 
-    messages: list[Received]
+    messages: list[Leased]
     now: int
     next: int | None
     streams: tuple[str, ...] = ()
@@ -254,9 +254,9 @@ def receive(
     return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams), tuple(lost))
 
 
-def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Received:
+def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
     fields = entry.fields
-    return Received(
+    return Leased(
         id=_text(fields, "id"),
         topic=_text(fields, "topic") or consumer.topic,
         group=consumer.group,
@@ -315,7 +315,7 @@ class LeaseChange(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def leases_to_ack(consumer: Consumer, messages: Sequence[Received]) -> list[str]:
+def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
     """The leases of messages that one call acknowledges before it receives more. Raises InvalidMessage for another group's."""
     if any((one.topic, one.group) != (consumer.topic, consumer.group) for one in messages):
         raise InvalidMessage("ack", "has a message of another topic or group; acknowledge it by its own call")
