@@ -83,7 +83,8 @@ class RouteLine(msgspec.Struct, frozen=True):
     It has the pattern of its topics, its target's kind and hosts, the default of maximum attempts, and the last failure
     since the node's start. `send_timeout` is the longest time of a send (ms). `local` is whether the pull script
     appends its messages to streams of delayq's own Redis. `stream` is the name of these streams, where `{topic}` stands
-    for the topic. `per_queue` is whether each queue has its own.
+    for the topic. `per_queue` is whether each queue has its own. `delivered` is the number of messages that the node has
+    delivered since its start; None if it is unknown: an older worker omits it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class RouteLine(msgspec.Struct, frozen=True):
     local: bool = False
     stream: str | None = None
     per_queue: bool = False
+    delivered: int | None = None
 
 
 class Recent(msgspec.Struct, frozen=True):

@@ -574,6 +574,19 @@ type MessageOut struct {
 	Topic       string             `json:"topic"`
 }
 
+// NodeDeliveriesOut The messages that a live node has delivered by a route since its start.
+type NodeDeliveriesOut struct {
+	// Delivered Null: it does not report it.
+	Delivered *int64 `json:"delivered"`
+	Node      string `json:"node"`
+
+	// Seen The time of its report.
+	Seen time.Time `json:"seen"`
+
+	// Since The time of its start: another one means that it counts from 0.
+	Since *time.Time `json:"since"`
+}
+
 // NodeOut A node, by the report that it writes every 5 s; null: an older worker omits it. Times are of its own clock.
 type NodeOut struct {
 	// Address host:port of its HTTP server.
@@ -666,7 +679,8 @@ type OverviewOut struct {
 	Queues int64 `json:"queues"`
 
 	// Remembered Ids of ended messages that are still remembered.
-	Remembered int64 `json:"remembered"`
+	Remembered int64      `json:"remembered"`
+	Routes     []RouteOut `json:"routes"`
 
 	// Scheduled A number of messages, null if it is unknown, and the time of the count.
 	Scheduled  FigureOut   `json:"scheduled"`
@@ -1020,7 +1034,13 @@ type ResumedOut struct {
 type RouteOut struct {
 	// Circuit open (at one worker at least) or closed; null as above.
 	Circuit *string `json:"circuit"`
-	Name    string  `json:"name"`
+
+	// Delivered The sum of `deliveredBy`; null if a node does not report it, or no node is live.
+	Delivered *int64 `json:"delivered"`
+
+	// DeliveredBy The live nodes with the route.
+	DeliveredBy []NodeDeliveriesOut `json:"deliveredBy"`
+	Name        string              `json:"name"`
 
 	// NextProbeTime The time of the next probe.
 	NextProbeTime *time.Time `json:"nextProbeTime"`

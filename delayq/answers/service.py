@@ -21,7 +21,8 @@ from delayq.store.commands import COUNTERS, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeOut", "NodeQueueOut", "NodesOut",
+    "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeDeliveriesOut", "NodeOut",
+    "NodeQueueOut", "NodesOut",
     "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatusOut", "TotalOut", "TrafficOut",
     "TrafficTotalOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out",
     "status_out", "total_of",
@@ -100,6 +101,15 @@ class NodesOut(msgspec.Struct):
     nodes: list[NodeOut]
 
 
+class NodeDeliveriesOut(msgspec.Struct, rename="camel"):
+    """The messages that a live node has delivered by a route since its start."""
+
+    node: str
+    since: Annotated[Time | None, Meta(description="The time of its start: another one means that it counts from 0.")]
+    seen: Annotated[Time, Meta(description="The time of its report.")]
+    delivered: Annotated[int | None, Meta(description="Null: it does not report it.")]
+
+
 class RouteOut(msgspec.Struct, rename="camel"):
     """A route, from the reports that live workers write every 5 s. Each worker has its own circuit."""
 
@@ -122,6 +132,10 @@ class RouteOut(msgspec.Struct, rename="camel"):
     next_probe_time: Annotated[Time | None, Meta(description="The time of the next probe.")]
     open_at: Annotated[list[str], Meta(description="The nodes with an open circuit.")]
     parked: Annotated[int, Meta(description="Messages that are parked for the target.")]
+    delivered: Annotated[
+        int | None, Meta(description="The sum of `deliveredBy`; null if a node does not report it, or no node is live.")
+    ]
+    delivered_by: Annotated[list[NodeDeliveriesOut], Meta(description="The live nodes with the route.")]
 
 
 class RoutesOut(msgspec.Struct):
@@ -216,6 +230,7 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     pauses: Annotated[list[PauseOut], Meta(description="The pauses in force, oldest first.")]
     traffic: TrafficOut | None
     memory: MemoryOut
+    routes: list[RouteOut]
 
 
 class AuditMessageOut(msgspec.Struct):
@@ -310,6 +325,11 @@ def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
                 instant(route.next_probe),
                 list(route.open_at),
                 route.parked,
+                route.delivered,
+                [
+                    NodeDeliveriesOut(one.node, instant(one.since), format_instant(one.seen), one.delivered)
+                    for one in route.delivered_by
+                ],
             )
             for route in routes
         ]
@@ -366,6 +386,7 @@ def overview_out(overview: Overview) -> OverviewOut:
         pauses=[pause_out(one) for one in overview.pauses],
         traffic=None if overview.traffic is None else _traffic_out(overview.traffic),
         memory=MemoryOut(overview.memory.used, overview.memory.limit, overview.memory.policy),
+        routes=routes_out(overview.routes).routes,
     )
 
 

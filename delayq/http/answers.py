@@ -22,7 +22,7 @@ from delayq.client.looking.dead_letters import DeadLetterPage
 from delayq.client.looking.explain import Explanation
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 from delayq.client.looking.search import SearchPage
-from delayq.client.looking.service import RouteState
+from delayq.client.looking.service import NodeDeliveries, RouteState
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import Record, due_head, encode
@@ -285,6 +285,10 @@ def routes_of(one: Json) -> list[RouteState]:
             reason=route["reason"],
             since=_ms(route["since"]),
             next_probe=_ms(route["nextProbeTime"]),
+            delivered_by=tuple(
+                NodeDeliveries(by["node"], _ms(by["since"]), parse_instant(by["seen"]), by["delivered"])
+                for by in route["deliveredBy"]
+            ),
         )
         for route in one["routes"]
     ]
@@ -324,6 +328,7 @@ def overview_of(one: Json) -> Overview:
         pauses=[_pause(pause) for pause in one["pauses"]],
         traffic=None if traffic is None else _traffic(traffic),
         memory=Memory(memory["bytes"], memory["maxBytes"], memory["policy"]),
+        routes=routes_of(one),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 
+from delayq.times import format_instant
 from tests.api.conftest import Worker, schedule
 from tests.api.test_nodes import LINE, publish
 from tests.docs.blocks import ROOT, blocks_of, matches
@@ -39,7 +40,7 @@ async def parked(api: httpx2.AsyncClient, worker: Worker, id: str, topic: str, n
 async def test_routes_are_shown_as_the_documentation_says(api: httpx2.AsyncClient, worker: Worker) -> None:
     page = ROOT / "docs" / "http.md"
     (block,) = (block for block in blocks_of(page) if block.note == "run by tests/api/test_routes.py")
-    publish(worker, LINE | {"routes": [HOOKS | {"circuit": OPEN}, STREAMS]})
+    publish(worker, LINE | {"since": SINCE, "routes": [HOOKS | {"circuit": OPEN, "delivered": 7}]})
     await parked(api, worker, "a", "hooks.new")
     assert matches(block.text, (await api.get("/v1/routes")).text)
 
@@ -62,6 +63,25 @@ async def test_each_worker_has_a_circuit_of_its_own(api: httpx2.AsyncClient, wor
     assert hooks["nextProbeTime"] == "2027-01-31T08:00:00.006Z"
 
 
+async def test_a_route_has_the_deliveries_of_each_live_node_and_their_sum_unless_one_is_unknown(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    await schedule(api, topic="hooks.new")  # from now on Redis has queues, without which there is no overview
+    publish(worker, LINE | {"node": "a", "since": SINCE, "routes": [HOOKS | {"delivered": 5}]})
+    seen = publish(worker, LINE | {"node": "b", "routes": [HOOKS | {"delivered": 0}, STREAMS | {"delivered": 0}]})
+    publish(worker, LINE | {"node": "gone", "routes": [HOOKS | {"delivered": 100}]}, age=16_000)
+    hooks, streams = await routes(api)
+    assert (hooks["delivered"], streams["delivered"]) == (5, 0)
+    first, second = hooks["deliveredBy"]
+    assert (first["node"], first["since"], first["delivered"]) == ("a", "2027-01-31T08:00:00.000Z", 5)
+    assert second == {"node": "b", "since": None, "seen": format_instant(seen), "delivered": 0}
+    assert (await api.get("/v1/overview")).json()["routes"] == [hooks, streams]
+    publish(worker, LINE | {"node": "older", "routes": [HOOKS]})
+    hooks, streams = await routes(api)
+    assert (hooks["delivered"], [one["delivered"] for one in hooks["deliveredBy"]]) == (None, [5, 0, None])
+    assert streams["delivered"] == 0
+
+
 async def test_without_workers_there_are_the_routes_for_which_something_is_parked(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
@@ -71,6 +91,7 @@ async def test_without_workers_there_are_the_routes_for_which_something_is_parke
     await parked(api, worker, "nowhere", "x", "t:*")
     (one,) = await routes(api)
     assert (one["name"], one["parked"], one["target"], one["circuit"]) == ("hooks", 5, None, None)
+    assert (one["delivered"], one["deliveredBy"]) == (None, [])
 
 
 async def test_a_parked_message_tells_what_it_waits_for_and_when_its_target_is_tried_next(

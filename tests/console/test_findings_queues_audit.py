@@ -12,7 +12,7 @@ from delayq import Client
 from delayq.care.resharding import reshard
 from delayq.clock import SystemClock
 from tests.console.world import MARKUP, PARKED, World
-from tests.support.browser import MIDDAY, Pages, violations
+from tests.support.browser import MIDDAY, Pages, too_wide, violations
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -170,6 +170,28 @@ def test_keys_walk_the_queues_and_links_lead_to_nodes_and_routes(pages: Pages, w
     expect(row).to_contain_text("open")
     expect(row).to_contain_text("we are closed")
     expect(row.get_by_role("link", name=f"{PARKED}")).to_have_attribute("href", "#/messages?state=parked")
+
+
+def test_a_route_has_its_deliveries_per_second_since_the_page_was_opened(pages: Pages, own_world: World) -> None:
+    page = pages.open(f"{own_world.url}#/queues?see=nodes", width=390)
+    routes = page.get_by_role("region", name="Routes")
+    story = routes.get_by_role("row").filter(has=page.get_by_text("story", exact=True))
+    rate = story.locator("td[data-label='Delivered per second']")
+    expect(rate).to_have_text("0")  # each node has reported twice, and nothing went out
+    chart = page.get_by_role("figure").filter(has_text="story: delivered per second")
+    expect(chart).to_have_count(0)
+    own_world.schedule("story.rates", 20, delayTime=0)
+    expect(chart).to_be_visible()  # once drawn, it stays
+    chart.get_by_text("As a table").click()
+    expect(chart.get_by_role("cell").filter(has_text=re.compile("[1-9]")).first).to_be_visible()
+    assert too_wide(page) == []
+    assert violations(page) == []
+    page.goto(f"{own_world.url}#/topics/story.rates")
+    expect(page.get_by_role("heading", name="Deliveries of route story")).to_be_visible()
+    expect(main(page)).to_contain_text(re.compile(r"[\d.]+ per second now, of all topics of the route"))
+    expect(chart).to_be_visible()
+    assert too_wide(page) == []
+    assert violations(page) == []
 
 
 def test_how_far_a_reshard_is_can_be_seen(pages: Pages, own_world: World) -> None:

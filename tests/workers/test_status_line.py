@@ -26,8 +26,10 @@ from delayq.nodes import (
 from delayq.policies import Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
+from delayq.store.commands import Pulled
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES
+from delayq.targets import OK, Result
 from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
@@ -43,6 +45,7 @@ from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLIS
 from workers.node.ownership import Ownership
 from workers.queue.queue_context import CurrentPolicies
 from workers.sending.sender import GRACE, Sender
+from workers.telemetry.metrics import Metrics
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_over=None))
 
@@ -237,6 +240,41 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
     assert told().circuit == circuit, "what it says while it is open may wait"
     sender.circuit.sent(True)
     assert (told().circuit, told().failed) == (None, FailedSend(opened + 100, "not yet"))
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("hooks", [2]),  # without the failed ones
+        ("hooks streams", [2, 40]),
+        ("streams more", [None, None]),  # a pull does not count by routes
+    ],
+)
+def test_it_reports_how_many_messages_each_route_has_delivered_since_its_start(
+    store: Store, clock: ManualClock, table: str, expected: list[int | None]
+) -> None:
+    metrics, settings = Metrics(), load_settings(redis_url=store.url, node="one")
+    routes = Routes(
+        [
+            Route(name=name, match=f"{name}.*", target="https://hooks.example" if name == "hooks" else "redis+stream:")
+            for name in table.split()
+        ]
+    )
+
+    def reported(**more: Any) -> list[int | None]:
+        made = StatusLine(
+            store, settings, Skew(clock), clock, routes=routes, senders={}, policies=CurrentPolicies(), **more
+        )
+        made.publish(NOTHING)
+        lines = store.run(commands.nodes())
+        found = read_nodes(lines, clock.now())["one"].routes
+        return [one.delivered for one in found]
+
+    assert reported() == [None] * len(expected), "without metrics it is unknown"
+    assert reported(delivered=metrics.delivered) == [one if one is None else 0 for one in expected]
+    metrics.sent("hooks", [OK, OK, Result("unavailable")], 5)
+    metrics.pulled(Pulled(20_030, 0, None, False, 0, None, 40, [], [], [], [], [], {}))
+    assert reported(delivered=metrics.delivered) == expected
 
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:

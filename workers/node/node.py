@@ -145,6 +145,7 @@ class Node:
             recent=RecentLateness(observer.lateness) if observer is not None else None,
             lately=RecentCounters(self._counted, self._clock),
             connected=lambda: self.coordinator is None or self.coordinator.connected,
+            delivered=observer.delivered if observer is not None else None,
         )
         self._bounds = Bounds(
             window=settings.window,

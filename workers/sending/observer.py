@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from delayq.store.commands import Pulled, Released
@@ -16,11 +16,15 @@ __all__ = ["Observer"]
 class Observer(Protocol):
     """Counts events. Its methods must not block or raise.
 
-    `lateness` has how late messages were, and `failures` is the number of calls of `failed`. The node's line has both.
+    `lateness` has how late messages were, and `failures` is the number of calls of `failed`. The node's
+    line has both, and the counts of `delivered`.
     """
 
     lateness: Histogram
     failures: int
+
+    def delivered(self) -> tuple[int, Mapping[str, int]]:
+        """How many messages pulls appended to streams, and how many sends of each route succeeded, since the start."""
 
     def pulled(self, pulled: Pulled | Released) -> None:
         """A pull returned messages, or appended them to streams in the same Redis."""

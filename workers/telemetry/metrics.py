@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from delayq.nodes import LATENESS
 from delayq.policies import number_of
@@ -52,6 +53,16 @@ class Metrics:
             "delayq_circuit_open", "1 while the circuit of a target is open", ["route"], registry=self.registry
         )
 
+    def delivered(self) -> tuple[int, Mapping[str, int]]:
+        """How many messages pulls appended to streams, and how many sends of each route succeeded, since the start."""
+        appended = sum(one.value for one in _samples(self._appended, "delayq_appended_total"))
+        sent = {
+            one.labels["route"]: int(one.value)
+            for one in _samples(self._sent, "delayq_sent_total")
+            if one.labels["outcome"] == "ok"
+        }
+        return int(appended), sent
+
     def pulled(self, pulled: Pulled | Released) -> None:
         """A pull returned messages, or appended them to streams itself."""
         if pulled.appended:
@@ -90,6 +101,11 @@ class Metrics:
     def watch(self, node: Node) -> None:
         """Read gauges from the node at each scrape."""
         self.registry.register(_Collected(partial(_of_node, node)))
+
+
+def _samples(counter: Counter, name: str) -> Iterator[Sample]:
+    """The values of a counter, without the times of their creation."""
+    return (one for metric in counter.collect() for one in metric.samples if one.name == name)
 
 
 class _Collected(Collector):

@@ -1,11 +1,12 @@
 // The owners of queues, their lateness, the reports of nodes and routes, and the progress of resharding.
 
 import { html } from "../vendor/standalone.module.js";
+import { Deliveries, lastRate, useDeliveries } from "../parts/deliveries.js";
 import { Wrong } from "../parts/findings.js";
 import { Refresh, together, useAsked, useRefresh } from "../parts/lists.js";
 import { live } from "../parts/live.js";
 import { Copy, Loading, Trouble } from "../parts/notices.js";
-import { bytes, count, duration, LATE, UNKNOWN, VERY_LATE } from "../parts/numbers.js";
+import { bytes, count, duration, LATE, rate, UNKNOWN, VERY_LATE } from "../parts/numbers.js";
 import { filled, href, replace, useSeen } from "../parts/router.js";
 import { useStore } from "../parts/store.js";
 import { Table } from "../parts/table.js";
@@ -271,6 +272,10 @@ function NodesPart({ asked, node }) {
 
 /** @param {{ asked: Asked }} props */
 function RoutesPart({ asked }) {
+  const samples = useDeliveries();
+  /** @type {Route[]} */
+  const all = asked.data?.routes ?? [];
+  const busy = all.filter((one) => samples.some((sample) => sample.rates[one.name]));
   const circuit = (/** @type {Route} */ one) =>
     one.circuit === null
       ? html`<span class="shape">${t("queues.circuit_unknown")}</span>`
@@ -280,13 +285,14 @@ function RoutesPart({ asked }) {
     <${Table}
       caption=${t("queues.routes")}
       hideCaption=${true}
-      rows=${asked.data?.routes ?? []}
+      rows=${all}
       id=${(/** @type {Route} */ one) => one.name}
       empty=${t("queues.no_routes")}
       columns=${[
         { name: "name", title: t("queues.route"), cell: (/** @type {Route} */ one) => html`<bdi>${one.name}</bdi>` },
         { name: "target", title: t("queues.target"), cell: (/** @type {Route} */ one) => html`<bdi>${one.target ?? "–"}</bdi>` },
         { name: "circuit", title: t("queues.circuit"), cell: circuit },
+        { name: "rate", title: t("overview.rate"), number: true, cell: (/** @type {Route} */ one) => rate(lastRate(samples, one.name)) },
         { name: "at", title: t("queues.open_at"), cell: (/** @type {Route} */ one) => (one.openAt.length ? one.openAt.map((node, i) => html`${i > 0 && ", "}<${NodeLink} node=${node} />`) : "–") },
         { name: "reason", title: t("queues.reason"), cell: (/** @type {Route} */ one) => html`<bdi>${one.reason ?? "–"}</bdi>` },
         { name: "since", title: t("queues.open_since"), cell: (/** @type {Route} */ one) => html`<${Age} at=${one.since} />` },
@@ -294,6 +300,8 @@ function RoutesPart({ asked }) {
         { name: "parked", title: t("queues.parked"), number: true, cell: (/** @type {Route} */ one) => (one.parked ? html`<a href=${href(["messages"], { state: "parked" })}>${count(one.parked)}</a>` : count(one.parked)) },
       ]}
     />
+    <p class="age">${t("deliveries.since")}</p>
+    ${busy.length > 0 && html`<div class="cards">${busy.map((one) => html`<div class="card" key=${one.name}><${Deliveries} route=${one.name} samples=${samples} /></div>`)}</div>`}
   <//>`;
 }
 

@@ -1,8 +1,9 @@
 // One topic: its destination, its settings, its waiting messages, and the causes of their wait.
 
 import { html, useState } from "../vendor/standalone.module.js";
+import { Deliveries, lastRate, useDeliveries } from "../parts/deliveries.js";
 import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
-import { may } from "../parts/live.js";
+import { may, mayEverywhere } from "../parts/live.js";
 import { Figure } from "../parts/notices.js";
 import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
 import { Pause, Resume } from "../parts/pausing.js";
@@ -45,7 +46,19 @@ export function Topic({ rest: [topic] }) {
       }
     </p>
     ${one && html`<${Counts} one=${one} /><div class="cards"><${Goes} one=${one} /><${Stopped} one=${one} /><${Limited} limit=${one.limit} /><${Policy} policy=${one.policy} /></div>`}
+    ${one && one.route !== null && mayEverywhere("read") && html`<${RouteRate} route=${one.route} />`}
     ${dialog}`;
+}
+
+/** The deliveries of the route of a topic, of all topics of that route. @param {{ route: string }} props */
+function RouteRate({ route }) {
+  const samples = useDeliveries();
+  return html`<section>
+    <h2>${t("topic.route_rate", { route })}</h2>
+    <p>${t("topic.route_now", { rate: rate(lastRate(samples, route)) })}</p>
+    <p class="age">${t("deliveries.since")}</p>
+    ${samples.some((one) => (one.rates[route] ?? null) !== null) && html`<div class="card"><${Deliveries} route=${route} samples=${samples} /></div>`}
+  </section>`;
 }
 
 /** @param {{ one: any }} props */

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
+from delayq.client.looking.service import RouteState
 from delayq.client.looking.traffic import last_slots, slots_of, total_of
 from delayq.nodes import RECENT_STEP
 from delayq.policies import Pause
@@ -66,6 +68,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     pauses: list[Pause]
     traffic: Traffic | None
     memory: Memory
+    routes: Sequence[RouteState]
 
 
 def overview(facts: Facts) -> Overview:
@@ -88,6 +91,7 @@ def overview(facts: Facts) -> Overview:
         pauses=[one for one in facts.policies.by_age if one.until is None or one.until > facts.now],
         traffic=_traffic(facts),
         memory=Memory(facts.server.used_memory or None, facts.server.max_memory, facts.server.policy),
+        routes=facts.routes,
     )
 
 

@@ -14,7 +14,7 @@ from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = ["RouteState", "nodes", "queues", "route_states", "routes"]
+__all__ = ["NodeDeliveries", "RouteState", "nodes", "queues", "route_states", "routes"]
 
 
 def queues(context: Context) -> Plan[list[QueueStats]]:
@@ -28,13 +28,25 @@ def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
     return read_nodes(lines, now)
 
 
+class NodeDeliveries(msgspec.Struct, frozen=True):
+    """The number of messages that a live node has delivered by a route since its start; None: it is not reported.
+
+    The times are Unix ms: `since` is the start by the node's clock, and `seen` is its report by the clock of Redis.
+    """
+
+    node: str
+    since: int | None
+    seen: int
+    delivered: int | None
+
+
 class RouteState(msgspec.Struct, frozen=True, kw_only=True):
     """A route as live workers report it. Times are Unix ms by the clock of Redis.
 
     Each worker has its own circuit: `open_at` names the workers whose circuit is open. `since` and `reason` are those
     of the circuit that opened first, and `next_probe` is the earliest next probe. `target` is the kind and the hosts of
     the target, or '' if no live worker has the route. `parked` counts the messages that wait for the target, not those
-    that wait for their ordering key.
+    that wait for their ordering key. `delivered_by` has the deliveries of each live node.
     """
 
     name: str
@@ -44,6 +56,13 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     since: int | None = None
     next_probe: int | None = None
+    delivered_by: tuple[NodeDeliveries, ...] = ()
+
+    @property
+    def delivered(self) -> int | None:
+        """The messages that the live nodes have delivered; None if a node does not report it, or no node is live."""
+        counts = [one.delivered for one in self.delivered_by if one.delivered is not None]
+        return sum(counts) if counts and len(counts) == len(self.delivered_by) else None
 
     @property
     def circuit(self) -> str | None:
@@ -75,11 +94,12 @@ def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) ->
 
 
 def _state(name: str, parked: int, live: Iterable[NodeLine]) -> RouteState:
-    reports = [(line.node, one) for line in live for one in line.routes if one.name == name]
+    reports = [(line, one) for line in live for one in line.routes if one.name == name]
+    delivered = tuple(NodeDeliveries(line.node, line.since, line.seen, one.delivered) for line, one in reports)
     target = reports[0][1].target if reports else ""
-    broken = sorted((one.circuit.since, node, one.circuit) for node, one in reports if one.circuit is not None)
+    broken = sorted((one.circuit.since, line.node, one.circuit) for line, one in reports if one.circuit is not None)
     if not broken:
-        return RouteState(name=name, target=target, parked=parked)
+        return RouteState(name=name, target=target, parked=parked, delivered_by=delivered)
     since, _, first = broken[0]
     return RouteState(
         name=name,
@@ -89,4 +109,5 @@ def _state(name: str, parked: int, live: Iterable[NodeLine]) -> RouteState:
         reason=first.reason,
         since=since,
         next_probe=min(circuit.probe for _, _, circuit in broken),
+        delivered_by=delivered,
     )

@@ -69,6 +69,7 @@ class StatusLine:
         recent: RecentLateness | None = None,
         lately: RecentCounters | None = None,
         connected: Callable[[], bool] = lambda: True,
+        delivered: Callable[[], tuple[int, Mapping[str, int]]] | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -85,6 +86,8 @@ class StatusLine:
         self._recent = recent
         self._lately = lately
         self._connected = connected
+        self._delivered = delivered
+        self._local = [one.name for one in routes.table if is_local(one, settings.redis_url)]
         self._started = clock.now()
         self._wrote = False
         self._twin_at: int | None = None  # when another worker was last found to write the line
@@ -115,6 +118,7 @@ class StatusLine:
         """Write the line; raises StoreError."""
         news, self._published = self._news(ownership), None  # until Redis confirms the line
         settings, asked_at = self._settings, self._clock.monotonic()
+        delivered = self._counts()
         line = msgspec.json.encode(
             {
                 "node": settings.node,
@@ -131,7 +135,7 @@ class StatusLine:
                 "handed_over": ownership.handed_over,
                 "policies": news.version,
                 "held": news.sending_paused,
-                "routes": [self._route(route) for route in self._routes.table],
+                "routes": [self._route(route, delivered.get(route.name)) for route in self._routes.table],
                 "complaints": [
                     text[:LONGEST_REASON] for text in (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
                 ],
@@ -184,7 +188,23 @@ class StatusLine:
         pause = self._policies.current.pause
         return {topic: count for topic, count in sender.given_up.items() if pause(topic) is not None}
 
-    def _route(self, route: Route) -> RouteLine:
+    def _counts(self) -> Mapping[str, int]:
+        """The number of messages that this node has delivered by each route, without the routes of which it is unknown.
+
+        Pulls count what they append, but not by which route: so it is known only if a single route is appended to.
+        """
+        if self._delivered is None:
+            return {}
+        appended, sent = self._delivered()
+        counts = {route.name: sent.get(route.name, 0) for route in self._routes.table}
+        for name in self._local:
+            if len(self._local) == 1:
+                counts[name] += appended
+            else:
+                del counts[name]
+        return counts
+
+    def _route(self, route: Route, delivered: int | None) -> RouteLine:
         sender = self._senders.get(route.name)
         opened = sender.circuit.opened if sender is not None else None
         failed = sender.circuit.failed if sender is not None else None
@@ -199,9 +219,10 @@ class StatusLine:
             route.max_attempts or self._settings.max_attempts,
             FailedSend(redis_now + failed.at, failed.reason[:LONGEST_REASON]) if failed is not None else None,
             route.send_timeout or self._settings.send_timeout,
-            is_local(route, self._settings.redis_url),
+            route.name in self._local,
             route.stream if lies_here(route, self._settings.redis_url) else None,
             route.per_queue,
+            delivered,
         )
 
     def take_away(self) -> None:
