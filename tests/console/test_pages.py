@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.world import World
-from tests.support.browser import Pages, load, settle, small_targets, too_wide, violations
+from tests.support.browser import Pages, load, resize, settle, small_targets, too_wide, violations
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
@@ -73,9 +73,9 @@ def test_a_page_is_accessible_and_fits_a_desk_and_a_phone_light_and_dark(
     assert small_targets(page) == []
     page.emulate_media(color_scheme="light")
     assert violations(page, "color-contrast") == []
-    page.set_viewport_size({"width": 320, "height": 800})
+    resize(page, 320, 800)
     assert too_wide(page) == []
-    page.set_viewport_size({"width": 1280, "height": 900})
+    resize(page, 1280, 900)
     assert violations(page) == []
     assert too_wide(page) == []
     page.emulate_media(color_scheme="dark")
@@ -92,7 +92,7 @@ def test_a_table_is_a_list_of_cards_on_a_phone(pages: Pages, world: World) -> No
     places = [one.bounding_box() for one in (name, route)]
     assert places[0] and places[1] and places[1]["y"] >= places[0]["y"] + places[0]["height"]
     expect(row.get_by_role("cell", name="Route billing", exact=True)).to_be_visible()
-    page.set_viewport_size({"width": 1280, "height": 900})
+    resize(page, 1280, 900)
     places = [one.bounding_box() for one in (name, route)]
     assert places[0] and places[1] and places[1]["y"] == places[0]["y"]
     expect(row.get_by_role("cell", name="billing", exact=True)).to_be_visible()

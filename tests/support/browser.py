@@ -25,7 +25,7 @@ from playwright.sync_api import (
 
 from tests.support.timeouts import PATIENCE
 
-__all__ = ["MIDDAY", "Pages", "load", "settle", "small_targets", "too_wide", "violations"]
+__all__ = ["MIDDAY", "Pages", "load", "resize", "settle", "small_targets", "too_wide", "violations"]
 
 expect.set_options(timeout=PATIENCE * 1_000)
 
@@ -169,6 +169,14 @@ def violations(page: Page, *rules: str) -> list[str]:
         options["runOnly"] = list(rules)
     found = Axe().run(page, options=options).response["violations"]
     return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
+
+
+def resize(page: Page, width: int, height: int) -> None:
+    """Give the page another size, and wait for its charts, which follow a frame or more later."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_function(
+        """() => [...document.querySelectorAll(".u-wrap")].every((one) => one.getBoundingClientRect().right <= innerWidth)"""
+    )
 
 
 def too_wide(page: Page) -> list[str]:
