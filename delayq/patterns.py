@@ -9,7 +9,7 @@ from typing import Final
 
 from delayq.errors import InvalidMessage
 
-__all__ = ["check_pattern", "compiled", "covers", "overlap"]
+__all__ = ["check_pattern", "compiled", "covers", "is_pattern", "overlap"]
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
 #: The maximum number of steps of `covers`. Only patterns that are made for it exceed them.
@@ -23,6 +23,11 @@ def check_pattern(value: object, field: str = "match") -> str:
     if not isinstance(value, str) or not _PATTERN.fullmatch(value):
         raise InvalidMessage(field, "must be 1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?")
     return value
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text can match more than one topic."""
+    return "*" in text or "?" in text
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -14,7 +14,7 @@ from api.service import Operations, Service
 from api.wire import problems
 from api.wire.handing_back import DeliveredIn, DeliveredManyIn, HandedBackManyOut, HandedBackOut
 from api.wire.problems import Problem
-from api.wire.requests import PartsIn, body_of, decode
+from api.wire.requests import body_of, decode, decode_each
 from delayq import DelayqError, Message
 from delayq.client.consuming import handing_back
 from delayq.client.consuming.handing_back import HandBack, HandedBack
@@ -27,7 +27,6 @@ OPERATIONS = Operations("consumers")
 
 _one = msgspec.json.Decoder(DeliveredIn)
 _many = msgspec.json.Decoder(DeliveredManyIn)
-_parts = msgspec.json.Decoder(PartsIn)
 _EXAMPLE: Final = {
     "id": "unpaid-42", "topic": "orders.unpaid", "body": {"order": 42}, "handBacks": 0, "reason": "stock API 503",
 }  # fmt: skip
@@ -51,7 +50,9 @@ async def hand_back(service: Service, request: Request) -> Answer:
     """
     request.query()
     caller = request.caller
-    given = _decode(await request.json_text(service.settings.request_limit))
+    given = decode_each(
+        await request.json_text(service.settings.request_limit), lambda raw: decode(_many, raw).messages
+    )
 
     def read(one: DeliveredIn | msgspec.Raw) -> HandBack:
         made = _hand_back_of(one if isinstance(one, DeliveredIn) else decode(_one, one))
@@ -61,13 +62,6 @@ async def hand_back(service: Service, request: Request) -> Answer:
     now = service.clock.now()
     done = await service.client.run(lambda context: handing_back.hand_back(context, wanted, now)) if wanted else []
     return _answer(service, with_refusals(done, refused))
-
-
-def _decode(raw: bytes) -> Sequence[DeliveredIn | msgspec.Raw]:
-    try:
-        return decode(_many, raw).messages
-    except Problem:
-        return decode(_parts, raw).messages  # a message is malformed, and gets its own result
 
 
 def _hand_back_of(given: DeliveredIn) -> HandBack:

@@ -14,7 +14,7 @@ from api.auth.caller import Caller
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import RETRY_AFTER, Problem
-from api.wire.requests import BatchIn, MessageIn, PartsIn, decode, message_of
+from api.wire.requests import BatchIn, MessageIn, decode, decode_each, message_of
 from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
 from delayq.answers.messages import ScheduledOut, scheduled_out
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 _message = msgspec.json.Decoder(MessageIn)
 _batch = msgspec.json.Decoder(BatchIn)
-_parts = msgspec.json.Decoder(PartsIn)
 
 EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "30m", "keys": ["order-42"]}
 
@@ -86,7 +85,9 @@ async def schedule_many(service: Service, request: Request) -> Answer:
     Each message gets its own result, in order, with the status of a single call. An invalid message never affects the
     others. The answer is 503 or 507 only if every message failed because of the store; the results have their ids.
     """
-    given = _decode_batch(await request.json_text(service.settings.request_limit))
+    given = decode_each(
+        await request.json_text(service.settings.request_limit), lambda raw: decode(_batch, raw).messages
+    )
 
     def read(one: MessageIn | msgspec.Raw) -> Message:
         return request.caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
@@ -133,13 +134,6 @@ def with_refusals(outcomes: Sequence[T], refused: Mapping[int, Refusal]) -> list
     for index in sorted(refused):  # ascending, so that each is inserted at its place
         results.insert(index, refused[index])
     return results
-
-
-def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
-    try:
-        return decode(_batch, raw).messages  # the usual case: all of them are well formed
-    except Problem:
-        return decode(_parts, raw).messages  # a message is malformed, and gets its own result
 
 
 def _answer_batch(service: Service, outcomes: Sequence[Outcome]) -> Answer:

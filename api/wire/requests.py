@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -29,7 +30,6 @@ __all__ = [
     "DeliverManyIn",
     "IdsIn",
     "MessageIn",
-    "PartsIn",
     "PatchIn",
     "SessionIn",
     "body_of",
@@ -463,6 +463,20 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
 _FAR: Final = (
     65_536  # a field's name is searched for in this many bytes of a request, because the search blocks the event loop
 )
+
+
+_parts = msgspec.json.Decoder(PartsIn)
+
+
+def decode_each(raw: bytes, read: Callable[[bytes], Sequence[T]]) -> Sequence[T | msgspec.Raw]:
+    """Return the messages of a batch as `read` decodes them.
+
+    If one of them is malformed, all are returned as parts of the text, so that each gets a result of its own.
+    """
+    try:
+        return read(raw)
+    except Problem:
+        return decode(_parts, raw).messages
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:

@@ -12,7 +12,7 @@ from delayq.client.consuming.event_loop import Handlers
 from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
 from delayq.errors import InvalidMessage, StoreUnavailable
-from delayq.patterns import check_pattern
+from delayq.patterns import check_pattern, is_pattern
 from delayq.store.connect.event_loop import pause
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class AsyncConsumer:
         given = [topic] if isinstance(topic, str) else list(topic)
         self._client = client
         self._clock = clock
-        self._patterns = [check_pattern(one) for one in given if _is_pattern(one)]
-        self._topics = deque(one for one in given if not _is_pattern(one))
+        self._patterns = [check_pattern(one) for one in given if is_pattern(one)]
+        self._topics = deque(one for one in given if not is_pattern(one))
         self._find_at = clock.monotonic()
         self._lease = lease
         self._options = options
@@ -214,10 +214,6 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._end(error)
-
-
-def _is_pattern(topic: str) -> bool:
-    return "*" in topic or "?" in topic
 
 
 def _key_of(message: Leased) -> tuple[str, str]:

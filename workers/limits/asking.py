@@ -53,9 +53,8 @@ class _Asker:
         self._due: dict[Limit, int] = {}  # the time of the next request for each
         self._wakes_at = 0  # the end of its sleep
         self._server_ahead: tuple[int, int] | None = None  # its clock minus that of this node, by the last two answers
-        self._unanswered_since: int | None = (
-            None  # of the packet that is being answered, or of requests without a thread
-        )
+        # When the packet was sent that is not answered yet, or the first request while there is no thread.
+        self._unanswered_since: int | None = None
         self._stopping = False
         self.thread: threading.Thread | None = None
 

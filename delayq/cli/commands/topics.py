@@ -25,6 +25,7 @@ from delayq.cli.options import (
     option,
 )
 from delayq.local_time import in_sentence, shown
+from delayq.patterns import is_pattern
 from delayq.store.commands import Filter
 from delayq.terminal import Output, say
 from delayq.times import format_instant
@@ -116,7 +117,7 @@ def topics(
     if paused not in (None, "yes", "no"):
         raise BadUse("--paused: use yes or no")
     with connect_any(redis_url, api) as client:
-        if topic is not None and not {"*", "?"} & set(topic):
+        if topic is not None and not is_pattern(topic):
             if paused is not None or page_token is not None:
                 raise BadUse("--paused and --page-token need a pattern, or no topic")
             one = topic_out(client.topic(topic))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
-from delayq.client.consuming.receiving import HAND_BACK_DELAYS, MOST_HAND_BACKS, Settlement, reason_line
+from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.looking.messages import get
 from delayq.client.plan import Context, Plan
@@ -144,8 +144,7 @@ def _next_of(given: HandBack, policy: Policy, now: int) -> _Next:
         ORIGIN_PROPERTY: origin,
         REASONS_PROPERTY: _shortened("; ".join(filter(None, reasons))),
     }
-    most = MOST_HAND_BACKS if policy.max_hand_backs is None else policy.max_hand_backs
-    waits = policy.backoff or HAND_BACK_DELAYS
+    most, waits = hand_back_rules(policy)
     delay = waits[min(count, len(waits)) - 1] if given.delay is None else given.delay
     is_dead = count > most
     id = complete_id(_next_id(check_id(origin), count), message.ordering_key)

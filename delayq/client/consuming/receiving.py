@@ -15,6 +15,8 @@ from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage, OtherFilter, StoreError
 from delayq.message import check_topic, given_instant
+from delayq.patterns import is_pattern
+from delayq.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import (
     MOST_GROUPS,
@@ -67,7 +69,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
-        if "*" in self.topic or "?" in self.topic:
+        if is_pattern(self.topic):
             raise InvalidMessage("topic", "must be one topic, because a call receives no pattern of topics: name it")
         check_topic(self.topic)
         check_group(self.group)
@@ -190,7 +192,8 @@ def receive(
     check_call(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
     yield from learn_policies(context.policies)
-    most_leases = _most(context.policies.policy(consumer.topic).max_deliveries, MOST_ENDED_LEASES)
+    given = context.policies.policy(consumer.topic).max_deliveries
+    most_leases = MOST_ENDED_LEASES if given is None else given
     call = call or new_id()
     turn = crc32(call.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
     found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
@@ -273,8 +276,10 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
     )
 
 
-def _most(given: int | None, otherwise: int) -> int:
-    return otherwise if given is None else given
+def hand_back_rules(policy: Policy) -> tuple[int, Sequence[int]]:
+    """The most hand-backs of a message of the policy's topics, and the delay (ms) of each; the last delay repeats."""
+    most = MOST_HAND_BACKS if policy.max_hand_backs is None else policy.max_hand_backs
+    return most, policy.backoff or HAND_BACK_DELAYS
 
 
 def _text(fields: Mapping[str, bytes], name: str) -> str:
@@ -335,15 +340,14 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
     leases, by_stream = _by_stream(places, [change.lease for change in changes])
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
-    policy = context.policies.policy(consumer.topic)
-    most_backs = _most(policy.max_hand_backs, MOST_HAND_BACKS)
+    most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
     answers = yield [
         commands.settle_received(
             ConsumerKeys(stream, consumer.group),
             consumer.group,
             [_act(changes[at], leases[at]) for at in some],
             most_hand_backs=most_backs,
-            pauses=policy.backoff or HAND_BACK_DELAYS,
+            pauses=pauses,
         )
         for stream, some in by_stream.items()
     ]

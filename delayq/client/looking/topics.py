@@ -14,7 +14,7 @@ from delayq.client.looking.counting import taken_now_or_before
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, NodeLine, read_nodes
-from delayq.patterns import check_pattern, compiled
+from delayq.patterns import check_pattern, compiled, is_pattern
 from delayq.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store import commands
 from delayq.store.commands import HELD_AT_ONCE, REST, Census
@@ -121,7 +121,7 @@ def topics(
     held = yield from held_of(context, match)
     known = yield from taken_now_or_before(queues, live=live)
     named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
-    names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
+    names = {*held, *(one for one in named if not is_pattern(one))}
     names.update(topic for one in known or () for topic in one.topics if topic != REST)
     return [
         _state(stand, name, _route_name(context, nodes, name), held, known, now)

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.patterns import is_pattern
 from delayq.policies import Policy
 from delayq.remembered import Remembered
 from delayq.routes import Route, Routes
@@ -106,7 +107,7 @@ class StreamTrimmer:
         delivered = list(self._delivered)
         self._new.extend(delivered)
         if self._trims_here:
-            exact = [one.match for one in policies.in_order if one.trims and not {"*", "?"} & set(one.match)]
+            exact = [one.match for one in policies.in_order if one.trims and not is_pattern(one.match)]
             groups = [one.topic for one in self._store.run(commands.consumer_groups())]
             self._listed = {*exact, *delivered, *groups}
             self._add(self._listed)
