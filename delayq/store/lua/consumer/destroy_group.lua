@@ -11,7 +11,6 @@ if type(destroyed) == 'table' and destroyed.err then
   return destroyed
 end
 -- The rights that docs/operations.md names do not include DEL.
-for _, key in ipairs({ KEYS[1], KEYS[3] }) do
-  redis.call('PEXPIRE', key, 0)
-end
+redis.call('PEXPIRE', KEYS[1], 0)
+redis.call('PEXPIRE', KEYS[3], 0)
 return destroyed
