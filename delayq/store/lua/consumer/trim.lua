@@ -5,7 +5,7 @@
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS TIME XINFO XPENDING
--- @include group_positions is_before
+-- @include clock group_positions is_before
 local stream, age, length, forced, most = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[5])
 local LAST, PAGE = '18446744073709551615-18446744073709551615', 100
 if redis.call('EXISTS', stream) == 0 then
@@ -44,13 +44,8 @@ end
 
 local removed, more = 0, false
 if age and bound ~= '0-0' then
-  -- The time in an id is when the entry was appended. It is the time of Redis, also on a development server.
-  local now = tonumber(ARGV[1])
-  if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000 + math.floor(time[2] / 1000)
-  end
-  local oldest = string.format('%.0f-0', math.max(now - age, 0))
+  -- The time in an id is when the entry was appended.
+  local oldest = digits(math.max(clock(ARGV[1]) - age, 0)) .. '-0'
   removed, more = remove(is_before(oldest, bound) and oldest or bound, most)
 end
 if length and bound ~= '0-0' and not more then
