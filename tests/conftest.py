@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 
 from delayq.embedded import EmbeddedServer
 from delayq.store.connect.store import Store
@@ -40,6 +42,17 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("delayq")
+
+# Threads log while pytest empties the stream that it captures, and writing to that stream then ends the process with a
+# segmentation fault. So every event goes to the log, which pytest keeps for each test, and nothing to a stream.
+logging.getLogger().addHandler(logging.NullHandler())
+_EVENTS = logging.getLogger("delayq.events")
+_EVENTS.setLevel(logging.DEBUG)
+structlog.configure(
+    processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(key_order=["event"])],
+    logger_factory=lambda *_: _EVENTS,
+    wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+)
 
 #: The embedded Valkey, and in the long layer the Redis of the system.
 SERVERS = ("valkey", pytest.param("redis7", marks=pytest.mark.long))
