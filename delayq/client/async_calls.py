@@ -604,8 +604,12 @@ class AsyncCalls:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        change = plans.extension(message.lease, given_duration("lease", lease) or 0)
-        return single(await self._settle([(message, change)]))
+        return single(await self.extend_many([message], lease))
+
+    async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
+        """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
+        life = given_duration("lease", lease) or 0
+        return await self._settle([(one, plans.extension(one.lease, life)) for one in messages])
 
     async def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -25,6 +26,8 @@ __all__ = ["AsyncConsumer"]
 LONGEST_WAIT: Final = 500
 #: ms between two looks for topics that fit a pattern.
 FIND_EVERY: Final = 5_000
+#: ms that messages take together at most, if they are acknowledged together while others are there to be handled.
+ACK_AFTER: Final = 5
 
 
 class AsyncReceiving(Protocol):
@@ -44,6 +47,7 @@ class AsyncReceiving(Protocol):
     ) -> list[Leased]: ...
     async def ack(self, *messages: Leased) -> list[Any]: ...
     async def extend(self, message: Leased, lease: Duration) -> Any: ...
+    async def extend_many(self, messages: Sequence[Leased], lease: Duration) -> list[Any]: ...
     async def hand_back(self, message: Leased, *, reason: str) -> Any: ...
     async def topics(self, *, match: str) -> list[TopicState]: ...
 
@@ -51,8 +55,9 @@ class AsyncReceiving(Protocol):
 class AsyncConsumer:
     """Iterates over the messages of topics, to be awaited on one event loop.
 
-    The next step of the loop acknowledges the message before. An exception in a `with` block hands the current message back, with
-    the exception as its reason. Other consumers receive the messages that are left, at once.
+    The next step of the loop acknowledges the message before; quick ones are acknowledged together. An exception in a `with`
+    block hands the current message back, with the exception as its reason. Other consumers receive the messages that are left,
+    at once.
     """
 
     def __init__(
@@ -69,6 +74,9 @@ class AsyncConsumer:
         self._ahead: deque[tuple[Leased, int]] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Leased | None = None
+        self._done: deque[Leased] = deque()  # to be acknowledged
+        self._done_from = 0  # when the first of them was handed out
+        self._acknowledging = threading.Lock()
         self._stopped = False
 
     def stop(self) -> None:
@@ -115,29 +123,44 @@ class AsyncConsumer:
             except Exception as error:  # noqa: BLE001  # the handler's: it is the reason of the hand-back
                 await self._client.hand_back(message, reason=_reason(error))
             else:
-                await self._client.ack(message)
+                self._done.append(message)
         except Exception as error:  # noqa: BLE001  # other messages are handled all the same
-            text = "message %s could not be settled, and is received again: %s"
-            logging.getLogger(LOGGER).warning(text, message.id, error)
+            _log_unsettled([message], error)
         finally:
             self._busy.discard(_key_of(message))
+        # Handlers that end during this call leave their messages to this one, which looks again after it released the lock.
+        while self._done and self._acknowledging.acquire(blocking=False):
+            done = self._take_done()
+            try:
+                await self._client.ack(*done)
+            except Exception as error:  # noqa: BLE001  # as above
+                _log_unsettled(done, error)
+            finally:
+                self._acknowledging.release()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Leased:
-        done, self._current = [self._current] if self._current is not None else [], None
-        if done and (self._ahead or self._stopped):
-            await self._client.ack(*done)
-            done = []
+        if self._current is not None:
+            self._done.append(self._current)
+            self._current = None
         while not self._stopped:
+            now = self._clock.monotonic()
+            if self._ahead and self._done and now - self._done_from >= ACK_AFTER:
+                await self._client.ack(*self._take_done())
             self._current = await self._take()
             if self._current is not None:
+                if not self._done:
+                    self._done_from = now
                 return self._current
-            await self._receive(LONGEST_WAIT, done)
-            done = []
+            await self._receive(LONGEST_WAIT, self._take_done())
         await self.aclose()
         raise StopAsyncIteration
+
+    def _take_done(self) -> list[Leased]:
+        """Take the messages that are to be acknowledged."""
+        return [self._done.popleft() for _ in range(len(self._done))]
 
     async def _take(self) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
@@ -160,7 +183,7 @@ class AsyncConsumer:
             return
         if self._patterns and self._clock.monotonic() >= self._find_at:
             await self._find()
-        if done and (len(self._topics) != 1 or done[0].topic != self._topics[0]):
+        if done and (len(self._topics) != 1 or any(one.topic != self._topics[0] for one in done)):
             await self._client.ack(*done)
             done = ()
         if not self._topics:
@@ -204,8 +227,10 @@ class AsyncConsumer:
             await self._client.hand_back(current, reason=_reason(error))
         elif current is not None:
             left.append(current)
-        for one in left:
-            await self._client.extend(one, 0)
+        if done := self._take_done():
+            await self._client.ack(*done)
+        if left:
+            await self._client.extend_many(left, 0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -218,6 +243,12 @@ class AsyncConsumer:
 
 def _key_of(message: Leased) -> tuple[str, str]:
     return message.topic, message.ordering_key
+
+
+def _log_unsettled(messages: Sequence[Leased], error: Exception) -> None:
+    text = "message %s could not be settled, and is received again: %s"
+    for one in messages:
+        logging.getLogger(LOGGER).warning(text, one.id, error)
 
 
 def _reason(error: Exception) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -26,6 +27,8 @@ __all__ = ["Consumer"]
 LONGEST_WAIT: Final = 500
 #: ms between two looks for topics that fit a pattern.
 FIND_EVERY: Final = 5_000
+#: ms that messages take together at most, if they are acknowledged together while others are there to be handled.
+ACK_AFTER: Final = 5
 
 
 class Receiving(Protocol):
@@ -45,6 +48,7 @@ class Receiving(Protocol):
     ) -> list[Leased]: ...
     def ack(self, *messages: Leased) -> list[Any]: ...
     def extend(self, message: Leased, lease: Duration) -> Any: ...
+    def extend_many(self, messages: Sequence[Leased], lease: Duration) -> list[Any]: ...
     def hand_back(self, message: Leased, *, reason: str) -> Any: ...
     def topics(self, *, match: str) -> list[TopicState]: ...
 
@@ -52,8 +56,9 @@ class Receiving(Protocol):
 class Consumer:
     """Iterates over the messages of topics, safe to share between threads.
 
-    The next step of the loop acknowledges the message before. An exception in a `with` block hands the current message back, with
-    the exception as its reason. Other consumers receive the messages that are left, at once.
+    The next step of the loop acknowledges the message before; quick ones are acknowledged together. An exception in a `with`
+    block hands the current message back, with the exception as its reason. Other consumers receive the messages that are left,
+    at once.
     """
 
     def __init__(
@@ -70,6 +75,9 @@ class Consumer:
         self._ahead: deque[tuple[Leased, int]] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Leased | None = None
+        self._done: deque[Leased] = deque()  # to be acknowledged
+        self._done_from = 0  # when the first of them was handed out
+        self._acknowledging = threading.Lock()
         self._stopped = False
 
     def stop(self) -> None:
@@ -116,29 +124,44 @@ class Consumer:
             except Exception as error:  # noqa: BLE001  # the handler's: it is the reason of the hand-back
                 self._client.hand_back(message, reason=_reason(error))
             else:
-                self._client.ack(message)
+                self._done.append(message)
         except Exception as error:  # noqa: BLE001  # other messages are handled all the same
-            text = "message %s could not be settled, and is received again: %s"
-            logging.getLogger(LOGGER).warning(text, message.id, error)
+            _log_unsettled([message], error)
         finally:
             self._busy.discard(_key_of(message))
+        # Handlers that end during this call leave their messages to this one, which looks again after it released the lock.
+        while self._done and self._acknowledging.acquire(blocking=False):
+            done = self._take_done()
+            try:
+                self._client.ack(*done)
+            except Exception as error:  # noqa: BLE001  # as above
+                _log_unsettled(done, error)
+            finally:
+                self._acknowledging.release()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Leased:
-        done, self._current = [self._current] if self._current is not None else [], None
-        if done and (self._ahead or self._stopped):
-            self._client.ack(*done)
-            done = []
+        if self._current is not None:
+            self._done.append(self._current)
+            self._current = None
         while not self._stopped:
+            now = self._clock.monotonic()
+            if self._ahead and self._done and now - self._done_from >= ACK_AFTER:
+                self._client.ack(*self._take_done())
             self._current = self._take()
             if self._current is not None:
+                if not self._done:
+                    self._done_from = now
                 return self._current
-            self._receive(LONGEST_WAIT, done)
-            done = []
+            self._receive(LONGEST_WAIT, self._take_done())
         self.close()
         raise StopIteration
+
+    def _take_done(self) -> list[Leased]:
+        """Take the messages that are to be acknowledged."""
+        return [self._done.popleft() for _ in range(len(self._done))]
 
     def _take(self) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
@@ -161,7 +184,7 @@ class Consumer:
             return
         if self._patterns and self._clock.monotonic() >= self._find_at:
             self._find()
-        if done and (len(self._topics) != 1 or done[0].topic != self._topics[0]):
+        if done and (len(self._topics) != 1 or any(one.topic != self._topics[0] for one in done)):
             self._client.ack(*done)
             done = ()
         if not self._topics:
@@ -203,8 +226,10 @@ class Consumer:
             self._client.hand_back(current, reason=_reason(error))
         elif current is not None:
             left.append(current)
-        for one in left:
-            self._client.extend(one, 0)
+        if done := self._take_done():
+            self._client.ack(*done)
+        if left:
+            self._client.extend_many(left, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -217,6 +242,12 @@ class Consumer:
 
 def _key_of(message: Leased) -> tuple[str, str]:
     return message.topic, message.ordering_key
+
+
+def _log_unsettled(messages: Sequence[Leased], error: Exception) -> None:
+    text = "message %s could not be settled, and is received again: %s"
+    for one in messages:
+        logging.getLogger(LOGGER).warning(text, one.id, error)
 
 
 def _reason(error: Exception) -> str:

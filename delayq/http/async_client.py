@@ -600,8 +600,12 @@ class AsyncClient:
 
     async def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
-        (found,) = await self._settle((message,), "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
+        (found,) = await self.extend_many([message], lease)
         return found
+
+    async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
+        """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
+        return await self._settle(messages, "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
 
     async def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None

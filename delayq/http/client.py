@@ -595,8 +595,12 @@ class Client:
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
-        (found,) = self._settle((message,), "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
+        (found,) = self.extend_many([message], lease)
         return found
+
+    def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
+        """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
+        return self._settle(messages, "extend", {"lease": f"{given_duration('lease', lease) or 0}ms"})
 
     def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None

@@ -292,7 +292,7 @@ def test_it_receives_and_settles_as_the_client_of_redis(client: Any, direct: Cli
     assert client.hand_back(second, reason="no stock", delay_time=0).result == "handedBack"
     (again,) = client.receive(topic, group="mail", tags="new || old")
     assert (again.hand_backs, again.keys, again.properties) == (1, ("k1", "k2"), {"x": "1"})
-    assert client.extend(again, 0).result == "released"
+    assert [one.result for one in client.extend_many([again], 0)] == ["released"]
     assert client.ack(again)[0].result == "lost"
 
 

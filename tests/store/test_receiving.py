@@ -442,6 +442,72 @@ def test_a_consumer_that_is_stopped_ends_and_gives_back_what_it_has_not_handled(
     assert [(one.id, one.deliveries) for one in receive(other)] == [("b", 1)]
 
 
+class Calls:
+    """The ids that a client acknowledged and released with each call, while it consumes."""
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[str, str]] = []
+        for name, place in (("ack", None), ("extend_many", 0), ("receive", "ack")):
+            monkeypatch.setattr(client, name, partial(self._call, name, place, getattr(client, name)))
+
+    def _call(self, name: str, place: Any, real: Any, *args: Any, **options: Any) -> Any:
+        messages = args if place is None else args[place] if name == "extend_many" else options[place]
+        self.seen.append((name, "".join(one.id for one in messages)))
+        return real(*args, **options)
+
+
+def test_quick_messages_are_acknowledged_together_and_a_slow_one_before_the_next(
+    other: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, got = ManualClock(), ""
+    for id in "abcdefgh":
+        append(valkey, id)
+    with Client(valkey.url, clock=clock) as client:
+        calls = Calls(client, monkeypatch)
+        with client.consume(TOPIC, group="mail", prefetch=5) as consumer:
+            for message in consumer:
+                got += message.id
+                if message.id == "b":
+                    clock.advance(consuming.ACK_AFTER)
+                elif message.id == "f":
+                    consumer.stop()
+    assert got == "abcdef"
+    assert calls.seen == [("receive", ""), ("ack", "ab"), ("receive", "cde"), ("ack", "f"), ("extend_many", "gh")]
+    assert [(one.id, one.deliveries) for one in receive(other)] == [("g", 1), ("h", 1)]
+
+
+def test_handlers_that_end_during_an_acknowledgement_are_acknowledged_together_after_it(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in "abcde":
+        append(valkey, id)
+    handled, real, calls = threading.Semaphore(0), client.ack, list[str]()
+    others = threading.Event()
+
+    def ack(*messages: Leased) -> Any:
+        calls.append("".join(sorted(one.id for one in messages)))
+        if len(calls) == 1:
+            assert others.wait(PATIENCE)
+            raise StoreUnavailable("the first acknowledgement is lost")
+        return real(*messages)
+
+    def handle(message: Leased) -> None:
+        handled.release()
+
+    monkeypatch.setattr(client, "ack", ack)
+    consumer = client.consume(TOPIC, group="mail", prefetch=5)
+    running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"concurrency": 2})
+    running.start()
+    for _ in range(5):
+        assert handled.acquire(timeout=PATIENCE)
+    consumer.stop()
+    others.set()
+    running.join(PATIENCE)
+    assert (len(calls[0]), "".join(sorted("".join(calls)))) == (1, "abcde")
+    assert len(calls[1]) >= 3, "the second thread has handled four, and has left at least three to the first"
+    assert [fields[b"id"].decode() for fields in pending(valkey)] == [calls[0]], "the group receives it again"
+
+
 def test_a_call_acknowledges_before_it_receives(client: Client, valkey: ServerUnderTest) -> None:
     for id in "abc":
         append(valkey, id)
