@@ -11,8 +11,11 @@ from typing import Final
 import structlog
 
 from delayq import StoreError
+from delayq.store.commands import plain
+from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
+from delayq.store.keys import ConsumerKeys, slot_tag
 
 __all__ = ["Place", "Receivers"]
 
@@ -23,6 +26,8 @@ SLICE: Final = 100
 POLL: Final = 5.0
 #: Seconds for which the streams of a group without callers stay in the command: most callers come again at once.
 LINGER: Final = 1.0
+#: Seconds between two looks for the messages that new callers have received before, by calls of the same name.
+LOOK: Final = 0.25
 #: Seconds before the next try after Redis was away.
 PAUSE: Final = 0.5
 
@@ -70,7 +75,10 @@ class Receivers:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
+        self._in_cluster = parse(store.url).kind == CLUSTER
         self._groups: dict[Place, _Group] = {}
+        self._calls: dict[asyncio.Future[None], tuple[Place, str]] = {}  # the names of calls that may be repeats
+        self._look_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def has_others(self, place: Place) -> bool:
@@ -111,20 +119,23 @@ class Receivers:
         if is_full:
             group.wake()
 
-    async def wait(self, place: Place, longest: float) -> bool:
+    async def wait(self, place: Place, longest: float, call: str | None = None) -> bool:
         """Return true once the caller should receive again, or false after `longest` seconds.
 
-        A caller that joins others need not have received.
+        A caller that joins others need not have received. Then `call` is its name, if it has one. A call of this name may have
+        received messages before, and its answer was lost. Then the caller should receive, too.
         """
         loop = asyncio.get_running_loop()
         group = self._groups[place]
         own: asyncio.Future[None] = loop.create_future()
         group.waiting.append(own)
+        if call is not None:
+            self._calls[own] = place, call
         try:
             async with asyncio.timeout(longest):
                 await own
         except TimeoutError:
-            return own.done() and not own.cancelled()
+            return own in self._calls or (own.done() and not own.cancelled())
         except asyncio.CancelledError:
             if own.done() and not own.cancelled():
                 group.wake()  # it was woken, and its caller has gone: another one takes what arrived
@@ -132,6 +143,7 @@ class Receivers:
         finally:
             if own in group.waiting:
                 group.waiting.remove(own)
+            self._calls.pop(own, None)
             if not group.waiting:
                 group.empty_since = loop.time()
         return True
@@ -149,6 +161,7 @@ class Receivers:
         try:
             while self._groups:
                 try:
+                    await self._find_repeated()
                     wanted = self._wanted()
                     found = await arrivals.newer(wanted, SLICE) if wanted else {}
                     if not wanted:
@@ -164,6 +177,28 @@ class Receivers:
                 self._forget()
         finally:
             await arrivals.close()
+
+    async def _find_repeated(self) -> None:
+        """Wake the callers that repeat a call which has received messages: its answer was lost."""
+        now, calls = asyncio.get_running_loop().time(), list(self._calls.items())
+        if not calls or now < self._look_at:
+            return
+        self._look_at = now + LOOK
+        by_slot: dict[str, list[tuple[asyncio.Future[None], str]]] = {}  # in a Redis Cluster, a command has one slot
+        for own, ((streams, group, _), call) in calls:
+            for stream in streams:
+                slot = slot_tag(stream) if self._in_cluster else ""
+                by_slot.setdefault(slot, []).append((own, ConsumerKeys(stream, group).received(call)))
+        looks = [
+            plain("MGET", *(key for _, key in some), key=some[0][1], read=lambda reply: reply)
+            for some in by_slot.values()
+        ]
+        for some, replies in zip(by_slot.values(), await self._store.run_all(looks), strict=True):
+            for (own, _), reply in zip(some, replies, strict=True):
+                if reply is not None and not own.done():
+                    own.set_result(None)
+        for own, _ in calls:
+            self._calls.pop(own, None)
 
     def _wanted(self) -> dict[str, str]:
         """The streams, each with the earliest entry id behind which a group waits."""

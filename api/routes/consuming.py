@@ -98,15 +98,18 @@ async def receive(service: Service, request: Request) -> Answer:
         consumer.tags,
     )
     messages: list[Leased] = []
+    call = given.call  # which has not received yet
     if not wait:
         messages = await look(given.ack or ())
-    elif given.ack or given.call or not service.receivers.has_others(place):
+    elif given.ack or not service.receivers.has_others(place):
         with service.receivers.look(place):
             messages = await look(given.ack or ())
+        call = None
     while not messages and (left := end - service.clock.monotonic()) > 0:
-        if await service.receivers.wait(place, left / 1000):
+        if await service.receivers.wait(place, left / 1000, call):
             with service.receivers.look(place):
                 messages = await look()
+        call = None
     return Answer(200, encode(ReceivedOut([received_out(one) for one in messages], lost or UNSET)))
 
 

@@ -13,6 +13,7 @@ import random
 import resource
 import sys
 import time
+import uuid
 from array import array
 from pathlib import Path
 from typing import Final
@@ -69,7 +70,8 @@ class _Receivers:
         topic = self._topics[number % len(self._topics)]
         wait, leases = random.randint(1_000, WAIT_MS), list[str]()
         while True:
-            body = json.dumps({"group": "bench", "max": MOST, "wait": wait, "ack": leases}).encode()
+            call = uuid.uuid4().hex  # as all clients do
+            body = json.dumps({"group": "bench", "max": MOST, "wait": wait, "ack": leases, "call": call}).encode()
             head = (
                 f"POST /v1/topics/{topic}:receive HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
             )

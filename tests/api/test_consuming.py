@@ -139,6 +139,32 @@ async def test_who_joins_others_that_wait_asks_redis_nothing(
     assert sorted(got) == sorted(f"m{n}" for n in range(21))
 
 
+async def test_a_call_with_a_name_that_joins_others_asks_only_whether_it_is_a_repeat(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def questions() -> int:
+        return int(valkey.admin.info("commandstats").get("cmdstat_mget", {"calls": 0})["calls"])
+
+    monkeypatch.setattr(receivers, "POLL", 3_600.0)
+    append(valkey, "a")
+    first = await receive(api, call="c-1", lease="1h")
+    waiting = [asyncio.create_task(receive(api, wait="30s", max=1))]
+    await until_redis_waits(valkey)
+    assert await receive(api, wait="30s", call="c-1", lease="1h") == first
+    assert await receive(api, wait=1, call="c-1", lease="1h") == first, "before anybody has asked"
+    with monkeypatch.context() as patch:
+        patch.setattr(receiving, "receive", None)
+        before = await asyncio.to_thread(questions)
+        waiting += [asyncio.create_task(receive(api, wait="30s", max=1, call=f"c-{n}")) for n in range(2, 22)]
+        while await asyncio.to_thread(questions) == before:  # noqa: ASYNC110  # Redis sets no event
+            await asyncio.sleep(0.01)
+        assert not any(one.done() for one in waiting)
+    for n in range(21):
+        append(valkey, f"m{n}")
+    got = [one["id"] for messages in await asyncio.gather(*waiting) for one in messages]
+    assert sorted(got) == sorted(f"m{n}" for n in range(21))
+
+
 async def test_who_waits_gets_a_message_that_another_process_released(
     api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
