@@ -42,19 +42,21 @@ class _Group:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.looks = 0  # callers that receive now
+        self.is_unserved = False  # a caller was to be woken, and none waited
         self.after: dict[str, str] = {}  # by stream, the entry id behind which entries are new
         self.empty_since = loop.time()
         self._loop = loop
         self._timer = loop.call_later(POLL, self._poll)
 
     def wake(self) -> None:
-        """Wake the caller that has waited for longest."""
+        """Wake the caller that has waited for longest, else the next one that wants to wait."""
         self.empty_since = self._loop.time()  # perhaps, and its caller comes again
         while self.waiting:
             one = self.waiting.popleft()
             if not one.done():
                 one.set_result(None)
                 return
+        self.is_unserved = True
 
     def poll_in(self, seconds: float) -> None:
         """Wake a caller after this time, and again and again."""
@@ -92,6 +94,7 @@ class Receivers:
         if (group := self._groups.get(place)) is None:
             group = self._groups[place] = _Group(asyncio.get_running_loop())
         group.looks += 1
+        group.is_unserved = False  # this caller finds what has arrived before
         try:
             yield
         except BaseException:
@@ -127,6 +130,9 @@ class Receivers:
         """
         loop = asyncio.get_running_loop()
         group = self._groups[place]
+        if group.is_unserved:
+            group.is_unserved = False
+            return True
         own: asyncio.Future[None] = loop.create_future()
         group.waiting.append(own)
         if call is not None:
@@ -147,6 +153,11 @@ class Receivers:
             if not group.waiting:
                 group.empty_since = loop.time()
         return True
+
+    def pass_on(self, place: Place) -> None:
+        """Wake the next caller instead of one that was woken and has gone."""
+        if (group := self._groups.get(place)) is not None:
+            group.wake()
 
     async def close(self) -> None:
         """End the wait for streams."""

@@ -107,6 +107,9 @@ async def receive(service: Service, request: Request) -> Answer:
         call = None
     while not messages and (left := end - service.clock.monotonic()) > 0:
         if await service.receivers.wait(place, left / 1000, call):
+            if await request.is_disconnected():
+                service.receivers.pass_on(place)
+                break
             with service.receivers.look(place):
                 messages = await look()
         call = None

@@ -13,11 +13,12 @@ from api import receivers
 from delayq import Client
 from delayq.client.consuming import receiving
 from delayq.config import Settings
+from delayq.store.connect.async_store import AsyncStore
 from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import DRAIN_TIMEOUT
+from tests.support.timeouts import DRAIN_TIMEOUT, PATIENCE
 
 TOPIC = "orders.paid"
 
@@ -231,6 +232,28 @@ async def test_a_caller_that_goes_away_takes_no_message_with_it(
     gone.cancel()
     append(valkey, "a")
     assert [one["id"] for one in await stays] == ["a"]
+
+
+async def test_an_entry_that_arrives_while_the_only_caller_receives_wakes_it(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits() -> int:
+        return int(valkey.admin.info("commandstats")["cmdstat_xread"]["calls"])
+
+    monkeypatch.setattr(receivers, "POLL", 3_600.0)
+    store, place = AsyncStore(valkey.url, timeout=PATIENCE), ((TOPIC,), "mail", ())
+    callers = receivers.Receivers(store)
+    with callers.look(place):
+        callers.received(place, 1_000, None, is_full=False)
+    await until_redis_waits(valkey)
+    with callers.look(place):
+        append(valkey, "a")  # this caller has asked Redis before
+        known = await asyncio.to_thread(waits)
+        while await asyncio.to_thread(waits) < known + 2:  # noqa: ASYNC110  # Redis sets no event
+            await asyncio.sleep(0.01)
+    assert await callers.wait(place, PATIENCE)
+    await callers.close()
+    await store.close()
 
 
 async def test_a_wait_ends_without_a_message(api: httpx2.AsyncClient) -> None:

@@ -103,6 +103,20 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can limit the memory of a running process")
+def test_a_caller_whose_connection_has_ended_takes_no_message(valkey: ServerUnderTest, tmp_path: Path) -> None:
+    body = b'{"group": "mail", "wait": "20s"}'
+    head = "POST /v1/topics/orders:receive HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    with api_process(valkey.url, tmp_path) as process, ThreadPoolExecutor(1) as threads:
+        with socket.create_connection((LOCALHOST, process.port)) as gone:
+            gone.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+            eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "it waits")
+        assert process.answers()  # it has seen the end of the connection
+        stays = threads.submit(process.request, "POST", "/v1/topics/orders:receive", body)
+        valkey.admin.xadd("orders", {"id": "a", "topic": "orders", "body": "", "due": "1"})
+        status, answer = stays.result()
+        assert (status, [one["id"] for one in answer["messages"]]) == (200, ["a"])
+
+
 def test_without_memory_it_blames_no_caller_and_lives(valkey: ServerUnderTest, tmp_path: Path) -> None:
     """H18 (the API is short of memory): Large requests are 503 first.
 
