@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delayq.store import commands
+from delayq.store.commands import SlotRequest
 from tests.support.amounts import amount
 from tests.support.queues import Queue
 
@@ -99,21 +100,36 @@ def test_no_more_slots_are_taken_than_there_are_and_none_is_lost(
         now += later
         back = list(plain)[:returned]
         plain = {name: expires for name, expires in plain.items() if name not in back and expires > now}
-        ask = commands.take_slots("x", most, LIFE, wanted, str(call), back, now=now)
-        taken = q.run(ask)
+        ask = commands.take_slots([SlotRequest("x", most, LIFE, wanted, str(call), back)], now=now)
+        (taken,) = q.run(ask)
         assert taken == min(wanted, most - len(plain))
-        assert not twice or q.run(ask) == taken
+        assert not twice or q.run(ask) == [taken]
         plain |= dict.fromkeys(commands.taken_slots(LIFE, str(call), taken), now + LIFE)
         assert {name.decode(): at for name, at in q.admin.zrange("delayq:slots:x", 0, -1, withscores=True)} == plain
 
 
 def test_a_clock_that_was_set_back_keeps_no_slot_for_longer_than_it_was_taken_for(q: Queue) -> None:
     def take(now: int, life: int, call: str) -> int:
-        return q.run(commands.take_slots("x", 2, life, 1, call, now=now))
+        return q.run(commands.take_slots([SlotRequest("x", 2, life, 1, call)], now=now))[0]
 
     assert [take(900_000, 1_000, "a"), take(900_000, 500, "b"), take(10_000, 1_000, "c")] == [1, 1, 0]
     assert [take(10_500, 1_000, "d"), take(10_999, 1_000, "e"), take(11_000, 1_000, "f")] == [1, 0, 1]
     assert 0 < q.admin.pttl("delayq:slots:x") <= 1_000
+
+
+def test_one_call_takes_and_returns_slots_of_several_limits(q: Queue) -> None:
+    def take(call: str, *wanted: tuple[str, int, list[str]], now: int) -> list[int]:
+        return q.run(
+            commands.take_slots([SlotRequest(name, 2, LIFE, n, call, given) for name, n, given in wanted], now=now)
+        )
+
+    assert take("a", ("x", 1, []), ("y", 5, []), now=1_000) == [1, 2]
+    assert take("b", ("y", 1, []), ("x", 5, []), ("z", 0, []), now=1_001) == [0, 1, 0]
+    assert take(
+        "c", ("x", 1, commands.taken_slots(LIFE, "a", 1)), ("y", 0, commands.taken_slots(LIFE, "a", 2)), now=1_002
+    ) == [1, 0]
+    assert (q.admin.zcard("delayq:slots:x"), q.admin.exists("delayq:slots:y", "delayq:slots:z")) == (2, 0)
+    assert 0 < q.admin.pttl("delayq:slots:x") <= LIFE
 
 
 def test_a_request_by_former_policies_is_granted_nothing_and_changes_nothing(q: Queue) -> None:

@@ -288,10 +288,10 @@ def spend(q: Queue) -> Command[Any]:
 
 @case
 def take_slots(q: Queue) -> Command[Any]:
-    q.run(commands.take_slots("t", 5, 1_000, 2, "first", now=10_000))
-    q.run(commands.take_slots("t", 5, 900_000, 1, "second", now=10_000))
+    q.run(commands.take_slots([commands.SlotRequest("t", 5, 1_000, 2, "first")], now=10_000))
+    q.run(commands.take_slots([commands.SlotRequest("t", 5, 900_000, 1, "second")], now=10_000))
     given = commands.taken_slots(900_000, "second", 1)
-    return commands.take_slots("t", 5, 60_000, 3, "third", given, now=12_000)
+    return commands.take_slots([commands.SlotRequest("t", 5, 60_000, 3, "third", given)], now=12_000)
 
 
 @case

@@ -27,6 +27,7 @@ from delayq.store.commands import (
     Lease,
     Listed,
     Retention,
+    SlotRequest,
     Tally,
 )
 from delayq.store.connect.store import Store
@@ -258,6 +259,12 @@ def closed(q: Queue) -> bool:
     return q.run(commands.close(q.keys))
 
 
+def take_slots(call: str, *names: str) -> Command[Any]:
+    """Take two of the three slots of each name, and return one that is no longer there."""
+    requests = [SlotRequest(name, 3, 60_000, 2, call, ["other:1"]) for name in names or ("x",)]
+    return commands.take_slots(requests, now=NOW)
+
+
 IDS = ("a", "dead", "forwarded", "removed", "cancelled", "nobody")
 REMOVES = "it counts what this call removed; its owner asks only whether it is fenced"
 TOLD = "it says `live`, with the due that it has: the caller is told that an earlier call made it"
@@ -473,12 +480,10 @@ CASES: dict[str, dict[str, Case]] = {
         "moved": Case(after(closed, lambda q: give_up(q, "new"))),
     },
     "take_slots": {
-        "ok": Case(lambda q: commands.take_slots("x", 3, 60_000, 2, "first", ["other:1"], now=NOW)),
-        "too few": Case(
-            after(
-                lambda q: q.run(commands.take_slots("x", 3, 60_000, 2, "first", now=NOW)),
-                lambda q: commands.take_slots("x", 3, 60_000, 2, "second", now=NOW),
-            )
+        "ok": Case(lambda q: take_slots("first")),
+        "too few": Case(after(lambda q: q.run(take_slots("first")), lambda q: take_slots("second"))),
+        "of several limits": Case(
+            after(lambda q: q.run(take_slots("first", "y")), lambda q: take_slots("second", "x", "y"))
         ),
     },
     "trim": {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -217,13 +218,13 @@ def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPa
     if kind == "slots" and mistake == "the node's clock":
         pytest.skip("slots are taken for so long that it does not matter")
     if mistake == "a limit of each request":
-        spend, take, numbers = commands.spend_all, commands.take_slots, count(1)
+        numbers = count(1)
 
-        def elsewhere(spendings: Any, **more: Any) -> Any:
-            return spend([structs.replace(one, name=f"{one.name}{next(numbers)}") for one in spendings], **more)
+        def elsewhere(ask: Callable[..., Any], requests: Any, **more: Any) -> Any:
+            return ask([structs.replace(one, name=f"{one.name}{next(numbers)}") for one in requests], **more)
 
-        monkeypatch.setattr(commands, "spend_all", elsewhere)
-        monkeypatch.setattr(commands, "take_slots", lambda name, *a, **t: take(f"{name}{next(numbers)}", *a, **t))
+        for ask in (commands.spend_all, commands.take_slots):
+            monkeypatch.setattr(commands, ask.__name__, partial(elsewhere, ask))
     if mistake == "sent without a permit":
         monkeypatch.setattr(InFlight, "_admit", lambda self, share, batch: batch)
     assert not keep_to_a_limit(worlds, kind, wrong_clock=mistake == "the node's clock")

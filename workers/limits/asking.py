@@ -15,7 +15,7 @@ from delayq.clock import Clock
 from delayq.policies import NO_POLICIES, Policies
 from delayq.remembered import Remembered
 from delayq.store import commands
-from delayq.store.commands import Command, Granted, Now, Spending
+from delayq.store.commands import MOST_SLOTS, Command, Granted, Now, SlotRequest, Spending
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
 from workers.limits.limit import IDLE, Limit, Listener
@@ -33,9 +33,16 @@ PAUSE: Final = 100  # ms after an unexpected error
 SILENT: Final = 300
 log = structlog.get_logger()
 
+_Asking = tuple[Limit, Spending | SlotRequest]
+
 
 def _failed() -> None:
     log.exception("limits_failed")
+
+
+def _command(requests: list[Any], now: Now) -> Command[Any]:
+    take = commands.spend_all if isinstance(requests[0], Spending) else commands.take_slots
+    return take(requests, now=now)
 
 
 class _Asker:
@@ -125,44 +132,53 @@ class _Asker:
     def tick(self) -> int:
         """Send the requests that are due; return the ms until the next ones."""
         now = self._clock.monotonic()
-        server_now: Now = "" if self._test_now is None else self._test_now()
         server_ahead = None if self._server_ahead is None else min(self._server_ahead)
         with self._condition:
             due = [limit for limit, at in self._due.items() if at <= now][:AT_A_TIME]
             for limit in due:
                 del self._due[limit]
-        rates: list[tuple[Limit, Spending]] = []
-        slots: list[tuple[Limit, Command[int]]] = []
+        requests: list[_Asking] = []
         for limit in due:
-            wanted, again = limit.next_request(now, server_ahead, server_now)
-            if isinstance(wanted, Spending):
-                rates.append((limit, wanted))
-            elif wanted is not None:
-                slots.append((limit, wanted))
+            request, again = limit.next_request(now, server_ahead)
+            if request is not None:
+                requests.append((limit, request))
             elif again is not None:
                 self.schedule(limit, again)
-        if rates or slots:
+        if requests:
             self._unanswered_since = now
-            self._ask(rates, slots, now, server_now)
+            self._ask(requests, now)
         self._unanswered_since = None
         with self._condition:
             return self._wait(self._clock.monotonic())
 
-    def _ask(
-        self, rates: list[tuple[Limit, Spending]], slots: list[tuple[Limit, Command[int]]], now: int, server_now: Now
-    ) -> None:
-        parts = [rates[first : first + self._together] for first in range(0, len(rates), self._together)]
-        packet: list[Command[Any]] = [commands.spend_all([one for _, one in part], now=server_now) for part in parts]
-        packet += [take for _, take in slots]
+    def _parts(self, requests: list[_Asking]) -> list[list[_Asking]]:
+        """The requests of each command, which all have one kind. Other clients wait while Redis runs a command."""
+        parts: list[list[_Asking]] = []
+        for kind in Spending, SlotRequest:
+            room = slots = 0
+            for limit, request in requests:
+                if not isinstance(request, kind):
+                    continue
+                count = request.wanted + len(request.given) if isinstance(request, SlotRequest) else 0
+                if not room or slots + count > MOST_SLOTS:
+                    parts.append([])
+                    room, slots = self._together, 0
+                parts[-1].append((limit, request))
+                room, slots = room - 1, slots + count
+        return parts
+
+    def _ask(self, requests: list[_Asking], now: int) -> None:
+        test_now: Now = "" if self._test_now is None else self._test_now()
+        parts = self._parts(requests)
+        packet = [_command([request for _, request in part], test_now) for part in parts]
         answers: list[Any] = [None] * len(packet)
         try:
             answers = self._store.run_many(packet)
         finally:  # also after an error, schedule the next request of each limit
             answered: list[tuple[Limit, Any]] = []
             for part, answer in zip(parts, answers, strict=False):
-                granted: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
-                answered += zip([limit for limit, _ in part], granted, strict=True)
-            answered += zip([limit for limit, _ in slots], answers[len(parts) :], strict=True)
+                each: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
+                answered += zip([limit for limit, _ in part], each, strict=True)
             listeners: dict[Listener, dict[Limit, int]] = {}
             for limit, answer in answered:
                 again, waiting, count = limit.take_answer(answer, now)

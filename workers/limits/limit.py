@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from delayq.store.commands import Command, Head, Now, Spending
+from delayq.store.commands import Head, SlotRequest, Spending
 
 __all__ = ["IDLE", "Limit", "Listener", "admit", "begin"]
 
@@ -93,8 +93,8 @@ class Limit(ABC):
 
     @abstractmethod
     def next_request(
-        self, now: int, server_ahead: int | None = None, server_now: Now = ""
-    ) -> tuple[Spending | Command[int] | None, int | None]:
+        self, now: int, server_ahead: int | None = None
+    ) -> tuple[Spending | SlotRequest | None, int | None]:
         """Return the next request, or else the time of the next call; None: call again once messages need permits.
 
         `server_ahead` is the server's clock minus that of this node in ms, if it is known.

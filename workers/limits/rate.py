@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from delayq.policies import Bucket
-from delayq.store.commands import Granted, Now, Spending
+from delayq.store.commands import Granted, Spending
 from delayq.store.keys import rate_key
 from workers.limits.limit import IDLE, Limit, Listener
 
@@ -163,9 +163,7 @@ class RateLimit(Limit):
     def _is_low(self, now: int) -> bool:
         return sum(self._permits.values()) < self._low and not self.is_short(now)
 
-    def next_request(
-        self, now: int, server_ahead: int | None = None, server_now: Now = ""
-    ) -> tuple[Spending | None, int | None]:
+    def next_request(self, now: int, server_ahead: int | None = None) -> tuple[Spending | None, int | None]:
         """See `Limit`."""
         with self.lock:
             wanted, pace = self._count_wanted(now), int(self._count_begun(0, now))

@@ -12,8 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from delayq.policies import Slots
-from delayq.store import commands
-from delayq.store.commands import MOST_SLOTS, Command, Now, taken_slots
+from delayq.store.commands import MOST_SLOTS, SlotRequest, taken_slots
 from delayq.store.keys import slots_key
 from workers.limits.limit import IDLE, Limit
 
@@ -120,9 +119,7 @@ class SlotLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def next_request(
-        self, now: int, server_ahead: int | None = None, server_now: Now = ""
-    ) -> tuple[Command[int] | None, int | None]:
+    def next_request(self, now: int, server_ahead: int | None = None) -> tuple[SlotRequest | None, int | None]:
         """See `Limit`. If slots are short, requests give slots back and take others in turn, with a random pause between.
 
         Otherwise the node would get the same slots back each time.
@@ -150,8 +147,7 @@ class SlotLimit(Limit):
             self._given = held[len(given) :]
             self._used, self._useful = 0, useful - free
             names = [slot.name for slot in given]
-            call, most = self._request[2], self._slots.most
-            return commands.take_slots(self.name, most, self._life, wanted, call, names, now=server_now), None
+            return SlotRequest(self.name, self._slots.most, self._life, wanted, self._request[2], names), None
 
     def _use_answer(self, answer: Any, asked_at: int) -> int:
         """See `Limit`. After a lost reply, the slots that the request took are given back, and those that it gave back, again."""

@@ -10,9 +10,20 @@ import msgspec
 from delayq.store.commands.command import Command, Now, plain
 from delayq.store.keys import rate_key, slots_key
 
-__all__ = ["MOST_SLOTS", "Granted", "Spending", "Spent", "spend", "spend_all", "spent", "take_slots", "taken_slots"]
+__all__ = [
+    "MOST_SLOTS",
+    "Granted",
+    "SlotRequest",
+    "Spending",
+    "Spent",
+    "spend",
+    "spend_all",
+    "spent",
+    "take_slots",
+    "taken_slots",
+]
 
-#: The maximum number of slots that one call takes or returns.
+#: The maximum number of slots that one request takes, and that it returns.
 MOST_SLOTS: Final = 1_000
 
 
@@ -105,14 +116,29 @@ def spent(name: str) -> Command[Spent]:
     return plain("MGET", rate_key(name), read=read)
 
 
-def take_slots(
-    name: str, most: int, life: int, wanted: int, call: str, given: Sequence[str] = (), *, now: Now = ""
-) -> Command[int]:
-    """Return slots of this name, of which there are `most`, and take others for `life` ms. Returns the number taken.
+class SlotRequest(msgspec.Struct, frozen=True):
+    """Return the slots `given` of this name, of which there are `most`, and take `wanted` others for `life` ms.
 
     Their names are those of `taken_slots`. `call` is never used for another call.
     """
-    return Command("take_slots", (slots_key(name),), (now, most, life, wanted, f"{call}:{life}", *given), int)
+
+    name: str
+    most: int
+    life: int
+    wanted: int
+    call: str
+    given: Sequence[str] = ()
+
+    @property
+    def written(self) -> str:
+        """As the script reads it."""
+        return " ".join([f"{self.most} {self.life} {self.wanted} {self.call}:{self.life}", *self.given])
+
+
+def take_slots(requests: Sequence[SlotRequest], *, now: Now = "") -> Command[list[int]]:
+    """Return and take slots of several limits, as with `spend_all`. Returns the number taken of each."""
+    keys = [slots_key(one.name) for one in requests]
+    return Command("take_slots", keys, (now, *(one.written for one in requests)), list)
 
 
 def taken_slots(life: int, call: str, count: int) -> list[str]:
