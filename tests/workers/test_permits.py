@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from tests.workers.test_limits import Worlds, bounded, in_a_cluster, limit, live
 from workers.limits.asking import NodeLimits, _Asker
-from workers.limits.limit import Limit
+from workers.limits.limit import IDLE, Limit
 from workers.limits.rate import SHORTEST_LIFE, VALID, RateLimit
 from workers.limits.slots import BESIDES, SlotLimit
 from workers.queue.in_flight import InFlight
@@ -582,6 +582,21 @@ def test_limits_that_wait_for_their_turn_at_a_slow_server_are_not_short_and_thos
     silent = True
     limits.tick()
     assert during[8:] == [False, True]
+
+
+@pytest.mark.parametrize("fields", [{"rate": 10}, {"max_in_flight": 5}])
+def test_a_limit_that_was_made_just_now_is_not_forgotten_before_its_messages_are_admitted(
+    worlds: Worlds, fields: dict[str, int]
+) -> None:
+    world = worlds()
+    limits, policies = NodeLimits(world.store, NodeClock(world), test_now=lambda: world.now), policies_of(**fields)
+    made: list[Limit] = []
+    for topic in ("g.first", "g.second", "g.third"):
+        made += limits.of(topic, policies, 1_000)
+        world.advance(IDLE * 2 // 3)
+    assert limits.of("g.third", policies, 1_000) == (made[2],)
+    assert limits.of("g.second", policies, 1_000) == (made[1],)
+    assert limits.of("g.first", policies, 1_000) != (made[0],), "it was unused for long"
 
 
 def test_a_thread_that_could_not_be_started_is_started_later(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -34,6 +34,7 @@ SILENT: Final = 300
 log = structlog.get_logger()
 
 _Asking = tuple[Limit, Spending | SlotRequest]
+L = TypeVar("L", bound=Limit)
 
 
 def _failed() -> None:
@@ -229,8 +230,7 @@ class NodeLimits:
             limits: list[Limit] = [] if rate is None else [rate]
             if slots is not None:
                 if (known := self._slots.get(slots.name)) is None:
-                    self._forget_unused()
-                    known = self._slots[slots.name] = SlotLimit(slots, self._soon)
+                    known = self._slots[slots.name] = self._new(SlotLimit(slots, self._soon))
                 known.update(slots, policies.version, longest)
                 limits.append(known)
             if policies.version >= self._policies.version and policies is not self._policies:
@@ -245,8 +245,7 @@ class NodeLimits:
             return None
         with self._lock:
             if (known := self._rates.get(bucket.name)) is None:
-                self._forget_unused()
-                known = self._rates[bucket.name] = RateLimit(bucket, self._soon, self._outdated)
+                known = self._rates[bucket.name] = self._new(RateLimit(bucket, self._soon, self._outdated))
         if known.version != policies.version:
             known.update(bucket, policies.version, self._clock.monotonic())
         return known
@@ -259,10 +258,15 @@ class NodeLimits:
         known = self._rates
         return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
 
-    def _forget_unused(self) -> None:
+    def _new(self, limit: L) -> L:
+        """Forget unused limits when a new one comes. The new one counts as used, until its messages are admitted."""
         now = self._clock.monotonic()
-        if now - self._forgot_at < IDLE:
-            return
+        limit.use(now)
+        if now - self._forgot_at >= IDLE:
+            self._forget_unused(now)
+        return limit
+
+    def _forget_unused(self, now: int) -> None:
         self._forgot_at = now
         gone: set[Limit] = {one for known in (self._rates, self._slots) for one in known.values() if one.is_unused(now)}
         self._rates = {name: one for name, one in self._rates.items() if one not in gone}

@@ -218,6 +218,10 @@ class Limit(ABC):
     def end(self, count: int, now: int) -> None:  # noqa: B027  # a rate does nothing then
         """Note that `count` sends have ended."""
 
+    def use(self, now: int) -> None:
+        """Note that messages will need it soon, so that it is not forgotten before."""
+        self._used_at = now
+
     def is_unused(self, now: int) -> bool:
         """Whether it may be forgotten: no message used it lately, or waits for it."""
         with self.lock:

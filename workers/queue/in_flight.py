@@ -311,11 +311,6 @@ class InFlight:
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
 
-    def _limits(self, message: InFlightMessage, longest: int = 0) -> tuple[Limit, ...]:
-        if message.by_force:
-            return ()
-        return self._context.limits.of(message.topic, self._policies, longest)
-
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether the message may be sent now or wait for its turn in its lane."""
         if gate:
@@ -360,7 +355,7 @@ class InFlight:
     def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
         """Park messages of short limits. The other messages wait as for room: their permits arrive in a moment."""
         now = self._context.clock.monotonic()
-        short = {message.ticket for message in batch if any(one.is_short(now) for one in self._limits(message))}
+        short = {message.ticket for message in batch if any(one.is_short(now) for one in message.limits)}
         share.wait([message for message in batch if message.ticket not in short])
         for message in batch:
             if message.ticket in short:
@@ -426,7 +421,7 @@ class InFlight:
     def _must_withdraw(self, now: int, broken: bool, excess: set[Limit], message: InFlightMessage) -> bool:
         if message.stale(now) or message.expired(now) or (broken and not message.probe):
             return True
-        return bool(excess) and not excess.isdisjoint(self._limits(message))
+        return bool(excess) and not excess.isdisjoint(message.limits)
 
     def _withdrawn(
         self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
