@@ -173,9 +173,10 @@ class Receivers:
             while self._groups:
                 try:
                     await self._find_repeated()
-                    wanted = self._wanted()
-                    found = await arrivals.newer(wanted, SLICE) if wanted else {}
-                    if not wanted:
+                    found: dict[str, str] = {}
+                    if self._wanted():
+                        found = await arrivals.newer(self._wanted, SLICE)
+                    else:
                         await asyncio.sleep(SLICE / 1_000)  # the first callers have no answer yet
                 except StoreError as error:
                     log.warning("arrivals_lost", error=str(error))

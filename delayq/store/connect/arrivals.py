@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from delayq.store.commands import plain
@@ -37,18 +37,22 @@ class Arrivals:
 
         It returns after `longest` ms at the latest. Raises StoreUnavailable.
         """
-        end = CLOCK.monotonic() + max(longest, 1)
+        end, after = CLOCK.monotonic() + max(longest, 1), dict.fromkeys(streams, newest(since))
         while (left := end - CLOCK.monotonic()) > 0:
-            if self.newer(dict.fromkeys(streams, newest(since)), min(left, self._longest)):
+            if self.newer(lambda: after, min(left, self._longest)):
                 return
 
-    def newer(self, streams: Mapping[str, str], longest: int) -> dict[str, str]:
-        """Return the streams that have an entry after the given entry id, each with the id of that entry.
+    def newer(self, wanted: Callable[[], Mapping[str, str]], longest: int) -> dict[str, str]:
+        """Return the streams that have an entry after the entry id that is wanted, each with the id of such an entry.
 
-        The answer is empty if none arrives within `longest` ms, or half of the store's time-out. Raises StoreUnavailable.
+        `wanted` is called when the streams are read. The answer is empty if none arrives within `longest` ms, or half of the
+        store's time-out. Raises StoreUnavailable.
         """
         if self._in_cluster:
-            return self._look(streams, longest)
+            pause(min(longest, LOOK) / 1000)
+        streams = wanted()
+        if self._in_cluster:
+            return self._look(streams)
         words = (
             "XREAD",
             "COUNT",
@@ -86,14 +90,13 @@ class Arrivals:
                 if kept is None or not isinstance(error, Fault) or not broken(error.error):
                     raise  # else the server has closed the connection since the last wait
 
-    def _look(self, streams: Mapping[str, str], longest: int) -> dict[str, str]:
-        pause(min(longest, LOOK) / 1000)
+    def _look(self, streams: Mapping[str, str]) -> dict[str, str]:
         looks = [
-            plain("XREAD", "COUNT", 1, "STREAMS", stream, after, read=lambda reply: reply, key=stream)
+            plain("XREVRANGE", stream, "+", f"({after}", "COUNT", 1, read=lambda reply: reply)
             for stream, after in streams.items()
         ]
         answers = self._store.run_all(looks)
-        return {reply[0][0].decode(): reply[0][1][0][0].decode() for reply in answers if reply}
+        return {stream: reply[0][0].decode() for stream, reply in zip(streams, answers, strict=True) if reply}
 
     def close(self) -> None:
         """Close the connection; again is harmless."""

@@ -24,6 +24,7 @@ from delayq.policies import Policy
 from delayq.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Change, Known, Retention
+from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
@@ -243,6 +244,26 @@ def test_a_group_of_the_streams_of_all_primaries_is_listed_and_deleted(cluster: 
         assert [client.delete_group("own.orders", "g").changed for _ in range(2)] == [True, False]
         assert [one.topic for one in client.consumers()] == ["mail"]
         assert len(client.receive("own.orders", group="g", max=2 * QUEUES)) == QUEUES
+
+
+async def test_new_entries_of_streams_on_all_primaries_are_found_by_the_newest_of_each(
+    cluster: ClusterUnderTest,
+) -> None:
+    """A caller may have received an earlier entry meanwhile."""
+    streams, last = [queue_keys(queue).stream("orders") for queue in range(QUEUES)], dict[str, str]()
+
+    def wanted() -> dict[str, str]:
+        after = dict.fromkeys(streams, newest(1))
+        for stream in streams[1:]:
+            after[stream] = cluster.admin.xadd(stream, {"id": "a"}).decode()
+            last[stream] = cluster.admin.xadd(stream, {"id": "b"}).decode()
+        return after
+
+    store = AsyncStore(cluster.url, timeout=PATIENCE)
+    arrivals = AsyncArrivals(store)
+    assert await arrivals.newer(wanted, 1) == last
+    assert await arrivals.newer(lambda: last, 1) == {}
+    await store.close()
 
 
 def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnderTest) -> None:
