@@ -214,6 +214,11 @@ func (c *Client) Topics(ctx context.Context, filter url.Values) iter.Seq2[TopicO
 	return pages(ctx, c, "/v1/topics", filter, func(page TopicsOut) ([]TopicOut, *string) { return page.Topics, page.NextPageToken })
 }
 
+// Consumers yields consumer groups by topic and name: how many messages each has not acknowledged, and the oldest. Parameter: match.
+func (c *Client) Consumers(ctx context.Context, filter url.Values) iter.Seq2[GroupOut, error] {
+	return pages(ctx, c, "/v1/consumers", filter, func(page GroupsOut) ([]GroupOut, *string) { return page.Groups, page.NextPageToken })
+}
+
 // Audit yields who changed what, the newest first.
 func (c *Client) Audit(ctx context.Context, filter url.Values) iter.Seq2[AuditEntryOut, error] {
 	return pages(ctx, c, "/v1/audit", filter, func(page AuditOut) ([]AuditEntryOut, *string) { return page.Entries, page.NextPageToken })

@@ -199,6 +199,22 @@ func TestASearchGoesOnToTheLastPage(t *testing.T) {
 	equal(t, seen()[1].Path, "/v1/messages?pageToken=p2&topic=t.%2A")
 }
 
+func TestConsumerGroupsGoOnToTheLastPage(t *testing.T) {
+	page := func(group, next string) func(asked, http.ResponseWriter) {
+		return says(200, fmt.Sprintf(`{"groups":[{"topic":"t","group":%q}],"total":2,"nextPageToken":%s}`, group, next))
+	}
+	address, seen := serverThat(t, page("audit", `"p2"`), page("mail", "null"))
+	var groups []string
+	for one, err := range client(t, address).Consumers(context.Background(), url.Values{"match": {"t"}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, one.Group)
+	}
+	equal(t, groups, []string{"audit", "mail"})
+	equal(t, seen()[1].Path, "/v1/consumers?match=t&pageToken=p2")
+}
+
 func TestAReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled(t *testing.T) {
 	message := `{"id":"a","topic":"t","lease":".1-0.x","dueTime":"2033-01-01T00:00:00.000Z","dueMs":1,"attempt":1,"deliveries":1,"handBacks":0}`
 	url, seen := serverThat(t, drops, says(200, `{"messages":[`+message+`]}`), says(200, `{"results":[{"id":"a","status":200,"result":"acknowledged"}]}`))

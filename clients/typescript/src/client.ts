@@ -47,6 +47,7 @@ export type LeaseOf = Pick<Leased, "id" | "lease">;
 export type LeaseResult = Schemas["LeaseOut"];
 export type Policy = Schemas["PolicyOut"];
 export type Topic = Schemas["TopicOut"];
+export type ConsumerGroup = Schemas["GroupOut"];
 
 /** What became of one message of a batch, in the place of its request. */
 export type ScheduleResult =
@@ -293,6 +294,20 @@ export class DelayqClient {
   /** One topic: its counts, pause, policy and limit. */
   topic(topic: string, options: CallOptions = {}): Promise<Topic> {
     return this.#call({ method: "GET", path: `/v1/topics/${encodeURIComponent(topic)}`, ...options });
+  }
+
+  /** Consumer groups by topic and name, page by page: how many messages each has not acknowledged, and the oldest of them. */
+  async *consumers(
+    filter: { match?: string } = {},
+    options: CallOptions & { limit?: number } = {},
+  ): AsyncGenerator<ConsumerGroup, void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const query = { ...filter, limit: options.limit, pageToken };
+      const page = await this.#call<Schemas["GroupsOut"]>({ method: "GET", path: "/v1/consumers", query, ...options });
+      yield* page.groups;
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
   }
 
   /**

@@ -123,6 +123,15 @@ test("a search goes on to the last page", async () => {
   assert.equal(asked[1].path, "/v1/messages?topic=t.*&state=due%2Cheld&pageToken=p2");
 });
 
+test("consumer groups go on to the last page", async () => {
+  const page = (group: string, nextPageToken: string | null) => says(200, { groups: [{ topic: "t", group, lag: 3 }], total: 2, nextPageToken });
+  const { url, asked } = await serverThat(page("audit", "p2"), page("mail", null));
+  const groups = [];
+  for await (const one of new DelayqClient(url).consumers({ match: "t.*" }, { limit: 1 })) groups.push([one.group, one.lag]);
+  assert.deepEqual(groups, [["audit", 3], ["mail", 3]]);
+  assert.equal(asked[1].path, "/v1/consumers?match=t.*&limit=1&pageToken=p2");
+});
+
 test("a receive keeps its name when an answer is lost, and its leases are settled", async () => {
   const message = { id: "a", topic: "t", lease: ".1-0.x", dueTime: "2033-01-01T00:00:00.000Z", dueMs: 1, attempt: 1, deliveries: 1, handBacks: 0 };
   const settled = says(200, { results: [{ id: "a", status: 200, result: "acknowledged" }] });

@@ -163,6 +163,11 @@ public final class DelayqClient {
         return pages("/v1/topics", filter, "topics");
     }
 
+    /** Consumer groups by topic and name: how many messages each has not acknowledged, and the oldest of them. Filter: match. */
+    public Stream<Map<String, Object>> consumers(Map<String, String> filter) {
+        return pages("/v1/consumers", filter, "groups");
+    }
+
     /** Who changed what, the newest first. Filters: docs/http.md#audit. */
     public Stream<Map<String, Object>> audit(Map<String, String> filter) {
         return pages("/v1/audit", filter, "entries");

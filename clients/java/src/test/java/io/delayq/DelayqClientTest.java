@@ -108,6 +108,17 @@ class DelayqClientTest {
     }
 
     @Test
+    void consumerGroupsGoOnToTheLastPage() throws Exception {
+        var first = new Answer(200, "{\"groups\":[{\"topic\":\"t\",\"group\":\"audit\"}],\"total\":2,\"nextPageToken\":\"p2\"}");
+        var last = new Answer(200, "{\"groups\":[{\"topic\":\"t\",\"group\":\"mail\"}],\"total\":2,\"nextPageToken\":null}");
+        try (var server = new TestServer(request -> first, request -> last)) {
+            var groups = DelayqClient.of(server.url).consumers(Map.of("match", "t")).map(one -> one.get("group")).toList();
+            assertEquals(List.of("audit", "mail"), groups);
+            assertEquals("/v1/consumers?match=t&pageToken=p2", server.requests.get(1).path());
+        }
+    }
+
+    @Test
     void aReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled() throws Exception {
         var message = "{\"id\":\"a\",\"topic\":\"t\",\"lease\":\".1-0.x\",\"dueMs\":1,\"attempt\":1,\"deliveries\":1,\"handBacks\":0,"
                 + "\"bodyBase64\":\"aGk=\"}";
