@@ -15,6 +15,7 @@ from reliability.model import (
     parking_model,
     pause_model,
     protocol_model,
+    record_model,
     reshard_model,
     wake_model,
 )
@@ -369,4 +370,24 @@ CONSUMER = Model(
     ),
 )
 
-MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE, CONSUMER)}
+_REPLY = "with a record for each entry it is"
+_TRIMMED = "a trim removes a message that is not acknowledged"
+
+RECORDS = Model(
+    "records",
+    _fields(record_model.Rules),
+    _searches(record_model.check, record_model.Rules, {"both forms": {}}),
+    (
+        Variant("an act on a part of a record that it does not split", {"splits": False}, _REPLY),
+        Variant("a split that forgets an entry", {"complete": False}, _REPLY),
+        Variant("a split with a new lease", {"same_end": False}, _REPLY),
+        Variant("an acknowledgement of a part that ends the record", {"all_of_it": False}, _TRIMMED),
+        Variant("a receive of the first entry of an ended record", {"splits_ended": False}, _REPLY),
+        Variant("a repeated call that does not find its record", {"finds_again": False}, _REPLY),
+        Variant("a record whose last entry is pending", {"own_first": False}, _TRIMMED),
+    ),
+)
+
+MODELS = {
+    model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE, CONSUMER, RECORDS)
+}

@@ -41,6 +41,12 @@ def settle(q: Queue, now: int, *acts: Act, **options: Any) -> list[str]:
     return [one.result for one in q.run(commands.settle_received(KEYS, GROUP, acts, now=now, **options))]
 
 
+def pending(q: Queue) -> int:
+    (lag,) = q.run(commands.group_lags(STREAM, [GROUP]))
+    assert lag is not None
+    return lag.pending
+
+
 def test_a_message_is_received_once_and_again_when_its_lease_has_ended(q: Queue) -> None:
     append(q, "a")
     append(q, "b")
@@ -91,7 +97,7 @@ def test_an_acknowledged_message_is_gone_and_the_same_acknowledgement_is_ok(q: Q
     assert bodies(receive(q, 99_000)) == []
     assert settle(q, 99_000, Act("ack", entry.lease)) == ["ok"]
     assert settle(q, 99_000, Act("extend", entry.lease, 1), Act("back", entry.lease, 1)) == ["lost", "lost"]
-    assert q.server.admin.xpending(STREAM, GROUP)["pending"] == 0
+    assert pending(q) == q.server.admin.xpending(STREAM, GROUP)["pending"] == 0
 
 
 def test_who_lost_the_lease_changes_nothing(q: Queue) -> None:
@@ -138,7 +144,7 @@ def test_the_filter_belongs_to_the_group_and_what_does_not_match_is_acknowledged
     assert bodies(receive(q, 1_000, 2, tags=("paid", "void"))) == ["m9", "m19"]
     other = q.run(commands.receive(KEYS, GROUP, "c", 2, 30_000, tags=("new",), now=1_000))
     assert other == FilterOfGroup(("paid", "void"))
-    assert q.server.admin.xpending(STREAM, GROUP)["pending"] == 2
+    assert pending(q) == 2
 
 
 @pytest.mark.parametrize(("start", "expected"), [("0", ["a", "b"]), ("$", ["b"]), ("0-1", ["a", "b"])])
@@ -163,6 +169,71 @@ def test_other_keys_of_a_group_lie_in_the_slot_of_its_stream() -> None:
         assert slot_tag(ConsumerKeys(stream, "g").leases) == slot_tag(stream)
     with pytest.raises(ValueError, match="braces"):
         slot_tag("a}b")
+
+
+def all_of(found: ReceivedEntries) -> Lease:
+    return Lease(" ".join(one.lease.entries for one in found.entries), found.call)
+
+
+def records(q: Queue) -> tuple[list[str], list[str], list[str]]:
+    """The fields and the leases of the group, and what Redis knows as pending."""
+    admin = q.server.admin
+    fields = sorted(name.decode() for name in admin.hkeys(KEYS.consumers) if name not in (b"filter", b"inCalls"))
+    waiting = [one["message_id"].decode() for one in admin.xpending_range(STREAM, GROUP, "-", "+", 100)]
+    return fields, [one.decode() for one in admin.zrange(KEYS.leases, 0, -1)], waiting
+
+
+def test_new_messages_of_a_call_have_one_record_until_something_happens_to_a_part_of_them(q: Queue) -> None:
+    ids = [append(q, body) for body in "abcd"]
+    whole, part = receive(q, 1_000, 2), receive(q, 1_000, 2)
+    calls = sorted(f"call:{one.call}" for one in (whole, part))
+    assert records(q) == (calls, calls, [ids[0], ids[2]])
+    assert pending(q) == 4
+    assert settle(q, 1_000, Act("ack", all_of(whole))) == ["ok", "ok"]
+    assert settle(q, 1_000, Act("extend", part.entries[0].lease, 60_000)) == ["ok"]
+    assert records(q) == (ids[2:], [ids[3], ids[2]], ids[2:])
+    assert pending(q) == 2
+    assert settle(q, 1_000, Act("ack", all_of(part)), Act("ack", all_of(whole))) == ["ok"] * 4
+    assert records(q) == ([], [], [])
+    assert pending(q) == 0
+
+
+def test_a_call_that_redis_has_forgotten_loses_none_of_its_messages(q: Queue) -> None:
+    for body in "abc":
+        append(q, body)
+    receive(q, 1_000, 2, call="again")
+    q.server.admin.delete(KEYS.received("again"))
+    assert bodies(receive(q, 1_000, 2, call="again")) == ["c"]
+    assert bodies(receive(q, 31_000)) == ["a", "b", "c"]
+
+
+def test_hundreds_of_messages_of_a_call_are_settled_in_parts(q: Queue) -> None:
+    with q.server.admin.pipeline(transaction=False) as many:
+        for n in range(1_000):
+            many.xadd(STREAM, {"id": f"m{n}", "topic": STREAM, "body": f"m{n}"})
+        many.execute()
+    found = receive(q, 1_000, 1_000)
+    ids = all_of(found).entries.split()
+    twice = Lease(" ".join(ids[1:] + ids[1:]), found.call)
+    assert settle(q, 2_000, Act("ack", twice)) == ["ok"] * 1_998
+    assert pending(q) == 1
+    assert bodies(receive(q, 30_999, 1_000)) == []
+    assert bodies(receive(q, 31_000, 1_000)) == ["m0"]
+
+
+def test_messages_that_a_version_without_records_of_calls_has_leased_are_kept(q: Queue) -> None:
+    admin = q.server.admin
+    ids = [append(q, body) for body in "abc"]
+    admin.xgroup_create(STREAM, GROUP, "0")
+    admin.xreadgroup(GROUP, commands.CONSUMER, {STREAM: ">"}, count=3)
+    admin.hset(KEYS.consumers, mapping={"filter": "", **dict.fromkeys(ids, "L old 1 0 ")})
+    admin.zadd(KEYS.leases, dict.fromkeys(ids, 31_000))
+    admin.set(KEYS.received("old"), " ".join(ids), px=60_000)
+    assert bodies(receive(q, 1_000)) == []
+    assert bodies(receive(q, 1_000, call="old")) == ["a", "b", "c"]
+    assert settle(q, 1_000, Act("ack", Lease(" ".join(ids[:2]), "old"))) == ["ok", "ok"]
+    assert bodies(receive(q, 31_000)) == ["c"]
+    assert pending(q) == 1
 
 
 @dataclass

@@ -117,7 +117,7 @@ def test_an_entry_of_a_key_that_was_trimmed_is_forgotten(q: Queue) -> None:
     receive(q, 1_000)
     q.server.admin.xtrim(STREAM, maxlen=0)
     assert receive(q, 40_000).entries == []
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack"}
+    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack", b"inCalls"}
     assert waiting(q) == 0
     append(q, "k4", "k")
     assert bodies(receive(q, 40_000)) == ["k4"]
@@ -182,6 +182,8 @@ class Group:
 
 
 Steps = list[tuple[Any, ...]]
+#: What one act names of the messages of a call: all, but for some at the begin and at the end; turned around; or one twice.
+SOME = st.sampled_from([slice(None), slice(None), slice(1, None), slice(None, -1), slice(None, None, -1), None])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.sampled_from(["", "k", "k", "o"])),
@@ -189,6 +191,7 @@ STEPS = st.lists(
         st.tuples(st.just("repeat"), st.integers(0, 5)),
         st.tuples(st.just("wait"), st.sampled_from([1, 99, 100, 500, 1_000])),
         st.tuples(st.sampled_from(["ack", "extend", "back", "release"]), st.integers(0, 9)),
+        st.tuples(st.sampled_from(["ack", "ack", "extend", "back", "release"]), st.integers(0, 5), SOME),
     ),
     max_size=50,
 )
@@ -222,6 +225,13 @@ def live(q: Queue, steps: Steps) -> None:
             assert bodies(receive(q, now, most, call=call, lease=life)) == [one.body for one in still]
             for one in still:
                 one.until = now + life
+        elif len(values) == 2 and calls:
+            found, *_ = calls[-1 - values[0] % len(calls)]
+            entries = found.entries + found.entries[:1] if values[1] is None else found.entries[values[1]]
+            if entries:
+                lease = Lease(" ".join(one.lease.entries for one in entries), entries[0].lease.call)
+                expected = [group.settle(now, name, by_body(group, one.fields), lease.call) for one in entries]
+                assert settle(q, now, Act(name, lease, 500)) == expected
         elif name in ("ack", "extend", "back", "release") and leases:
             one, lease = leases[-1 - values[0] % len(leases)]
             assert settle(q, now, Act(name, lease, 500)) == [group.settle(now, name, one, lease.call)]
@@ -234,7 +244,7 @@ def live(q: Queue, steps: Steps) -> None:
             by_body(group, entry.fields).state = "done"
         assert set(settle(q, now, *(Act("ack", entry.lease) for entry in found.entries))) <= {"ok"}
     assert {one.state for one in group.messages} <= {"done"}
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack"}
+    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack", b"inCalls"}
 
 
 def by_body(group: Group, fields: dict[str, bytes]) -> Message:
@@ -261,6 +271,8 @@ def check_state(q: Queue) -> None:
         pending = admin.xpending(STREAM, GROUP)["pending"]
         assert waiting(q) == pending - admin.zcard(KEYS.leases)
         states = [state for id, state in admin.hgetall(KEYS.consumers).items() if id[:1].isdigit()]
+        records = [record.split()[1:] for name, record in admin.hgetall(KEYS.consumers).items() if name[:5] == b"call:"]
+        assert int(admin.hget(KEYS.consumers, "inCalls") or 0) == sum(len(ids) - 1 for ids in records)
         assert int(admin.hget(KEYS.consumers, "handedBack") or 0) == sum(state[:1] == b"H" for state in states)
 
 

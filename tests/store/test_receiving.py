@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable
 from delayq.client import consumer as consuming
@@ -29,7 +30,7 @@ TOPIC = "orders.paid"
 DAY = 86_400_000
 
 
-def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str) -> None:
+def append(server: ServerUnderTest, id: str, stream: str = TOPIC, **fields: str | bytes) -> None:
     """An entry as a worker appends it."""
     entry = {
         "id": id,
@@ -72,6 +73,23 @@ def test_a_message_has_everything_that_was_scheduled(client: Client, valkey: Ser
     assert (got.body, got.due, got.attempt, got.deliveries, got.hand_backs) == (b"body of a", 1000, 1, 1, 0)
     assert client.ack(got, got) == [Settlement("acknowledged"), Settlement("acknowledged")]
     assert receive(client) == []
+
+
+def test_messages_are_the_same_whether_all_have_the_same_fields_or_not(client: Client, valkey: ServerUnderTest) -> None:
+    for id, color in (("a", b"red"), ("b\n", b"\xff"), ("c", b"\n")):
+        properties: dict[str, str | bytes] = {"p:color": color, "p:size": "1"}
+        append(valkey, id, TOPIC, tags="new", **properties)
+    alike = receive(client, group="one")
+    assert [one.id for one in alike] == ["a", "b\n", "c"]
+    assert [one.properties for one in alike] == [{"color": color, "size": "1"} for color in ("red", "\ufffd", "\n")]
+    valkey.admin.xadd(TOPIC, {"body": b"\xff"})
+    *others, last = receive(client, group="two")
+    assert [replace(one, group="one", lease="") for one in others] == [replace(one, lease="") for one in alike]
+    assert (last.id, last.topic, last.body, last.due, last.keys, last.properties) == ("", TOPIC, b"\xff", 0, (), {})
+    receive(client, group="three", start="end")
+    valkey.admin.xadd(TOPIC, {"body": b"\xff"})
+    (only,) = receive(client, group="three")
+    assert replace(only, group="two", lease="") == replace(last, lease="")
 
 
 def test_each_group_receives_every_message_and_each_message_one_consumer_of_it(
@@ -157,7 +175,8 @@ def test_the_policy_of_the_topic_bounds_and_delays_hand_backs_and_bounds_ended_l
         assert client.hand_back(got).result == "dead"
         append(valkey, "b")
         (got,) = receive(client)
-        valkey.admin.zadd(key, {lease_of(got): 0})  # the lease has ended
+        _, _, call = got.lease.split(".")
+        assert valkey.admin.zadd(key, {f"call:{call}": 0}, xx=True, ch=True)  # the lease has ended
         assert receive(client) == []
         reasons = {one.id: one.reason for one in client.dead_letters().letters}
         assert reasons["b:mail"] == "the lease of a consumer of group mail ended 1 times"
@@ -255,9 +274,9 @@ def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: Se
         client.receive("orders.*", group="mail")
     append(valkey, "a")
     (got,) = receive(client)
-    for lease in ("", "x", got.lease + "!"):
-        with pytest.raises(InvalidMessage, match="lease"):
-            client.ack(Leased(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
+    for lease in ("", "x", got.lease + "!", got.lease.replace(".", ".1-0 ", 1)):
+        with pytest.raises(InvalidMessage, match="is no lease"):
+            client.ack(got, Leased(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
     with (
         Client(valkey.url, routes=Routes([Route(name="kafka", target="kafka://k:9092")])) as elsewhere,
         pytest.raises(InvalidMessage, match=r"route 'kafka' sends to kafka://k:9092"),
@@ -296,9 +315,9 @@ def test_a_new_group_begins_where_its_consumer_starts(
 ) -> None:
     for id, time in (("a", 1_000), ("b", 2_000)):
         valkey.admin.xadd(TOPIC, {"id": id, "topic": TOPIC, "body": id, "due": "1"}, id=f"{time}-5")
-    receive(client, start=start, max=1_000, lease="1m")
+    received = [one.id for one in receive(client, start=start, max=1_000, lease="1m")]
     append(valkey, "c")
-    assert [one[b"id"].decode() for one in pending(valkey) + unread(valkey)] == expected
+    assert received + [one[b"id"].decode() for one in unread(valkey)] == expected
 
 
 def pending(server: ServerUnderTest) -> list[dict[bytes, bytes]]:

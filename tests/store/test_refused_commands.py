@@ -444,7 +444,7 @@ NOT_RUN = {
     "pull__into_the_sets_of_topics": {"-hscan", "-hget", "-hkeys", "-mget", "-set", "-zrank"},
     "pull__when_the_clocks_were_far_ahead": {"-hexists", "-mget", "-set", "-zmscore"},
     "receive": {"-xgroup|create"},
-    "receive__of_a_new_group": {"-get"},
+    "receive__of_a_new_group": {"-get", "-hdel", "-xack", "-xrange", "-zmscore", "-zrem", "-zscore"},
     "release": {"-hexists", "-hlen", "-zmscore", "-zscore"},
     "release__into_a_stream": {"-hexists", "-zmscore"},
     "release__set": {"-hexists", "-hlen", "-zmscore"},

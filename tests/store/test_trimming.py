@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from delayq.errors import StoreError
 from delayq.store import commands
-from delayq.store.commands import Act, ReceivedEntries, Trimmed
+from delayq.store.commands import Act, Lease, ReceivedEntries, Trimmed
 from delayq.store.keys import ConsumerKeys
 from tests.support.amounts import amount
 from tests.support.queues import Queue
@@ -78,6 +78,18 @@ def test_an_entry_that_was_handed_back_stays(q: Queue) -> None:
     assert isinstance(found, ReceivedEntries)
     q.run(commands.settle_received(keys, "mail", [Act("ack", found.entries[0].lease)], now=NOW + 5_000))
     assert (trim(q, age=0), left(q)) == (Trimmed(2, False), [])
+
+
+def test_all_messages_that_a_call_has_received_stay_until_they_are_acknowledged(q: Queue) -> None:
+    append(q, "1-0", "2-0", "3-0", "4-0")
+    keys = ConsumerKeys(STREAM, "mail")
+    first = q.run(commands.receive(keys, "mail", "c", 1, 1_000, now=NOW))
+    q.run(commands.receive(keys, "mail", "d", 3, 1_000, now=NOW))
+    assert isinstance(first, ReceivedEntries)
+    q.run(commands.settle_received(keys, "mail", [Act("ack", first.entries[0].lease)], now=NOW))
+    assert (trim(q, age=0), left(q)) == (Trimmed(1, False), ["2-0", "3-0", "4-0"])
+    q.run(commands.settle_received(keys, "mail", [Act("ack", Lease("2-0 4-0", "d"))], now=NOW))
+    assert (trim(q, age=0), left(q)) == (Trimmed(1, False), ["3-0", "4-0"])
 
 
 @pytest.mark.parametrize(("force", "remaining"), [(False, ["1-0", "2-0", "3-0"]), (True, ["3-0"])])

@@ -11,7 +11,10 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
 from delayq.routes import Route, Routes, load_routes
+from delayq.store import commands
+from delayq.store.commands import Act, Lease, ReceivedEntries
 from delayq.store.connect.store import Store
+from delayq.store.keys import ConsumerKeys
 from delayq.targets import Target, open_target
 from delayq.targets.redis_stream import target as redis_stream
 from delayq.targets.redis_stream.backlog import backlogs
@@ -53,6 +56,17 @@ def test_it_is_what_the_slowest_group_has_yet_to_read_and_to_acknowledge(server:
         ((_, entries),) = server.admin.xreadgroup(group, "c", {"s": ">"}, count=taken)
         server.admin.xack("s", group, *[number for number, _ in entries[:acked]])
     assert backlogs(store, ["s"]) == {"s": 9}  # 3 to acknowledge, 6 to read
+
+
+def test_each_message_that_a_call_has_received_counts(server: ServerUnderTest, store: Store) -> None:
+    append(server, "s", 10)
+    keys = ConsumerKeys("s", "g")
+    received = store.run(commands.receive(keys, "g", "call", 4, 60_000))
+    assert isinstance(received, ReceivedEntries)
+    assert backlogs(store, ["s"]) == {"s": 10}
+    lease = Lease(" ".join(one.lease.entries for one in received.entries), "call")
+    store.run(commands.settle_received(keys, "g", [Act("ack", lease)]))
+    assert backlogs(store, ["s"]) == {"s": 6}
 
 
 def test_without_groups_it_is_all_entries_and_what_is_no_stream_has_none(server: ServerUnderTest, store: Store) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from delayq.client.consuming.giving_up import give_up, letter_of
 from delayq.client.consuming.groups import check_group, record_of
@@ -25,6 +26,8 @@ from delayq.store.commands import (
     Command,
     FilterOfGroup,
     Lease,
+    ReceivedEntries,
+    Settled,
     StreamEntry,
     UnknownGroup,
 )
@@ -50,7 +53,8 @@ LONGEST_LEASE: Final = 12 * 3_600_000
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
-_TOKEN: Final = re.compile(r"(\d*)\.(\d{1,20}-\d{1,20})\.([A-Za-z0-9_:-]{1,64})")
+_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}")
+_ENTRIES: Final = re.compile(r"\d{1,20}-\d{1,20}(?: \d{1,20}-\d{1,20})*")
 _CALL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
 _START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
@@ -196,19 +200,18 @@ def receive(
     most_leases = MOST_ENDED_LEASES if given is None else given
     call = call or new_id()
     turn = crc32(call.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
-    found, now, soonest, failed = list[tuple[str, StreamEntry]](), 0, list[int](), list[StoreError]()
-    leases, by_stream = _by_stream(dict(streams), ack)
-    lost = [lease for at, lease in enumerate(ack) if at not in leases]
+    messages, spent = list[Leased](), list[tuple[str, StreamEntry]]()
+    now, soonest, failed = 0, list[int](), list[StoreError]()
+    by_stream, lost_at = _by_stream(dict(streams), ack, [("ack", None, "")] * len(ack))
+    lost = [ack[at] for at in lost_at]
     acks = [
-        commands.settle_received(
-            ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", leases[at]) for at in some]
-        )
-        for stream, some in by_stream.items()
+        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [_act(one) for one in runs])
+        for stream, runs in by_stream.items()
     ]
     asked = streams[turn:] + streams[:turn]
-    while asked and len(found) < most:
-        each = -(-(most - len(found)) // len(asked))
-        wanted = asked[: most - len(found)] if each == 1 else asked
+    while asked and (left := most - len(messages) - len(spent)) > 0:
+        each = -(-left // len(asked))
+        wanted = asked[:left] if each == 1 else asked
 
         def ask(stream: str, start: str, each: int = each) -> Command[Any]:
             return commands.receive(
@@ -224,9 +227,8 @@ def receive(
 
         answers: list[Any] = yield [*acks, *(ask(stream, "") for _, stream in wanted)]
         if acks:
-            for some, answer in zip(by_stream.values(), answers[: len(acks)], strict=True):
-                has_failed = isinstance(answer, StoreError)
-                lost += [ack[at] for place, at in enumerate(some) if has_failed or answer[place].result == "lost"]
+            for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=True):
+                lost += [ack[at] for at, result in _results(runs, answer) if result.result == "lost"]
             answers, acks = answers[len(acks) :], []
         if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
             record = commands.record_group(record_of(consumer.topic, consumer.group, streams))
@@ -246,15 +248,78 @@ def receive(
             now = answer.now
             if answer.next is not None:
                 soonest.append(answer.next)
-            found += [(place[0], entry) for entry in answer.entries]
+            if answer.names:
+                messages += _new_messages(consumer, place[0], answer)
+                continue
+            for entry in answer.entries:
+                if entry.exhausted:
+                    spent.append((place[0], entry))
+                else:
+                    messages.append(_received(consumer, place[0], entry))
         asked = more
-    if failed and not found:
+    if failed and not messages and not spent:
         raise failed[0]
-    kept = [(place, entry) for place, entry in found if not entry.exhausted]
-    if len(kept) < len(found):
-        yield from _bury(context, consumer, streams, [one for one in found if one[1].exhausted], most_leases)
-    messages = [_received(consumer, place, entry) for place, entry in kept]
+    if spent:
+        yield from _bury(context, consumer, streams, spent, most_leases)
     return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams), tuple(lost))
+
+
+def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> list[Leased]:
+    """Messages that are new to the group and have the same fields. Each field is decoded for all messages at once."""
+    rows, width = answer.rows, len(answer.names) + 1
+    count = len(rows) // width
+    column = {name: rows[at::width] for at, name in enumerate(answer.names, 1)}
+
+    def texts(name: str, default: str = "") -> list[str]:
+        values = column.get(name)
+        return [default] * count if values is None else _decoded(values)
+
+    own = [name for name in answer.names if name.startswith("p:")]
+    keys, group, call = texts("keys"), consumer.group, answer.call
+    messages = [
+        Leased(
+            id=id,
+            topic=topic or consumer.topic,
+            group=group,
+            lease=f"{place}.{entry}.{call}",
+            tags=tags,
+            keys=(),
+            ordering_key=ordering_key,
+            body=body,
+            due=int(due or 0),
+            attempt=int(attempt or 1),
+        )
+        for entry, id, topic, tags, ordering_key, body, due, attempt in zip(
+            _decoded(rows[::width]),
+            texts("id"),
+            texts("topic"),
+            texts("tags"),
+            texts("orderingKey"),
+            column.get("body") or [b""] * count,
+            column.get("due") or [b"0"] * count,
+            column.get("attempt") or [b"1"] * count,
+            strict=True,
+        )
+    ]
+    if any(keys) or own:
+        each = zip(*map(texts, own), strict=True) if own else [()] * count
+        messages = [
+            replace(
+                one,
+                keys=tuple(words.split()),
+                properties={name[2:]: value for name, value in zip(own, values, strict=True)},
+            )
+            for one, words, values in zip(messages, keys, each, strict=True)
+        ]
+    return messages
+
+
+def _decoded(values: list[bytes]) -> list[str]:
+    """The texts of values, which are decoded together: that is faster than one by one."""
+    if values.count(values[0]) == len(values):
+        return [values[0].decode(errors="replace")] * len(values)
+    texts = b"\n".join(values).decode(errors="replace").split("\n")
+    return texts if len(texts) == len(values) else [one.decode(errors="replace") for one in values]
 
 
 def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
@@ -263,7 +328,7 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
         id=_text(fields, "id"),
         topic=_text(fields, "topic") or consumer.topic,
         group=consumer.group,
-        lease=f"{place}.{entry.lease.entry}.{entry.lease.call}",
+        lease=f"{place}.{entry.lease.entries}.{entry.lease.call}",
         tags=_text(fields, "tags"),
         keys=tuple(_text(fields, "keys").split()),
         ordering_key=_text(fields, "orderingKey"),
@@ -322,7 +387,7 @@ class LeaseChange(msgspec.Struct, frozen=True):
 
 def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
     """The leases of messages that one call acknowledges before it receives more. Raises InvalidMessage for another group's."""
-    if any((one.topic, one.group) != (consumer.topic, consumer.group) for one in messages):
+    if any(one.topic != consumer.topic or one.group != consumer.group for one in messages):
         raise InvalidMessage("ack", "has a message of another topic or group; acknowledge it by its own call")
     return [one.lease for one in messages]
 
@@ -337,7 +402,8 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
     consumer.check()
     places = dict((yield from _streams(context, consumer.topic)))
     results = list[Any]([Settlement("lost")] * len(changes))
-    leases, by_stream = _by_stream(places, [change.lease for change in changes])
+    rules = [(change.kind, change.ms, change.reason) for change in changes]
+    by_stream, _ = _by_stream(places, [change.lease for change in changes], rules)
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
@@ -345,48 +411,82 @@ def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange])
         commands.settle_received(
             ConsumerKeys(stream, consumer.group),
             consumer.group,
-            [_act(changes[at], leases[at]) for at in some],
+            [_act(one) for one in runs],
             most_hand_backs=most_backs,
             pauses=pauses,
         )
-        for stream, some in by_stream.items()
+        for stream, runs in by_stream.items()
     ]
-    exhausted: list[tuple[int, str, str]] = []
-    for (stream, some), answer in zip(by_stream.items(), answers, strict=True):
-        for place, at in enumerate(some):
-            if isinstance(answer, StoreError):
+    exhausted: list[tuple[int, str, Lease, str]] = []
+    for (stream, runs), answer in zip(by_stream.items(), answers, strict=True):
+        if isinstance(answer, StoreError):
+            for at in (at for one in runs for at in one.numbers):
                 results[at] = answer
-            elif answer[place].result == "exhausted":
-                exhausted.append((at, stream, answer[place].reasons))
+            continue
+        for at, result in _results(runs, answer):
+            if result.result == "exhausted":
+                _, entry, call = changes[at].lease.split(".")
+                exhausted.append((at, stream, Lease(entry, call), result.reasons))
             else:
                 done = _DONE[changes[at].kind]
-                results[at] = Settlement(done if answer[place].result == "ok" else "lost", answer[place].until)
+                results[at] = Settlement(done if result.result == "ok" else "lost", result.until)
     if exhausted:
-        yield from _bury_handed_back(context, consumer, leases, exhausted, results)
+        yield from _bury_handed_back(context, consumer, exhausted, results)
     return results
 
 
-def _by_stream(places: Mapping[str, str], tokens: Sequence[str]) -> tuple[dict[int, Lease], dict[str, list[int]]]:
-    """The leases that these tokens name, by the number of the token, and the numbers by stream.
+#: A kind, ms and a reason, see LeaseChange.
+_Rule = tuple[Literal["ack", "extend", "back", "release"], int | None, str]
 
-    The token of another place has no lease. Raises InvalidMessage for a text that is no token.
+
+class _Run(msgspec.Struct):
+    """The same change of entries of one call that follow each other, and the numbers of their tokens."""
+
+    call: str
+    rule: _Rule
+    entries: list[str]
+    numbers: list[int]
+
+
+def _by_stream(
+    places: Mapping[str, str], tokens: Sequence[str], rules: Sequence[_Rule]
+) -> tuple[dict[str, list[_Run]], list[int]]:
+    """The changes by stream, and the numbers of tokens of other places.
+
+    Raises InvalidMessage for a text that is no token.
     """
-    leases: dict[int, Lease] = {}
-    by_stream: dict[str, list[int]] = {}
-    for at, token in enumerate(tokens):
-        parts = _TOKEN.fullmatch(token)
-        if parts is None:
-            raise InvalidMessage("lease", f"{token!r} is no lease: give the one that was received with the message")
-        place, entry, call = parts.groups()
-        if place in places:
-            leases[at] = Lease(entry, call)
-            by_stream.setdefault(places[place], []).append(at)
-    return leases, by_stream
+    by_place: dict[str, list[_Run]] = {}
+    last: dict[str, _Run] = {}
+    for at, (token, rule) in enumerate(zip(tokens, rules, strict=True)):
+        place, _, rest = token.partition(".")
+        entry, _, call = rest.partition(".")
+        run = last.get(place)
+        if run is None or run.call != call or run.rule != rule:
+            last[place] = run = _Run(call, rule, [], [])
+            by_place.setdefault(place, []).append(run)
+        run.entries.append(entry)
+        run.numbers.append(at)
+    for place, runs in by_place.items():
+        for run in runs:
+            text, first = " ".join(run.entries), f"{place}.{run.entries[0]}.{run.call}"
+            is_clean = _ENTRIES.fullmatch(text) and text.count(" ") == len(run.entries) - 1
+            if not is_clean or not _TOKEN.fullmatch(first):
+                wrong = next(tokens[at] for at in run.numbers if not _TOKEN.fullmatch(tokens[at]))
+                raise InvalidMessage("lease", f"{wrong!r} is no lease: give the one that was received with the message")
+    others = [at for place, runs in by_place.items() if place not in places for run in runs for at in run.numbers]
+    return {places[place]: runs for place, runs in by_place.items() if place in places}, others
 
 
-def _act(change: LeaseChange, lease: Lease) -> Act:
-    ms = LEASE if change.ms is None and change.kind == "extend" else change.ms
-    return Act(change.kind, lease, ms, reason_line(change.reason))
+def _act(run: _Run) -> Act:
+    kind, ms, reason = run.rule
+    lease = Lease(" ".join(run.entries), run.call)
+    return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason_line(reason))
+
+
+def _results(runs: Sequence[_Run], answer: list[Settled] | StoreError) -> Iterable[tuple[int, Settled]]:
+    """The results by number of the token; after an error all are lost."""
+    numbers = [at for one in runs for at in one.numbers]
+    return zip(numbers, [Settled("lost")] * len(numbers) if isinstance(answer, StoreError) else answer, strict=True)
 
 
 def reason_line(reason: str) -> str:
@@ -397,22 +497,21 @@ def reason_line(reason: str) -> str:
 def _bury_handed_back(
     context: Context,
     consumer: Consumer,
-    leases: Mapping[int, Lease],
-    exhausted: Sequence[tuple[int, str, str]],
+    exhausted: Sequence[tuple[int, str, Lease, str]],
     results: list[Any],
 ) -> Plan[None]:
     """Make messages that were handed back too often dead letters, with all reasons, then acknowledge them."""
-    entries = yield [commands.stream_entry(stream, leases[at].entry) for at, stream, _ in exhausted]
+    entries = yield [commands.stream_entry(stream, lease.entries) for _, stream, lease, _ in exhausted]
     found = [
-        (at, stream, _received(consumer, "", StreamEntry(leases[at], 0, 0, True, "", fields)), reasons)
-        for (at, stream, reasons), fields in zip(exhausted, entries, strict=True)
+        (at, stream, lease, _received(consumer, "", StreamEntry(lease, 0, 0, True, "", fields)), reasons)
+        for (at, stream, lease, reasons), fields in zip(exhausted, entries, strict=True)
         if isinstance(fields, dict)
     ]
-    dead = yield from give_up(context, [letter_of(message, reasons) for _, _, message, reasons in found])
+    dead = yield from give_up(context, [letter_of(message, reasons) for *_, message, reasons in found])
     done = [one for one, result in zip(found, dead, strict=True) if result == "dead"]
     yield [
-        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", leases[at])])
-        for at, stream, _, _ in done
+        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", lease)])
+        for _, stream, lease, *_ in done
     ]
     for at, *_ in done:
         results[at] = Settlement("dead")

@@ -33,9 +33,9 @@ MOST_RECEIVED: Final = 1_000
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Which call holds which entry of a stream."""
+    """Which call holds which entries of a stream: their ids, a space between two."""
 
-    entry: str
+    entries: str
     call: str
 
 
@@ -55,11 +55,38 @@ class StreamEntry(msgspec.Struct, frozen=True):
 
 
 class ReceivedEntries(msgspec.Struct, frozen=True):
-    """The messages that a call leased, the time of the server, and when the next lease or pause of the group ends (Unix ms)."""
+    """The messages that a call leased, the time of the server, and when the next lease or pause of the group ends (Unix ms).
 
-    entries: list[StreamEntry]
+    If all messages are new to the group and have the same fields, `names` has the names of these fields. Then `rows` has the
+    entry id and the values of each message, one after another. Else `rows` has six words of each message, see `receive.lua`.
+    """
+
+    call: str
     now: int
     next: int | None
+    names: list[str]
+    rows: list[Any]
+
+    @property
+    def entries(self) -> list[StreamEntry]:
+        """The messages one by one."""
+        if self.names:
+            each = zip(*(self.rows[at :: len(self.names) + 1] for at in range(len(self.names) + 1)), strict=True)
+            return [
+                StreamEntry(Lease(id.decode(), self.call), 1, 0, False, "", dict(zip(self.names, values, strict=True)))
+                for id, *values in each
+            ]
+        return [
+            StreamEntry(
+                Lease(id.decode(), self.call),
+                count,
+                backs,
+                exhausted == b"1",
+                reasons.decode(),
+                {fields[i].decode(errors="replace"): fields[i + 1] for i in range(0, len(fields), 2)},
+            )
+            for id, count, backs, exhausted, reasons, fields in zip(*(self.rows[at::6] for at in range(6)), strict=True)
+        ]
 
 
 class FilterOfGroup(msgspec.Struct, frozen=True):
@@ -95,25 +122,15 @@ def receive(
             return FilterOfGroup(tuple(one.decode() for one in reply[1].split(b"\0") if one))
         if reply[0] == b"unknown":
             return UnknownGroup()
-        entries = [
-            StreamEntry(
-                Lease(id.decode(), call),
-                count,
-                backs,
-                exhausted == b"1",
-                reasons.decode(),
-                {fields[i].decode(): fields[i + 1] for i in range(0, len(fields), 2)},
-            )
-            for id, count, backs, exhausted, reasons, fields in zip(*(reply[i::6] for i in range(3, 9)), strict=True)
-        ]
-        return ReceivedEntries(entries, int(reply[1]), int(reply[2]) if reply[2] else None)
+        names = [one.decode(errors="replace") for one in reply[3]]
+        return ReceivedEntries(call, int(reply[1]), int(reply[2]) if reply[2] else None, names, reply[4])
 
     args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
     return Command("receive", (keys.consumers, keys.stream, keys.leases, keys.received(call)), args, read)
 
 
 class Act(msgspec.Struct, frozen=True):
-    """A change of a lease: acknowledge the message, extend the lease, hand the message back, or release it unhandled.
+    """A change of a lease: acknowledge its messages, extend the lease, hand the messages back, or release them unhandled.
 
     `ms` is the new lease, or the pause after a hand-back; None means the next one of the list of pauses. `reason` explains the
     hand-back.
@@ -146,25 +163,31 @@ def settle_received(
     pauses: Sequence[int] = (10_000,),
     now: Now = "",
 ) -> Command[list[Settled]]:
-    """Acknowledge, extend or hand back messages of a stream. A repeated call gets the same results."""
+    """Acknowledge, extend or hand back messages of a stream: a result for each. A repeated call gets the same results."""
 
     def read(reply: list[Any]) -> list[Settled]:
-        return [
-            Settled(result.decode(), reasons=more.decode())
-            if result == b"exhausted"
-            else Settled(result.decode(), int(more) if more else None)
-            for result, more in zip(reply[1::2], reply[2::2], strict=True)
-        ]
+        settled = list[Settled]()
+        for one, answer in zip(acts, reply[1:], strict=True):
+            if answer == b"ok":
+                settled += [Settled("ok")] * (one.lease.entries.count(" ") + 1)
+                continue
+            settled += [
+                Settled(result.decode(), reasons=more.decode())
+                if result == b"exhausted"
+                else Settled(result.decode(), int(more) if more else None)
+                for result, more in zip(answer[::2], answer[1::2], strict=True)
+            ]
+        return settled
 
     each = [
         word
         for one in acts
-        for word in (one.kind, one.lease.entry, one.lease.call, one.ms if one.ms is not None else "", one.reason)
+        for word in (one.kind, one.lease.entries, one.lease.call, one.ms if one.ms is not None else "", one.reason)
     ]
     return Command(
         "settle_received",
         (keys.consumers, keys.stream, keys.leases),
-        (now, group, most_hand_backs, " ".join(map(str, pauses)), *each),
+        (now, group, most_hand_backs, " ".join(map(str, pauses)), CONSUMER, *each),
         read,
     )
 

@@ -4,11 +4,14 @@
 --   A start is '0', '$' or an entry id; '' makes no group.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
 -- Returns: {'filter', the group's own} if that differs. {'unknown'} without a start if there is no such group.
---   Else {'ok', now, end of the next lease or pause or '', messages}.
---   A message is: entry id, leases, hand-backs, '1' if it has had too many leases, the reasons so far, its fields.
+--   Else {'ok', now, end of the next lease or pause or '', names, messages}.
+--   The names are those of the fields if all messages have the same ones, and none was received before. Then a message is
+--   its entry id and the values of its fields. Without names a message is: entry id, leases, hand-backs, '1' if it has had
+--   too many leases, the reasons so far, its fields.
 -- @flags allow-oom
 -- @promise
 -- @empties
+-- @first GET HMGET TIME ZRANGE
 -- @include clock deadline
 local consumers, stream, leases, received = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -18,10 +21,17 @@ local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[
 local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
-local known, waits = unpack(redis.call('HMGET', consumers, 'filter', 'waiting'))
+local known, waits, own = unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call))
+local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
+local repeated = redis.call('GET', received)
+local is_changed = repeated or own or first_end and tonumber(first_end) <= now -- not only new entries get leases
+if is_changed then
+  -- @guard HDEL XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
+end
 if not known and start == '' then
   return { 'unknown' }
 elseif not known then
+  -- @guard XREADGROUP
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, start, 'MKSTREAM')
   if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
     return made
@@ -36,33 +46,40 @@ for tag in string.gmatch(filter, '[^%z]+') do
   wanted[tag] = true
 end
 
+local before, at = nil, {} -- the fields of the entry before, and where each of them has its value
+local is_alike = most_leases >= 1 -- all messages have the same names of fields, and none was received before
+local own_group = 'p:' .. name .. '-group'
+
 -- Whether an entry is for the group: it matches the filter, and no other group had given it up before it was redriven.
 -- Also return the name of its lane, or ''.
 local function matches(fields)
-  local tags, topic, lane = '', '', ''
-  for i = 1, #fields, 2 do
-    if fields[i] == 'tags' then
-      tags = fields[i + 1]
-    elseif fields[i] == 'topic' then
-      topic = fields[i + 1]
-    elseif fields[i] == 'orderingKey' then
-      lane = string.sub(redis.sha1hex(topic .. '\0' .. fields[i + 1]), 1, 16)
-    elseif fields[i] == 'p:' .. name .. '-group' and fields[i + 1] ~= group then
-      return false
+  local is_same = before and #before == #fields
+  for i = 1, is_same and #fields or 0, 2 do
+    is_same = is_same and before[i] == fields[i]
+  end
+  if not is_same then
+    is_alike, before, at = is_alike and not before, fields, {}
+    for i = 1, #fields, 2 do
+      at[fields[i]] = i + 1
     end
   end
-  return filter == '' or wanted[tags] or false, lane
+  local key, lane = fields[at.orderingKey], ''
+  if at[own_group] and fields[at[own_group]] ~= group then
+    return false
+  elseif key then
+    lane = string.sub(redis.sha1hex((fields[at.topic] or '') .. '\0' .. key), 1, 16)
+  end
+  return filter == '' or wanted[fields[at.tags] or ''] or false, lane
 end
 
-local answer, taken = { 'ok', digits(now), '' }, {}
+local taken, contents, details = {}, {}, {} -- the ids and the fields of the messages, and what makes them differ from new ones
+local fresh, pending = {}, {} -- the ids in the record of this call, and those that Redis does not yet know as pending
 local is_more = false -- there may be more entries, and this call has looked at enough of them
 
 -- Add an entry to the answer, and lease it.
 local function add(id, fields, count, backs, lane, reasons)
-  local n = #answer
-  answer[n + 1], answer[n + 2], answer[n + 3] = id, count, backs
-  answer[n + 4], answer[n + 5], answer[n + 6] = count - backs > most_leases and '1' or '', reasons, fields
-  taken[#taken + 1] = id
+  local n = #taken + 1
+  taken[n], contents[n], details[n] = id, fields, { count, backs, reasons }
   set_state(id, 'L', call, count, backs, lane, reasons)
   set_end(id, lane, digits(now + life))
 end
@@ -74,6 +91,7 @@ local function take(id, how, count, backs, lane, reasons)
     handed_back = handed_back - 1
   end
   if entry then
+    is_alike = false
     add(id, entry[2], tonumber(count) + 1, tonumber(backs), lane, reasons)
   else
     forget(id, lane)
@@ -97,6 +115,11 @@ end
 local function take_lane(id, name)
   local lane = lane_of(name)
   if lane.is_own then
+    local how, _, count, backs, _, reasons = state_of(id)
+    if how == 'H' then -- it was handed back like another one of the lane
+      join_lane(lane, id)
+      take(id, how, count, backs, name, reasons)
+    end
     return
   end
   join_lane(lane, id) -- it is a new member if it was handed back
@@ -129,49 +152,72 @@ local function join(id, fields, name)
   else
     set_state(id, 'W', '/', 0, 0, name, '') -- no call has this name
   end
+  pending[#pending + 1] = id
   join_lane(lane, id)
 end
 
-local before = redis.call('GET', received)
-if before then -- the reply was lost: the same messages, as far as this call still has their leases
-  for id in string.gmatch(before, '[^ ]+') do
-    local how, by, count, backs, lane, reasons = state_of(id)
-    local is_own = how == 'L' and by == call and (lane == '' or lane_of(lane).holder == call)
+local looked = 0 -- a call looks at a bounded number of entries
+if repeated then -- the reply was lost: the same messages, as far as this call still has their leases
+  local in_record = {}
+  for id in string.gmatch(own or '', '%d+%-%d+') do
+    in_record[id] = true
+  end
+  for id in string.gmatch(repeated, '[^ ]+') do
+    local how, by, count, backs, lane, reasons
+    if not in_record[id] then
+      how, by, count, backs, lane, reasons = state_of(id)
+    end
+    local is_own = in_record[id] or how == 'L' and by == call and (lane == '' or lane_of(lane).holder == call)
     local entry = is_own and redis.call('XRANGE', stream, id, id)[1]
-    if entry then
+    if entry and how then
+      is_alike = false
       add(id, entry[2], tonumber(count), tonumber(backs), lane, reasons)
+    elseif entry then
+      matches(entry[2])
+      taken[#taken + 1], contents[#contents + 1] = id, entry[2]
     end
   end
+  if own then
+    redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
+  end
 else
-  local looked = 0 -- a call looks at a bounded number of entries
+  if own then -- Redis has lost what this call received
+    split_call(call, own)
+  end
   repeat
     local left = most - #taken
-    local free = redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, left)
+    local free = is_changed and redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, left) or {}
     for _, id in ipairs(free) do
-      if #taken == most then
+      if #taken == most or looked >= 2000 then
         break
       end
+      looked = looked + 1
+      local of_call = string.match(id, '^call:(.+)$')
       local how, _, count, backs, lane, reasons = state_of(id)
-      if (lane or '') ~= '' then
+      if of_call then
+        local ids = split_call(of_call, redis.call('HMGET', consumers, id)[1] or '')
+        for place = 1, math.min(#ids, most - #taken) do
+          take(ids[place], 'L', 1, 0, '', '')
+        end
+        looked = looked + #ids
+      elseif (lane or '') ~= '' then
         take_lane(id, lane)
       else
         take(id, how, count, backs, '', reasons)
       end
     end
-    looked = looked + #free
   until #taken == most or #free < left or looked >= 2000
-  -- An entry that does not match is acknowledged unseen.
+  -- An entry that does not match is never pending: nobody has to acknowledge it.
   while #taken < most and looked < 2000 and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
     local left = most - #taken
-    local read = redis.call('XREADGROUP', 'GROUP', group, name, 'COUNT', left, 'STREAMS', stream, '>')
+    local read = redis.call('XREADGROUP', 'GROUP', group, name, 'COUNT', left, 'NOACK', 'STREAMS', stream, '>')
     local entries = read and read[1][2] or {}
     for _, entry in ipairs(entries) do
       local fits, lane = matches(entry[2])
-      if not fits then
-        redis.call('XACK', stream, group, entry[1])
-      elseif lane == '' then
-        add(entry[1], entry[2], 1, 0, '', '')
-      else
+      if fits and lane == '' then
+        local n = #taken + 1
+        taken[n], contents[n], fresh[#fresh + 1] = entry[1], entry[2], entry[1]
+      elseif fits then
         join(entry[1], entry[2], lane)
       end
     end
@@ -181,14 +227,49 @@ else
     end
   end
   is_more = #taken < most and looked >= 2000
+  if #fresh > 0 then
+    pending[#pending + 1] = fresh[1]
+    in_calls = in_calls + #fresh - 1
+    redis.call('HSET', consumers, 'call:' .. call, #fresh .. ' ' .. table.concat(fresh, ' '))
+    redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
+  end
+  add_pending(pending)
   if #taken > 0 then
     redis.call('SET', received, table.concat(taken, ' '), 'PX', digits(math.max(life, 60000)))
   end
 end
-local next_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
+local next_end = first_end
+if is_changed then
+  next_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
+elseif #taken > 0 then
+  next_end = digits(math.min(tonumber(first_end or '') or now + life, now + life))
+end
 if next_end and (tonumber(waits or '') or 0) + waiting > 0 then
   next_end = digits(math.min(tonumber(next_end), now + LOOK)) -- a lane may become free before a lease ends
 end
-answer[3] = is_more and digits(now) or next_end or ''
 write_lanes()
-return answer
+
+local names, messages = {}, {}
+if is_alike and #taken > 0 then
+  for i = 1, #before, 2 do
+    names[#names + 1] = before[i]
+  end
+  local n = 0
+  for place, id in ipairs(taken) do
+    local fields = contents[place]
+    n = n + 1
+    messages[n] = id
+    for i = 2, #fields, 2 do
+      n = n + 1
+      messages[n] = fields[i]
+    end
+  end
+else
+  for place, id in ipairs(taken) do
+    local n, count, backs, reasons = #messages, unpack(details[place] or { 1, 0, '' })
+    messages[n + 1], messages[n + 2], messages[n + 3] = id, count, backs
+    messages[n + 4], messages[n + 5] = count - backs > most_leases and '1' or '', reasons
+    messages[n + 6] = contents[place]
+  end
+end
+return { 'ok', digits(now), is_more and digits(now) or next_end or '', names, messages }

@@ -1,16 +1,18 @@
 -- Acknowledge, extend or hand back messages that calls of a consumer group have leased.
 -- KEYS: consumers, stream, leases
--- ARGV: now, group, most hand-backs, pauses after the first hand-back, the second, ... (ms, a space between two).
---   Then of each: 'ack' | 'extend' | 'back' | 'release', entry id, call of the lease, ms, reason.
---   The ms are those of the new lease, or of the pause; '' means the next pause of the list.
+-- ARGV: now, group, most hand-backs, pauses after the first hand-back, the second, ... (ms, a space between two), name of the
+--   consumer. Then of each: 'ack' | 'extend' | 'back' | 'release', entry ids (a space between two), call of the lease, ms,
+--   reason. The ms are those of the new lease, or of the pause; '' means the next pause of the list.
 --   Last the deadline (see include/deadline).
--- Returns: {now, then of each 'ok' | 'lost' | 'exhausted', when the lease or the pause ends or the reasons}
+-- Returns: {now, then of each 'ok' if it acknowledged all of its entries, else a list}. The list has of each entry:
+--   'ok' | 'lost' | 'exhausted', when the lease or the pause ends or the reasons.
 -- @flags allow-oom
 -- @promise
 -- @empties
+-- @first HGET TIME
 -- @include clock deadline
 local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
-local now, group, most_backs = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local now, group, most_backs, name = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[5]
 -- @include lanes
 local answer, pauses = { digits(now) }, {}
 for pause in string.gmatch(ARGV[4], '%d+') do
@@ -54,9 +56,67 @@ local function settle(act, id, call, ms, reason)
   return 'ok', stop
 end
 
-for i = 5, #ARGV, 5 do
-  local n = #answer
-  answer[n + 1], answer[n + 2] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4])
+-- Acknowledge entries of a call. Return the result of each, or 'ok' for all of them.
+local function acknowledge(ids, call)
+  local results, are_ok = {}, true
+  for first = 1, #ids, 1000 do
+    local some, done = { unpack(ids, first, math.min(first + 999, #ids)) }, {}
+    for place, record in ipairs(redis.call('HMGET', consumers, unpack(some))) do
+      local how, by, _, _, lane = parse(record)
+      local n = #results
+      if how == 'L' and by == call and lane == '' then
+        done[#done + 1] = some[place]
+        results[n + 1], results[n + 2] = 'ok', ''
+      else
+        results[n + 1], results[n + 2] = settle('ack', some[place], call)
+        are_ok = are_ok and results[n + 1] == 'ok'
+      end
+    end
+    if #done > 0 then
+      redis.call('XACK', stream, group, unpack(done))
+      redis.call('HDEL', consumers, unpack(done))
+      redis.call('ZREM', leases, unpack(done))
+    end
+  end
+  return are_ok and 'ok' or results
+end
+
+local function settle_all(record, act, text, call, ms, reason)
+  if record then
+    local size, all = string.match(record, '^(%d+) (.*)$')
+    if act == 'ack' and text == all then
+      redis.call('XACK', stream, group, (string.match(all, '%S+')))
+      redis.call('HDEL', consumers, 'call:' .. call)
+      redis.call('ZREM', leases, 'call:' .. call)
+      in_calls = in_calls - size + 1
+      return 'ok'
+    end
+    split_call(call, record)
+  end
+  local ids, results = {}, {}
+  for id in string.gmatch(text, '%S+') do
+    ids[#ids + 1] = id
+  end
+  if act == 'ack' then
+    return acknowledge(ids, call)
+  end
+  for place, id in ipairs(ids) do
+    results[2 * place - 1], results[2 * place] = settle(act, id, call, ms, reason)
+  end
+  return results
+end
+
+local first = redis.call('HGET', consumers, 'call:' .. (ARGV[8] or ''))
+local is_whole = #ARGV == 10 and ARGV[6] == 'ack' and first and string.match(first, ' (.*)') == ARGV[7]
+if not is_whole then
+  -- @guard HMGET HSET XACK XCLAIM ZADD ZSCORE
+end
+for i = 6, #ARGV, 5 do
+  local record = i == 6 and first
+  if i > 6 then
+    record = redis.call('HGET', consumers, 'call:' .. ARGV[i + 2])
+  end
+  answer[#answer + 1] = settle_all(record, ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4])
 end
 -- The next entry of a lane becomes free.
 for _, lane in pairs(lanes) do

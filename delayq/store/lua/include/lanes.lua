@@ -2,14 +2,55 @@
 -- The record of a lane has the call that leased from it last. Then it has the ids of its entries in the order of the
 -- stream. An entry that was handed back is not among them before its pause ends.
 -- A free entry waits outside of `leases` while another one of its lane is leased. `waiting` counts such entries.
--- `handed_back` counts the entries that were handed back or released. Here both are what this script adds.
-local lanes, waiting, handed_back = {}, 0, 0
+-- `handed_back` counts the entries that were handed back or released.
+-- All entries without an ordering key that a call receives first have one record: the field `call:<call>`, and a member
+-- of this name in `leases`. The record has the number of its entries, then their ids. Redis knows only the first of them as
+-- pending, so that a trim keeps them all. `inCalls` counts the other ones. Such a record ends when all of it is
+-- acknowledged at once. Any other change of one of its entries first splits it into a record for each entry.
+-- Here the three counts are what this script adds.
+local lanes, waiting, handed_back, in_calls = {}, 0, 0, 0
 
--- Return the state of an entry, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is 'L'
--- (leased), 'H' (handed back or released) or 'W' (it waits for its lane, and was never leased). Return nothing for an
--- entry that was acknowledged or trimmed.
+-- Read the record of an entry: its state, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is
+-- 'L' (leased), 'H' (handed back or released) or 'W' (it waits for its lane, and was never leased).
+local function parse(record)
+  return string.match(record or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
+end
+
+-- Return nothing for an entry that was acknowledged or trimmed.
 local function state_of(id)
-  return string.match(redis.call('HGET', consumers, id) or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
+  return parse(redis.call('HMGET', consumers, id)[1])
+end
+
+-- Make entries pending without reading them.
+local function add_pending(ids)
+  for first = 1, #ids, 1000 do
+    local words = { unpack(ids, first, math.min(first + 999, #ids)) }
+    words[#words + 1], words[#words + 2] = 'FORCE', 'JUSTID'
+    redis.call('XCLAIM', stream, group, name, '0', unpack(words))
+  end
+end
+
+-- Replace the record of a call by a record for each entry, with the same lease. Return the ids.
+local function split_call(call, record)
+  local field, ids = 'call:' .. call, {}
+  local stop = redis.call('ZSCORE', leases, field) or '0'
+  for id in string.gmatch(record, '%d+%-%d+') do
+    ids[#ids + 1] = id
+  end
+  for first = 1, #ids, 1000 do
+    local states, ends = {}, {}
+    for at = first, math.min(first + 999, #ids) do
+      states[#states + 1], states[#states + 2] = ids[at], 'L ' .. call .. ' 1 0 '
+      ends[#ends + 1], ends[#ends + 2] = stop, ids[at]
+    end
+    redis.call('HSET', consumers, unpack(states))
+    redis.call('ZADD', leases, unpack(ends))
+  end
+  add_pending(ids)
+  redis.call('HDEL', consumers, field)
+  redis.call('ZREM', leases, field)
+  in_calls = in_calls - #ids + 1
+  return ids
 end
 
 local function set_state(id, how, call, count, backs, lane, reasons)
@@ -21,7 +62,7 @@ local function lane_of(name)
   local lane = lanes[name]
   if not lane then
     lane = { ids = {} }
-    for word in string.gmatch(redis.call('HGET', consumers, 'lane:' .. name) or '', '%S+') do
+    for word in string.gmatch(redis.call('HMGET', consumers, 'lane:' .. name)[1] or '', '%S+') do
       if lane.holder then
         lane.ids[#lane.ids + 1] = word
       else
@@ -88,5 +129,8 @@ local function write_lanes()
   end
   if handed_back ~= 0 then
     redis.call('HINCRBY', consumers, 'handedBack', handed_back)
+  end
+  if in_calls ~= 0 then
+    redis.call('HINCRBY', consumers, 'inCalls', in_calls)
   end
 end

@@ -40,14 +40,40 @@ local function describe(entry, state)
   return { entry[1], id, due, state }
 end
 
--- Return the oldest pending entry that was not deleted from the stream.
-local function oldest_pending(group, consumers)
-  for _, one in ipairs(redis.call('XPENDING', stream, group, first[1], '+', 100)) do
-    local entry = redis.call('XRANGE', stream, one[1], one[1])[1]
-    if entry then
-      local how = string.sub(redis.call('HGET', consumers, entry[1]) or '', 1, 1)
-      return describe(entry, how == 'H' and 'handedBack' or how == 'W' and 'waiting' or 'leased')
+-- Return the oldest entry in the records of calls, or `oldest` if that one is older.
+local function oldest_of_calls(leases, consumers, oldest)
+  for _, member in ipairs(redis.call('ZRANGE', leases, 0, 999)) do
+    local record = string.sub(member, 1, 5) == 'call:' and redis.call('HGET', consumers, member) or ''
+    for id in string.gmatch(record, '%d+%-%d+') do
+      if oldest and not is_before(id, oldest[1]) then
+        break
+      end
+      local entry = not is_before(id, first[1]) and redis.call('XRANGE', stream, id, id)[1]
+      if entry then
+        oldest = entry
+        break
+      end
     end
+  end
+  return oldest
+end
+
+-- Return the oldest entry that was received, is not acknowledged, and was not deleted from the stream.
+local function oldest_received(group, leases, consumers, is_deleted)
+  local oldest
+  for _, one in ipairs(redis.call('XPENDING', stream, group, first[1], '+', 100)) do
+    oldest = redis.call('XRANGE', stream, one[1], one[1])[1]
+    if oldest then
+      break
+    end
+    is_deleted = true
+  end
+  if is_deleted then -- the first entry of a call's record alone is pending, and may be the deleted one
+    oldest = oldest_of_calls(leases, consumers, oldest)
+  end
+  if oldest then
+    local how = string.sub(redis.call('HGET', consumers, oldest[1]) or '', 1, 1)
+    return describe(oldest, how == 'H' and 'handedBack' or how == 'W' and 'waiting' or 'leased')
   end
 end
 
@@ -70,17 +96,19 @@ for i = 3, #ARGV do
   local at = positions[group]
   if at then
     local next_one = redis.call('XRANGE', stream, '(' .. at.last, '+', 'COUNT', 1)[1]
-    local oldest = at.oldest and first and oldest_pending(group, consumers) or next_one and describe(next_one, 'waiting')
+    local oldest = at.oldest and first and oldest_received(group, leases, consumers, is_before(at.oldest, first[1]))
+    oldest = oldest or next_one and describe(next_one, 'waiting')
     local ready = next_one and tonumber((string.match(next_one[1], '^%d+')))
     local ended = tonumber(redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2])
     if ended and ended <= now then
       ready = math.min(ready or ended, ended)
     end
+    local filter, handed_back, in_calls = unpack(redis.call('HMGET', consumers, 'filter', 'handedBack', 'inCalls'))
     answer[#answer + 1] = {
       count_waiting(next_one, at.last, at.lag),
-      at.pending,
-      tonumber(redis.call('HGET', consumers, 'handedBack') or 0),
-      redis.call('HGET', consumers, 'filter') or '',
+      at.pending + (tonumber(in_calls or '') or 0),
+      tonumber(handed_back or '') or 0,
+      filter or '',
       last_receive(group, ARGV[2]),
       ready and digits(ready) or '',
       oldest or {},
