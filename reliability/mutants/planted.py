@@ -38,6 +38,17 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a limit that counts as unused until its first message is sent",
+        "workers/limits/asking.py",
+        "        limit.use(now)\n",
+        "",
+        (
+            "tests/workers/test_permits.py"
+            "::test_a_limit_that_was_made_just_now_is_not_forgotten_before_its_messages_are_admitted",
+        ),
+        (),
+    ),
+    Planted(
         "a node that reads ZooKeeper only when a watch wakes it",
         "coordinator/zookeeper/coordinator.py",
         "REREAD * random.uniform(0.9, 1.1)",

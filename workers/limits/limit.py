@@ -266,7 +266,7 @@ class Limit(ABC):
 
     def _listeners_to_notify(self, now: int) -> tuple[list[Listener], int]:
         """The listeners to notify, and the number of permits; under the lock."""
-        if not (stock := self._count_permits(now)):
+        if not (self._listeners or self._parked) or not (stock := self._count_permits(now)):
             return [], 0
         listeners, self._listeners = list(self._listeners), set()
         return listeners + self._earliest(stock + self._most_waiting(now) - self._waiting), stock

@@ -81,12 +81,14 @@ class SlotLimit(Limit):
 
     def _count_permits(self, now: int) -> int:
         """Give back the slots that were not used in time, and return the number of the others."""
-        self._given += [slot for slot in self._free if slot.until <= now]
-        self._free = [slot for slot in self._free if slot.until > now]
+        if over := [slot for slot in self._free if slot.until <= now]:
+            self._given += over
+            self._free = [slot for slot in self._free if slot.until > now]
         return len(self._free)
 
     def _take(self, count: int, longest: int, now: int) -> int:
-        self._count_permits(now)
+        if not self._count_permits(now):
+            return 0
         taken, free = list[_Slot](), list[_Slot]()
         for slot in self._free:
             (taken if len(taken) < count and slot.until + longest <= slot.expires else free).append(slot)
