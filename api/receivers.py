@@ -82,6 +82,7 @@ class Receivers:
         self._calls: dict[asyncio.Future[None], tuple[Place, str]] = {}  # the names of calls that may be repeats
         self._look_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     def has_others(self, place: Place) -> bool:
         """Whether others wait for the same messages, or receive now and wake the next one if there is more."""
@@ -123,13 +124,15 @@ class Receivers:
             group.wake()
 
     async def wait(self, place: Place, longest: float, call: str | None = None) -> bool:
-        """Return true once the caller should receive again, or false after `longest` seconds.
+        """Return true once the caller should receive again, or false after `longest` seconds and once `stop` is called.
 
         A caller that joins others need not have received. Then `call` is its name, if it has one. A call of this name may have
         received messages before, and its answer was lost. Then the caller should receive, too.
         """
         loop = asyncio.get_running_loop()
         group = self._groups[place]
+        if self._is_stopping:
+            return False
         if group.is_unserved:
             group.is_unserved = False
             return True
@@ -152,12 +155,19 @@ class Receivers:
             self._calls.pop(own, None)
             if not group.waiting:
                 group.empty_since = loop.time()
-        return True
+        return not self._is_stopping
 
     def pass_on(self, place: Place) -> None:
         """Wake the next caller instead of one that was woken and has gone."""
         if (group := self._groups.get(place)) is not None:
             group.wake()
+
+    def stop(self) -> None:
+        """Answer all callers that wait: the process stops, and another one may serve them."""
+        self._is_stopping = True
+        for group in self._groups.values():
+            while group.waiting:
+                group.wake()
 
     async def close(self) -> None:
         """End the wait for streams."""

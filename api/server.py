@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from api import asgi
 from api.asgi import answer_problem
 from api.memory import LARGE, need_room
+from api.receivers import Receivers
 from api.wire.problems import Problem
 from delayq import Settings
 from delayq.listening import listen, shown
@@ -342,12 +343,16 @@ class Config(uvicorn.Config):
             app, http=Protocol, ws="none", access_log=False, proxy_headers=False, log_config=None, **options
         )
         self.most_connections = most_connections
+        #: The callers that wait for messages.
+        self.receivers: Receivers = app.service.receivers
         #: The connections without a complete head, the longest waiting first.
         self.waiting: dict[Protocol, None] = {}
 
 
 class Server(uvicorn.Server):
     """uvicorn's server, stopped by `stop`. Its caller handles the signals."""
+
+    config: Config
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until `stop`. Raises ConfigError if the address cannot be listened on."""
@@ -369,8 +374,9 @@ class Server(uvicorn.Server):
         log.info("api_started", address=shown(self.config.host, self.config.port))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more requests, and finish the current ones."""
+        """Accept no more requests, and finish the current ones. Callers that wait for messages get their answer now."""
         log.info("api_stopping")
+        self.config.receivers.stop()
         await super().shutdown(sockets)
         log.info("api_stopped")
 

@@ -106,13 +106,14 @@ async def receive(service: Service, request: Request) -> Answer:
             messages = await look(given.ack or ())
         call = None
     while not messages and (left := end - service.clock.monotonic()) > 0:
-        if await service.receivers.wait(place, left / 1000, call):
-            if await request.is_disconnected():
-                service.receivers.pass_on(place)
-                break
-            with service.receivers.look(place):
-                messages = await look()
+        if not await service.receivers.wait(place, left / 1000, call):
+            break
+        if await request.is_disconnected():
+            service.receivers.pass_on(place)
+            break
         call = None
+        with service.receivers.look(place):
+            messages = await look()
     return Answer(200, encode(ReceivedOut([received_out(one) for one in messages], lost or UNSET)))
 
 

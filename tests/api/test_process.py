@@ -117,6 +117,17 @@ def test_a_caller_whose_connection_has_ended_takes_no_message(valkey: ServerUnde
         assert (status, [one["id"] for one in answer["messages"]]) == (200, ["a"])
 
 
+def test_a_caller_that_waits_for_messages_does_not_hold_up_the_stop(valkey: ServerUnderTest, tmp_path: Path) -> None:
+    body = b'{"group": "mail", "wait": "30s"}'
+    with api_process(valkey.url, tmp_path) as process, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(process.request, "POST", "/v1/topics/orders:receive", body)
+        eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "it waits")
+        process.signal(signal.SIGTERM)
+        assert waiting.result() == (200, {"messages": []})
+        assert process.ended() == 0
+        assert "Traceback" not in process.said()
+
+
 def test_without_memory_it_blames_no_caller_and_lives(valkey: ServerUnderTest, tmp_path: Path) -> None:
     """H18 (the API is short of memory): Large requests are 503 first.
 
