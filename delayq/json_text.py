@@ -1,16 +1,18 @@
-"""Encode values as JSON, and explain malformed JSON.
+"""Encode values and bodies as JSON, and explain malformed JSON.
 
 When memory runs out, msgspec's own `encode` crashes the process. This one raises MemoryError.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-__all__ = ["encode", "explain"]
+__all__ = ["encode", "explain", "text_or_base64"]
 
 _encoder = msgspec.json.Encoder()
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
@@ -28,6 +30,14 @@ def encode(value: Any) -> bytes:
     text = bytearray()
     _encoder.encode_into(value, text)
     return bytes(text)
+
+
+def text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+    """Return `body` and `bodyBase64` of an answer. One of them is unset: a body that is not UTF-8 is base 64."""
+    try:
+        return body.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, base64.b64encode(body).decode()
 
 
 def explain(text: bytes, message: str) -> tuple[str, int]:

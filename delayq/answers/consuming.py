@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Ms, Time
 from delayq.client.consuming.receiving import Leased
+from delayq.json_text import text_or_base64
 from delayq.times import format_instant
 
 __all__ = ["ReceivedMessageOut", "received_out"]
@@ -36,11 +36,7 @@ class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=
 
 def received_out(one: Leased) -> ReceivedMessageOut:
     """Return the message as an answer shows it."""
-    try:
-        body: str | UnsetType = one.body.decode()
-        encoded: str | UnsetType = UNSET
-    except UnicodeDecodeError:
-        body, encoded = UNSET, base64.b64encode(one.body).decode()
+    body, encoded = text_or_base64(one.body)
     return ReceivedMessageOut(
         one.id,
         one.topic,

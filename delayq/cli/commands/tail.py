@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from msgspec import UNSET
 
 from delayq.answers.times import instant
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
@@ -16,6 +16,7 @@ from delayq.client.client import Client
 from delayq.clock import Clock, SystemClock, pause
 from delayq.config import Settings
 from delayq.errors import StoreError, StoreUnavailable
+from delayq.json_text import text_or_base64
 from delayq.local_time import shown
 from delayq.message import check_topic
 from delayq.nodes import NodeLine
@@ -154,11 +155,8 @@ def entry_shape(id: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
             shape[name] = value.decode(errors="replace")
     if keys := texts.get("keys"):
         shape["keys"] = keys.decode(errors="replace").split(" ")
-    body = texts.get("body", b"")
-    try:
-        shape["body"] = body.decode()
-    except UnicodeDecodeError:
-        shape["bodyBase64"] = base64.b64encode(body).decode()
+    body, encoded = text_or_base64(texts.get("body", b""))
+    shape |= {"bodyBase64": encoded} if body is UNSET else {"body": body}
     if (due := texts.get("due", b"")).isdigit() and len(due) < 14:
         shape |= {"dueTime": instant(int(due)), "dueMs": int(due)}
         shape["lateness"] = int(id.partition(b"-")[0]) - int(due)
