@@ -66,6 +66,17 @@ def leased(q: Queue) -> None:
     q.run(commands.receive(GROUP, "mail", "b", 1, 60_000, now=NOW))
 
 
+def leased_together(q: Queue) -> None:
+    """One call has three entries."""
+    for id in ("1-1", "1-2", "1-3"):
+        q.admin.xadd("stream", {"id": id}, id=id)
+    q.run(commands.receive(GROUP, "mail", "a", 3, 60_000, now=NOW))
+
+
+def acknowledge(ids: str, _: Queue) -> Command[Any]:
+    return commands.settle_received(GROUP, "mail", [Act("ack", Lease(ids, "a"))], now=NOW)
+
+
 def unread(q: Queue) -> None:
     """A group has received nothing of a stream."""
     q.admin.xadd("stream", {"id": "a", "due": "1000"}, id="1-1")
@@ -459,6 +470,10 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "settle_received": {
         kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release")
+    }
+    | {
+        "ack of a call": Case(after(leased_together, partial(acknowledge, "1-1 1-2 1-3"))),
+        "ack of a part": Case(after(leased_together, partial(acknowledge, "1-1 1-3"))),
     },
     "record_group": {
         "new": Case(lambda q: commands.record_group(RECORD, now=NOW)),

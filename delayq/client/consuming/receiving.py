@@ -192,7 +192,6 @@ def receive(
     The leases of `ack` are acknowledged before, in the same packet. Raises OtherFilter if the group has another filter, and a
     StoreError if no stream could be asked.
     """
-    consumer.check()
     check_call(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
     yield from learn_policies(context.policies)
@@ -399,7 +398,6 @@ def extension(lease: str, ms: int) -> LeaseChange:
 
 def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange]) -> Plan[list[Settlement | StoreError]]:
     """Acknowledge, extend or hand back messages; a result for each, in order. A repeated call gets the same results."""
-    consumer.check()
     places = dict((yield from _streams(context, consumer.topic)))
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
