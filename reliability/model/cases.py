@@ -379,7 +379,7 @@ RECORDS = Model(
     _searches(record_model.check, record_model.Rules, {"both forms": {}}),
     (
         Variant("an act on a part of a record that it does not split", {"splits": False}, _REPLY),
-        Variant("a split that forgets an entry", {"complete": False}, _REPLY),
+        Variant("a split that forgets an entry", {"complete": False}, _TRIMMED),
         Variant("a split with a new lease", {"same_end": False}, _REPLY),
         Variant("an acknowledgement of a part that ends the record", {"all_of_it": False}, _TRIMMED),
         Variant("a receive of the first entry of an ended record", {"splits_ended": False}, _REPLY),
