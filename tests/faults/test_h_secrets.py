@@ -171,7 +171,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """By the command line, and by what an API and a worker begin with."""
     heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
@@ -185,7 +189,7 @@ def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
             begin(load_settings())
         except DelayqError as error:
             heard.add(part, "".join(traceback.format_exception(error)))
-    heard.add("log", "".join(capfd.readouterr()))
+    heard.add("log", "".join(capfd.readouterr()) + caplog.text)
     assert heard.said["delayq queues"]
     assert heard.leaks() == []
 

@@ -363,7 +363,7 @@ def test_a_stop_while_a_packet_hangs_waits_no_longer_than_it_may(servers: Server
 
 
 def test_it_goes_on_after_an_error_that_nobody_expected(
-    servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     puller, real, left = Puller("puller", cast(Store, servers), clock), Puller.round, [1]
 
@@ -382,7 +382,7 @@ def test_it_goes_on_after_an_error_that_nobody_expected(
     eventually(lambda: job.told, "it goes on")
     puller.stop()
     assert puller.join(JOIN)
-    assert "puller_failed" in "".join(capsys.readouterr())
+    assert "puller_failed" in caplog.text
 
 
 def test_a_queue_goes_over_to_the_thread_of_the_server_where_it_lies(
