@@ -71,7 +71,7 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         log.warning("not_ready", reason=reason)
     gc.collect()
     gc.freeze()  # the modules stay forever, and searching them for garbage would delay requests
-    signals.server = server = make_server(app, settings)
+    signals.server = server = make_server(app, settings, app.service.receivers.stop)
     if signals.stopping:
         return 0
     await server.serve()

@@ -7,7 +7,7 @@ import contextlib
 import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,7 +19,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from api import asgi
 from api.asgi import answer_problem
 from api.memory import LARGE, need_room
-from api.receivers import Receivers
 from api.wire.problems import Problem
 from delayq import Settings
 from delayq.listening import listen, shown
@@ -343,8 +342,6 @@ class Config(uvicorn.Config):
             app, http=Protocol, ws="none", access_log=False, proxy_headers=False, log_config=None, **options
         )
         self.most_connections = most_connections
-        #: The callers that wait for messages.
-        self.receivers: Receivers = app.service.receivers
         #: The connections without a complete head, the longest waiting first.
         self.waiting: dict[Protocol, None] = {}
 
@@ -353,6 +350,11 @@ class Server(uvicorn.Server):
     """uvicorn's server, stopped by `stop`. Its caller handles the signals."""
 
     config: Config
+
+    def __init__(self, config: Config, on_stop: Callable[[], object]) -> None:
+        """`on_stop` is called first when the server stops. It answers the requests that wait for messages."""
+        super().__init__(config)
+        self._on_stop = on_stop
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until `stop`. Raises ConfigError if the address cannot be listened on."""
@@ -374,9 +376,9 @@ class Server(uvicorn.Server):
         log.info("api_started", address=shown(self.config.host, self.config.port))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more requests, and finish the current ones. Callers that wait for messages get their answer now."""
+        """Accept no more requests, and finish the current ones."""
         log.info("api_stopping")
-        self.config.receivers.stop()
+        self._on_stop()
         await super().shutdown(sockets)
         log.info("api_stopped")
 
@@ -386,8 +388,8 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: Any, settings: Settings) -> Server:
-    """Return the server of an application."""
+def make_server(app: Any, settings: Settings, on_stop: Callable[[], object]) -> Server:
+    """Return the server of an ASGI application. `on_stop` is that of `Server`."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     config = Config(
         app,
@@ -400,4 +402,4 @@ def make_server(app: Any, settings: Settings) -> Server:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    return Server(config)
+    return Server(config, on_stop)

@@ -58,7 +58,8 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
 async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     """The application behind uvicorn."""
     settings = settings.replace(api_host=LOCALHOST, api_port=free_port())
-    server = make_server(create_app(settings), settings)
+    app = create_app(settings)
+    server = make_server(app, settings, app.service.receivers.stop)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         assert not serving.done()

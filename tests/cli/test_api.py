@@ -35,7 +35,8 @@ class Serving:
             redis_url=redis_url, redis_timeout=REDIS_TIMEOUT, api_host=LOCALHOST, api_port=free_port(), **given
         )
         self.url = f"http://{LOCALHOST}:{settings.api_port}"
-        self._server = make_server(create_app(settings), settings)
+        app = create_app(settings)
+        self._server = make_server(app, settings, app.service.receivers.stop)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
 
     def __enter__(self) -> Serving:
