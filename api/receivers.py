@@ -127,12 +127,13 @@ class Receivers:
         """Return true once the caller should receive again, or false after `longest` seconds and once `stop` is called.
 
         A caller that joins others need not have received. Then `call` is its name, if it has one. A call of this name may have
-        received messages before, and its answer was lost. Then the caller should receive, too.
+        received messages before, and its answer was lost. Then the caller should receive, too. The same holds if the wait ends
+        before Redis has answered whether there was such a call.
         """
         loop = asyncio.get_running_loop()
         group = self._groups[place]
         if self._is_stopping:
-            return False
+            return call is not None
         if group.is_unserved:
             group.is_unserved = False
             return True
@@ -143,6 +144,7 @@ class Receivers:
         try:
             async with asyncio.timeout(longest):
                 await own
+            return own in self._calls or not self._is_stopping
         except TimeoutError:
             return own in self._calls or (own.done() and not own.cancelled())
         except asyncio.CancelledError:
@@ -155,7 +157,6 @@ class Receivers:
             self._calls.pop(own, None)
             if not group.waiting:
                 group.empty_since = loop.time()
-        return not self._is_stopping
 
     def pass_on(self, place: Place) -> None:
         """Wake the next caller instead of one that was woken and has gone."""
@@ -215,12 +216,14 @@ class Receivers:
             plain("MGET", *(key for _, key in some), key=some[0][1], read=lambda reply: reply)
             for some in by_slot.values()
         ]
+        repeated: set[asyncio.Future[None]] = set()
         for some, replies in zip(by_slot.values(), await self._store.run_all(looks), strict=True):
-            for (own, _), reply in zip(some, replies, strict=True):
-                if reply is not None and not own.done():
-                    own.set_result(None)
+            repeated.update(own for (own, _), reply in zip(some, replies, strict=True) if reply is not None)
         for own, _ in calls:
-            self._calls.pop(own, None)
+            if own not in repeated:
+                self._calls.pop(own, None)
+            elif not own.done():  # else its time has just ended, and the caller receives because of its name
+                own.set_result(None)
 
     def _wanted(self) -> dict[str, str]:
         """The streams, each with the earliest entry id behind which a group waits."""

@@ -98,14 +98,15 @@ async def receive(service: Service, request: Request) -> Answer:
         consumer.tags,
     )
     messages: list[Leased] = []
-    call = given.call  # which has not received yet
+    call = given.call  # which may be a repeat: nobody has looked yet
     if not wait:
         messages = await look(given.ack or ())
+        call = None
     elif given.ack or not service.receivers.has_others(place):
         with service.receivers.look(place):
             messages = await look(given.ack or ())
         call = None
-    while not messages and (left := end - service.clock.monotonic()) > 0:
+    while not messages and ((left := end - service.clock.monotonic()) > 0 or call is not None):
         if not await service.receivers.wait(place, left / 1000, call):
             break
         if await request.is_disconnected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from api import receivers
 from delayq import Client
 from delayq.client.consuming import receiving
+from delayq.clock import SystemClock
 from delayq.config import Settings
+from delayq.store.commands import Command
 from delayq.store.connect.async_store import AsyncStore
 from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile
@@ -152,7 +155,6 @@ async def test_a_call_with_a_name_that_joins_others_asks_only_whether_it_is_a_re
     waiting = [asyncio.create_task(receive(api, wait="30s", max=1))]
     await until_redis_waits(valkey)
     assert await receive(api, wait="30s", call="c-1", lease="1h") == first
-    assert await receive(api, wait=1, call="c-1", lease="1h") == first, "before anybody has asked"
     with monkeypatch.context() as patch:
         patch.setattr(receiving, "receive", None)
         before = await asyncio.to_thread(questions)
@@ -164,6 +166,64 @@ async def test_a_call_with_a_name_that_joins_others_asks_only_whether_it_is_a_re
         append(valkey, f"m{n}")
     got = [one["id"] for messages in await asyncio.gather(*waiting) for one in messages]
     assert sorted(got) == sorted(f"m{n}" for n in range(21))
+
+
+async def test_a_repeat_gets_its_messages_though_its_time_ends_before_anybody_has_looked(
+    asgi: Serving, settings: Settings, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SteppedClock(SystemClock):
+        step = passed = 0
+
+        def monotonic(self) -> int:
+            SteppedClock.passed += self.step
+            return super().monotonic() + self.passed
+
+    async def find_none(_receivers: receivers.Receivers) -> None:
+        """Leave each repeat to its caller."""
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(receivers, "POLL", 3_600.0)
+    monkeypatch.setattr(receivers.Receivers, "_find_repeated", find_none)
+    monkeypatch.setattr("api.service.SystemClock", SteppedClock)
+    async with asgi(settings) as api:
+        append(valkey, "a")
+        first = await receive(api, call="c-1", lease="1h")
+        other = asyncio.create_task(receive(api, wait="30s", max=1))
+        await until_redis_waits(valkey)
+        assert await receive(api, wait=1, call="c-1", lease="1h") == first
+        SteppedClock.step = 3_600_000  # the time ends before the wait begins
+        assert await receive(api, wait="30s", call="c-1", lease="1h") == first
+        SteppedClock.step = 0
+        append(valkey, "b")
+        assert [one["id"] for one in await other] == ["b"]
+
+
+@pytest.mark.parametrize("end", ["of its time", "of the API"])
+async def test_a_repeat_should_receive_though_its_wait_ends_while_redis_answers(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    class SlowStore(AsyncStore):
+        """Its answer arrives in the turn of the loop in which the wait ends."""
+
+        async def run_all(self, commands: Iterable[Command[Any]]) -> list[Any]:
+            answers = await super().run_all(commands)
+            if end == "of the API":
+                callers.stop()
+            while end == "of its time" and not waiting.cancelling():  # noqa: ASYNC110  # it needs only turns
+                await asyncio.sleep(0)
+            return answers
+
+    monkeypatch.setattr(receivers, "POLL", 3_600.0)
+    append(valkey, "a")
+    await receive(api, call="c-1", lease="1h")
+    store, place = SlowStore(valkey.url, timeout=PATIENCE), ((TOPIC,), "mail", ())
+    callers = receivers.Receivers(store)
+    with callers.look(place):
+        callers.received(place, 10**15, None, is_full=False)  # no entry is newer
+    waiting = asyncio.create_task(callers.wait(place, 0.5 if end == "of its time" else PATIENCE, "c-1"))
+    assert await waiting
+    await callers.close()
+    await store.close()
 
 
 async def test_who_waits_gets_a_message_that_another_process_released(
