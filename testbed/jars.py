@@ -19,11 +19,13 @@ from delayq.progress import Progress
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 
-__all__ = ["cache", "fetch", "find_java", "missing", "read_pins"]
+__all__ = ["SHORT_LIVED", "cache", "fetch", "find_java", "missing", "read_pins"]
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 _SECONDS: Final = 120.0
 _AT_ONCE: Final = 8
+#: Options of a Java program that ends after seconds: to compile its code well would take longer than the code runs.
+SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def find_java(what: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.jars import SHORT_LIVED
 from tests.api.test_process import api_process
 from tests.support.servers import ServerUnderTest
 
@@ -68,7 +69,7 @@ def test_every_call_of_javas_client_is_served(valkey: ServerUnderTest, tmp_path:
     source = tmp_path / "Calls.java"
     source.write_text(PROGRAM, encoding="utf-8")
     with api_process(valkey.url, tmp_path) as process:
-        command = ["java", "-XX:TieredStopAtLevel=1", str(source), f"http://127.0.0.1:{process.port}"]
+        command = ["java", *SHORT_LIVED, str(source), f"http://127.0.0.1:{process.port}"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.split("\n") == [

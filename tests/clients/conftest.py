@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -13,6 +14,9 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
+from testbed import folders
+from testbed.errors import ServerMissing
+from testbed.jars import SHORT_LIVED
 from tests.clients.dropping_proxy import DroppingProxy
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually
@@ -23,6 +27,9 @@ ROUNDS: Final = 84
 CALLS: Final = ROUNDS * 24
 #: A message that was handed back stays away until the story has ended.
 POLICY: Final = {"match": "story.received.*", "backoff": ["10h"]}
+
+_MAVEN: Final = {"MAVEN_OPTS": " ".join(SHORT_LIVED)}
+JAVAC: Final = ("javac", *(f"-J{option}" for option in SHORT_LIVED))
 
 #: Runs a program in a folder with the URL of the API, and returns what it printed.
 Run = Callable[[Sequence[Any], Path], str]
@@ -46,9 +53,50 @@ def run(service: Service) -> Run:
 def run_program(words: Sequence[Any], folder: Path, **environment: str) -> str:
     """What a program printed. It fails with all that was printed if the program did not end well."""
     command = [str(word) for word in words]
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | _MAVEN | environment, capture_output=True, encoding="utf-8"
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@pytest.fixture(scope="session")
+def typescript_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the client, built. The tests that use it have the mark `xdist_group("typescript")`."""
+    try:
+        modules = folders.find("openapi-typescript") / "node_modules"
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    # As deep in a folder as in the checkout, so that ../../docs and ../story.json are there, too.
+    root = tmp_path_factory.mktemp("checkout")
+    folder = root / "clients" / "typescript"
+    made = shutil.ignore_patterns("node_modules", "dist", "build", "schema.ts")
+    shutil.copytree(ROOT / "clients" / "typescript", folder, ignore=made)
+    (root / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "openapi.json", root / "docs")
+    (folder / "node_modules").symlink_to(modules)
+    run_program(["npm", "run", "build"], folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def java_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the client, compiled and tested. The tests that use it have the mark `xdist_group("java")`."""
+    folder = tmp_path_factory.mktemp("java") / "client"
+    shutil.copytree(ROOT / "clients" / "java", folder, ignore=shutil.ignore_patterns("target"))
+    run_program(["mvn", "--batch-mode", "--quiet", "package"], folder)  # JUnit's tests, with warnings as errors
+    return folder
+
+
+def compile_typescript(package: Path, folder: Path, programs: Mapping[str, str]) -> None:
+    """Write programs to a folder and compile them in one run. Types of the client's own files were checked by its build."""
+    (folder / "node_modules" / "@types").symlink_to(package / "node_modules" / "@types")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    for name, text in programs.items():
+        (folder / f"{name}.ts").write_text(text, encoding="utf-8")
+    compiler = package / "node_modules" / ".bin" / "tsc"
+    options = ["--strict", "--module", "nodenext", "--target", "es2022", "--types", "node", "--skipLibCheck"]
+    run_program([compiler, *options, *(f"{name}.ts" for name in programs)], folder)
 
 
 @pytest.fixture

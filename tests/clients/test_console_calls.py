@@ -14,13 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.clients import test_go, test_java, test_typescript
-from tests.clients.conftest import run_program
+from testbed.jars import SHORT_LIVED
+from tests.clients import test_go, test_java
+from tests.clients.conftest import JAVAC, compile_typescript, run_program
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually
-
-package = test_java.package
-typescript_package = test_typescript.package
 
 CALLS: Final = ROOT / "api" / "console" / "parts" / "calls.js"
 #: Quotes, commands of shells, escapes of every language, invisible characters, and characters beyond 16 bits.
@@ -100,14 +98,8 @@ def typescript(typescript_package: Path) -> Build:
     def build(texts: Sequence[str], folder: Path) -> list[list[Any]]:
         (folder / "node_modules" / "@delayq").mkdir(parents=True)
         (folder / "node_modules" / "@delayq" / "client").symlink_to(typescript_package)
-        (folder / "node_modules" / "@types").symlink_to(typescript_package / "node_modules" / "@types")
-        (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
         names = [f"call{number}" for number in range(len(texts))]
-        for name, text in zip(names, texts, strict=True):
-            (folder / f"{name}.ts").write_text(text, encoding="utf-8")
-        compiler = typescript_package / "node_modules" / ".bin" / "tsc"
-        options = ["--strict", "--module", "nodenext", "--target", "es2022", "--types", "node"]
-        run_program([compiler, *options, *(f"{name}.ts" for name in names)], folder)
+        compile_typescript(typescript_package, folder, dict(zip(names, texts, strict=True)))
         return [["node", f"{name}.js"] for name in names]
 
     return build
@@ -131,8 +123,8 @@ def go() -> Build:
 
 
 @pytest.fixture
-def java(package: Path) -> Build:
-    (jar,) = (package / "target").glob("delayq-client-*.jar")
+def java(java_package: Path) -> Build:
+    (jar,) = (java_package / "target").glob("delayq-client-*.jar")
 
     def build(texts: Sequence[str], folder: Path) -> list[list[Any]]:
         names = [f"Call{number}" for number in range(len(texts))]
@@ -140,13 +132,17 @@ def java(package: Path) -> Build:
             own = text.replace("public class Call ", f"public class {name} ")  # one compiler for all of them
             (folder / f"{name}.java").write_text(own, encoding="utf-8")
         files = [f"{name}.java" for name in names]
-        run_program(["javac", "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", jar, *files], folder)
-        return [["java", "-XX:TieredStopAtLevel=1", "-cp", f"{jar}:.", name] for name in names]
+        run_program([*JAVAC, "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", jar, *files], folder)
+        return [["java", *SHORT_LIVED, "-cp", f"{jar}:.", name] for name in names]
 
     return build
 
 
-NEEDS: Final = {"go": test_go.pytestmark[1], "java": test_java.pytestmark[1]}
+NEEDS: Final[dict[str, list[pytest.MarkDecorator]]] = {
+    "typescript": [pytest.mark.xdist_group("typescript")],
+    "go": test_go.pytestmark[1:],
+    "java": test_java.pytestmark[1:],
+}
 
 
 @pytest.mark.long

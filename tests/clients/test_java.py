@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import Run, TellStory, run_program
+from testbed.jars import SHORT_LIVED
+from tests.clients.conftest import JAVAC, Run, TellStory, run_program
 from tests.docs.blocks import blocks_of
 from tests.support.service import ROOT
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.xdist_group("java"),
     pytest.mark.skipif(
         shutil.which("mvn") is None or shutil.which("javac") is None,
         reason="no mvn or javac on PATH: install Maven and a JDK (apt install maven default-jdk)",
@@ -25,22 +27,13 @@ SOURCE = ROOT / "clients" / "java"
 )
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the client, compiled and tested."""
-    folder = tmp_path_factory.mktemp("java") / "client"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("target"))
-    run_program(["mvn", "--batch-mode", "--quiet", "package"], folder)  # JUnit's tests, with warnings as errors
-    return folder
+def test_it_tells_the_story_of_all_clients(java_package: Path, tell_story: TellStory) -> None:
+    classes = f"{java_package / 'target' / 'classes'}:{java_package / 'target' / 'test-classes'}"
+    tell_story("java", ["java", *SHORT_LIVED, "-cp", classes, "io.delayq.Story"], java_package)
 
 
-def test_it_tells_the_story_of_all_clients(package: Path, tell_story: TellStory) -> None:
-    classes = f"{package / 'target' / 'classes'}:{package / 'target' / 'test-classes'}"
-    tell_story("java", ["java", "-cp", classes, "io.delayq.Story"], package)
-
-
-def test_the_quick_start_works_with_the_jar(package: Path, run: Run, tmp_path: Path) -> None:
+def test_the_quick_start_works_with_the_jar(java_package: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "QuickStart.java").write_text(QUICK_START, encoding="utf-8")
-    (jar,) = (package / "target").glob("delayq-client-*.jar")
-    run_program(["javac", "-cp", jar, "QuickStart.java"], tmp_path)
-    assert run(["java", "-cp", f"{jar}:.", "QuickStart"], tmp_path).split()[-1] == "cancelled"
+    (jar,) = (java_package / "target").glob("delayq-client-*.jar")
+    run_program([*JAVAC, "-cp", jar, "QuickStart.java"], tmp_path)
+    assert run(["java", *SHORT_LIVED, "-cp", f"{jar}:.", "QuickStart"], tmp_path).split()[-1] == "cancelled"
