@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from delayq import Client
 from delayq.cli import main
 from delayq.embedded import EmbeddedServer
+from testbed.jars import SHORT_LIVED
 from tests.house.processes import ROOT
 from tests.support.spark import environment, need_java, spark_home
 from tests.support.terminal import without_progress
@@ -31,6 +32,8 @@ pytestmark = pytest.mark.long
 
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text()
 CSV: Final = "id,expect_date,body\n" + "".join(f"o{n},{2_000_000_000_000 + n},order {n}\n" for n in range(500))
+#: Settings of a Spark that runs for one small job.
+SMALL: Final = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(SHORT_LIVED)}
 
 
 @pytest.fixture
@@ -41,7 +44,8 @@ def table(tmp_path: Path) -> Path:
 
 def words(table: Path) -> list[str]:
     start = [sys.executable, "-m", "delayq.cli", "backfill", str(table), "--format", "csv", "--topic", "t"]
-    return [*start, "--master", "local[1]", "--conf", "spark.driver.memory=512m", "--run", "r1"]
+    conf = (word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}"))
+    return [*start, "--master", "local[1]", *conf, "--run", "r1"]
 
 
 def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -160,7 +164,7 @@ def test_it_runs_under_spark_submit(own_valkey: EmbeddedServer, table: Path, tmp
     assert lines is not None
     (tmp_path / "backfill.py").write_text("\n".join(lines.groups()) + "\n")
     (tmp_path / "env.tar").write_bytes(b"\0" * 10_240)  # an empty archive
-    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m"}
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"} | SMALL
     command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--deploy-mode", "client"]
     command += ["--archives", "env.tar#env", *(word for one in conf.items() for word in ("--conf", "=".join(one)))]
     command += ["backfill.py", "backfill", "orders.csv", "--format", "csv", "--topic", "t", "--rejects", "rejected"]
