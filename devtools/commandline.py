@@ -186,9 +186,9 @@ def _parallel(layer: str) -> list[str]:
     """Return pytest's options for parallel processes. A caller's `-n 0` comes later, so it wins.
 
     The tests of a file stay together in one process. The tests of an `xdist_group` do too, because they share servers
-    that start slowly.
+    that start slowly. If a process crashes, the run ends: with another process in its place it would never end.
     """
-    return ["-n", str(LAYERS[layer].processes), "--dist", "loadgroup"]
+    return ["-n", str(LAYERS[layer].processes), "--dist", "loadgroup", "--max-worker-restart", "0"]
 
 
 def _chosen(layer: str, words: Sequence[str], cwd: str) -> list[str]:
