@@ -78,7 +78,7 @@ def test_a_layer_or_a_path_chooses_the_tests(
     (tmp_path / "test_it.py").touch()
     extras, command = commandline.plan(line.split(), str(tmp_path))
     assert extras == {extra}
-    assert command[7:] == [word for word in chosen.format(here=tmp_path).split("|") if word]
+    assert command[9:] == [word for word in chosen.format(here=tmp_path).split("|") if word]
     assert os.environ["DELAYQ_TEST_ALL"] == ("1" if "--all" in line else "")
 
 
