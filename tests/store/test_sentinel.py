@@ -42,8 +42,11 @@ def works(store: Runner) -> bool:
 
 
 def port_of(store: Runner) -> int:
-    """Where the store's commands arrive."""
-    info: Any = store.run(plain("INFO", "server", read=bytes.decode))
+    """Where the store's commands arrive; 0 if they arrive nowhere."""
+    try:
+        info: Any = store.run(plain("INFO", "server", read=bytes.decode))
+    except StoreUnavailable:
+        return 0
     return int(info.partition("tcp_port:")[2].split()[0])
 
 
