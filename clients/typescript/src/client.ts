@@ -180,14 +180,8 @@ export class DelayqClient {
   }
 
   /** The messages that match, page by page, earliest first. */
-  async *search(filter: Filter = {}, options: CallOptions & { limit?: number } = {}): AsyncGenerator<Found, void, undefined> {
-    let pageToken: string | undefined;
-    do {
-      const query = { ...filter, limit: options.limit, pageToken };
-      const page = await this.#call<Schemas["FoundOut"]>({ method: "GET", path: "/v1/messages", query, ...options });
-      yield* page.messages;
-      pageToken = page.nextPageToken ?? undefined;
-    } while (pageToken !== undefined);
+  search(filter: Filter = {}, options: CallOptions & { limit?: number } = {}): AsyncGenerator<Found, void, undefined> {
+    return this.#pages("/v1/messages", { ...filter }, options, (page: Schemas["FoundOut"]) => page.messages);
   }
 
   /** How many messages match; `count` is null if nobody knows. */
@@ -236,17 +230,11 @@ export class DelayqClient {
   }
 
   /** Dead letters, page by page: the oldest first, or the newest. */
-  async *deadLetters(
+  deadLetters(
     filter: { topic?: string; reason?: string; group?: string; from?: Time; to?: Time; order?: "oldest" | "newest" } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<DeadLetter, void, undefined> {
-    let pageToken: string | undefined;
-    do {
-      const query = { ...filter, limit: options.limit, pageToken };
-      const page = await this.#call<Schemas["DeadLettersOut"]>({ method: "GET", path: "/v1/dead-letters", query, ...options });
-      yield* page.deadLetters;
-      pageToken = page.nextPageToken ?? undefined;
-    } while (pageToken !== undefined);
+    return this.#pages("/v1/dead-letters", filter, options, (page: Schemas["DeadLettersOut"]) => page.deadLetters);
   }
 
   /** Dead letters by topic and reason, the largest group first. */
@@ -277,18 +265,12 @@ export class DelayqClient {
   }
 
   /** Topics with messages, pauses or policies, by name, page by page. */
-  async *topics(
+  topics(
     filter: { match?: string; paused?: boolean } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<Topic, void, undefined> {
-    let pageToken: string | undefined;
-    do {
-      const paused = filter.paused === undefined ? undefined : filter.paused ? "yes" : "no";
-      const query = { match: filter.match, paused, limit: options.limit, pageToken };
-      const page = await this.#call<Schemas["TopicsOut"]>({ method: "GET", path: "/v1/topics", query, ...options });
-      yield* page.topics;
-      pageToken = page.nextPageToken ?? undefined;
-    } while (pageToken !== undefined);
+    const paused = filter.paused === undefined ? undefined : filter.paused ? "yes" : "no";
+    return this.#pages("/v1/topics", { match: filter.match, paused }, options, (page: Schemas["TopicsOut"]) => page.topics);
   }
 
   /** One topic: its counts, pause, policy and limit. */
@@ -297,17 +279,11 @@ export class DelayqClient {
   }
 
   /** Consumer groups by topic and name, page by page: how many messages each has not acknowledged, and the oldest of them. */
-  async *consumers(
+  consumers(
     filter: { match?: string } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<ConsumerGroup, void, undefined> {
-    let pageToken: string | undefined;
-    do {
-      const query = { ...filter, limit: options.limit, pageToken };
-      const page = await this.#call<Schemas["GroupsOut"]>({ method: "GET", path: "/v1/consumers", query, ...options });
-      yield* page.groups;
-      pageToken = page.nextPageToken ?? undefined;
-    } while (pageToken !== undefined);
+    return this.#pages("/v1/consumers", filter, options, (page: Schemas["GroupsOut"]) => page.groups);
   }
 
   /**
@@ -383,17 +359,11 @@ export class DelayqClient {
   }
 
   /** Who changed what, the newest first, page by page. */
-  async *audit(
+  audit(
     filter: { id?: string; key?: string; topic?: string; actor?: string; action?: string; from?: Time; to?: Time } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<Schemas["AuditEntryOut"], void, undefined> {
-    let pageToken: string | undefined;
-    do {
-      const query = { ...filter, limit: options.limit, pageToken };
-      const page = await this.#call<Schemas["AuditOut"]>({ method: "GET", path: "/v1/audit", query, ...options });
-      yield* page.entries;
-      pageToken = page.nextPageToken ?? undefined;
-    } while (pageToken !== undefined);
+    return this.#pages("/v1/audit", filter, options, (page: Schemas["AuditOut"]) => page.entries);
   }
 
   /** Each queue and all of them together. */
@@ -429,6 +399,22 @@ export class DelayqClient {
   async #settle(path: string, body: object, options: CallOptions): Promise<LeaseResult[]> {
     const { signal } = options;
     return (await this.#call<Schemas["LeasesOut"]>({ method: "POST", path, body, signal })).results;
+  }
+
+  /** The items of all pages of a list. */
+  async *#pages<Page extends { nextPageToken?: string | null }, Item>(
+    path: string,
+    filter: NonNullable<Call["query"]>,
+    options: CallOptions & { limit?: number },
+    itemsOf: (page: Page) => readonly Item[],
+  ): AsyncGenerator<Item, void, undefined> {
+    let pageToken: string | undefined;
+    do {
+      const query = { ...filter, limit: options.limit, pageToken };
+      const page = await this.#call<Page>({ method: "GET", path, query, ...options });
+      yield* itemsOf(page);
+      pageToken = page.nextPageToken ?? undefined;
+    } while (pageToken !== undefined);
   }
 
   #call<Answer>(call: Call, attempts?: Attempts): Promise<Answer> {
