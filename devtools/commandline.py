@@ -186,7 +186,8 @@ def _parallel(layer: str) -> list[str]:
     """Return pytest's options for parallel processes. A caller's `-n 0` comes later, so it wins.
 
     The tests of a file stay together in one process. The tests of an `xdist_group` do too, because they share servers
-    that start slowly. If a process crashes, the run ends: with another process in its place it would never end.
+    that start slowly. If a process crashes, the run ends. Otherwise
+    xdist would start another process, and the run would hang.
     """
     return ["-n", str(LAYERS[layer].processes), "--dist", "loadgroup", "--max-worker-restart", "0"]
 

@@ -14,7 +14,7 @@ from tests.support.browser import Pages, settle
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
-#: One less than a page has, because a full page may end before the search has seen that there is no more.
+#: One row less than a page: a full page may name a next page that is empty.
 MANY: Final = 999
 #: An API whose searches may take long: else it ends each answer after 200 ms, and a list comes in several.
 PATIENT: Final = """

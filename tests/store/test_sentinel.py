@@ -42,7 +42,7 @@ def works(store: Runner) -> bool:
 
 
 def port_of(store: Runner) -> int:
-    """Where the store's commands arrive; 0 if they arrive nowhere."""
+    """The port that answers the store's commands; 0 if none answers."""
     try:
         info: Any = store.run(plain("INFO", "server", read=bytes.decode))
     except StoreUnavailable:

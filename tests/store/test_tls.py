@@ -98,9 +98,7 @@ def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_
             assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
         eventually(lambda: guarded.server.admin.xlen("now") == 8, "all came")
         assert service.http.delete("/v1/messages/later").json()["result"] == "cancelled"
-        port = guarded.place.rpartition(":")[2].partition("/")[
-            0
-        ]  # only the service comes by TLS, and the test does not
+        port = guarded.place.rpartition(":")[2].partition("/")[0]  # the service connects over TLS, the test does not
         users = {
             one["user"] for one in admin.client_list() if one["id"] not in before and one["laddr"].endswith(f":{port}")
         }
