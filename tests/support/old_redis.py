@@ -6,6 +6,7 @@ import socketserver
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from delayq.embedded.processes import LOCALHOST
 
@@ -44,6 +45,9 @@ class _Handler(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing: a caller may reset its connection, and a thread must not write to what pytest captures."""
 
 
 @contextmanager
