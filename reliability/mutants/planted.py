@@ -451,6 +451,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "hand-backs to two topics that make one message",
+        "delayq/client/consuming/handing_back.py",
+        "blake2b(topic.encode(), digest_size=4)",
+        'blake2b(b"", digest_size=4)',
+        ("tests/store/test_handing_back.py::test_every_answered_hand_back_is_delivered_once_on_its_topic",),
+        (),
+    ),
+    Planted(
         "hand-backs above the most, acknowledged without a dead letter",
         "delayq/client/consuming/receiving.py",
         'for one, result in zip(found, dead, strict=True) if result == "dead"]',

@@ -10,6 +10,7 @@ import pytest
 
 from delayq.config import Settings
 from tests.api.conftest import Serving, assert_refused
+from tests.support.hand_backs import next_id
 from tests.support.keys import KeyFile
 from tests.support.servers import ServerUnderTest
 
@@ -28,23 +29,27 @@ def item(id: str = "a", **fields: Any) -> dict[str, Any]:
 
 async def test_a_repeated_hand_back_is_the_same_and_counts_up(api: httpx2.AsyncClient) -> None:
     (first,) = await hand_back(api, item(body={"order": 42}, reason="stock API 503"))
-    assert (first["status"], first["id"], first["state"], first["handBacks"]) == (201, "a.b1", "scheduled", 1)
+    assert (first["status"], first["id"], first["state"], first["handBacks"]) == (201, next_id("a", 1), "scheduled", 1)
     (again,) = await hand_back(api, item(body={"order": 42}, reason="another reason", delayTime="2h"))
     assert again == first | {"status": 200}
-    found = (await api.get("/v1/messages/a.b1")).json()
+    found = (await api.get(f"/v1/messages/{next_id('a', 1)}")).json()
     assert (found["dueTime"], found["message"]["body"]) == (first["dueTime"], {"order": 42})
-    (second,) = await hand_back(api, item("a.b1", handBacks=1, properties=found["message"]["properties"], body="x"))
-    assert (second["id"], second["handBacks"]) == ("a.b2", 2)
+    (second,) = await hand_back(
+        api, item(next_id("a", 1), handBacks=1, properties=found["message"]["properties"], body="x")
+    )
+    assert (second["id"], second["handBacks"]) == (next_id("a", 2), 2)
 
 
 async def test_above_the_most_it_is_a_dead_letter_with_all_reasons(api: httpx2.AsyncClient) -> None:
-    given = item("a.b16", handBacks=16, reason="last", properties={"delayq-origin": "a", "delayq-reasons": "first"})
+    given = item(
+        next_id("a", 16), handBacks=16, reason="last", properties={"delayq-origin": "a", "delayq-reasons": "first"}
+    )
     for _ in range(2):
         assert await hand_back(api, given) == [
-            {"status": 200, "id": "a.b17", "state": "dead", "handBacks": 17, "dueTime": None, "dueMs": None}
+            {"status": 200, "id": next_id("a", 17), "state": "dead", "handBacks": 17, "dueTime": None, "dueMs": None}
         ]
     (letter,) = (await api.get("/v1/dead-letters")).json()["deadLetters"]
-    assert (letter["id"], letter["reason"]) == ("a.b17", "first; last")
+    assert (letter["id"], letter["reason"]) == (next_id("a", 17), "first; last")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ async def test_above_the_most_it_is_a_dead_letter_with_all_reasons(api: httpx2.A
 )
 async def test_a_wrong_message_is_refused_alone(api: httpx2.AsyncClient, wrong: Any, status: int, field: str) -> None:
     good, bad, other = await hand_back(api, item("x"), wrong, item("y"))
-    assert [good["id"], other["id"]] == ["x.b1", "y.b1"]
+    assert [good["id"], other["id"]] == [next_id("x", 1), next_id("y", 1)]
     assert (bad["status"], bad["problem"]["status"]) == (status, status)
     assert bad["problem"].get("field") in (field, None if field == "messages[0]" else field), bad
 
@@ -88,7 +93,7 @@ async def test_a_key_needs_the_scope_schedule_and_may_hand_back_messages_of_othe
     reads = keys.add("reader", {"orders.*": ["read", "receive", "cancel"]})
     async with asgi(keys.settings(settings)) as api:
         other, done = await hand_back(api, item(topic="news"), item("shop-1"), headers=consumes)
-        assert (other["status"], done["status"], done["id"]) == (403, 201, "shop-1.b1")
+        assert (other["status"], done["status"], done["id"]) == (403, 201, next_id("shop-1", 1))
         (refused,) = await hand_back(api, item("c"), headers=reads)
         assert (refused["status"], refused["problem"]["field"]) == (403, "topic")
 

@@ -19,6 +19,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.jars import cache, find_java
 from testbed.kafka import Kafka
 from tests.clients.conftest import run_program
+from tests.support.hand_backs import next_id
 from tests.support.service import ROOT, OneProcess, Service
 from tests.support.timeouts import HTTP_TIMEOUT, REDIS_TIMEOUT
 from tests.support.waiting import eventually
@@ -136,6 +137,6 @@ def test_the_java_program_hands_a_message_of_kafka_back(
                 return [line for line in printed(process) if line.startswith("orders.overdue-")]
 
             eventually(lambda: len(lines()) >= 4, "the handler was called 4 times")
-    again = f"{busy}.b1"
+    again = next_id(busy, 1, "orders.overdue")
     wanted = [f"{first} handled", f"{busy} handed back as {again}: the mail server is busy"]
     assert sorted(lines()) == sorted([*wanted, f"{again} handled", f"{last} handled"])

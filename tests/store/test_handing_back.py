@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -12,9 +15,13 @@ import pytest
 from delayq import Client, Conflict, InvalidMessage, Message, StoreUnavailable
 from delayq.client.consuming.receiving import HAND_BACK_DELAYS, Settlement
 from delayq.received import Received
+from delayq.store import commands
 from delayq.store.commands import Found
+from delayq.store.keys import Layout, queue_keys
 from tests.support.amounts import amount
+from tests.support.hand_backs import next_id
 from tests.support.policies import put_policy
+from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 
 TOPIC = "orders.unpaid"
@@ -55,7 +62,7 @@ def test_a_message_is_scheduled_again_with_everything_under_its_next_id(client: 
     (found,) = client.find("order-42")
     assert found.record is not None
     message = found.record.message(found.id)
-    assert found.id.startswith("unpaid-42.b1.")
+    assert found.id.startswith(next_id("unpaid-42", 1) + ".")
     assert (message.topic, message.body, message.tags, message.ordering_key) == (TOPIC, "order 42", "new", "42")
     assert message.properties == {
         "color": "red", "delayq-hand-backs": "1", "delayq-origin": "unpaid-42", "delayq-reasons": "stock API 503 again",
@@ -67,7 +74,7 @@ def test_each_hand_back_counts_up_and_keeps_the_first_id_and_all_reasons(client:
     one = received("a.00ff")
     for count in (1, 2, 3):
         client.hand_back(one, reason=f"reason {count}", delay_time=HOUR)
-        one = delivered(client, f"a.b{count}.00ff")
+        one = delivered(client, next_id("a", count, suffix=".00ff"))
         assert one.hand_backs == count
     assert one.properties["delayq-origin"] == "a.00ff"
     assert one.properties["delayq-reasons"] == "reason 1; reason 2; reason 3"
@@ -82,11 +89,11 @@ def test_any_hand_backs_in_any_order_make_one_message_for_each_count(client: Cli
     with Client(client.store.url) as other:  # it has not read the policy before
         for _ in range(40):
             origin, count = rng.choice("xyz"), rng.randrange(5)
-            given = received(origin if count == 0 else f"{origin}.b{count}", properties={
+            given = received(origin if count == 0 else next_id(origin, count), properties={
                 "delayq-hand-backs": str(count), "delayq-origin": origin,
             } if count else {})  # fmt: skip
             result = other.hand_back(given, reason=rng.choice("rs"), delay_time=rng.choice((HOUR, 2 * HOUR)))
-            id = f"{origin}.b{count + 1}"
+            id = next_id(origin, count + 1)
             if count >= 3:
                 assert result == Settlement("dead")
                 expected[id] = "dead", None
@@ -94,6 +101,78 @@ def test_any_hand_backs_in_any_order_make_one_message_for_each_count(client: Cli
                 assert result == Settlement("handedBack", expected.setdefault(id, ("scheduled", result.until))[1])
     assert {id: look(client, id).state for id in expected} == {id: state for id, (state, _) in expected.items()}
     assert sum(one.scheduled for one in client.queues()) == sum(state == "scheduled" for state, _ in expected.values())
+
+
+class Deliveries:
+    """A worker by hand, for messages that are due at once: it delivers them, and counts what arrived of each topic."""
+
+    def __init__(self, client: Client, policies: str) -> None:
+        self._client = client
+        self._policies = policies
+        self._pulled: dict[str, Taken] = {}
+        self.arrived: Counter[tuple[str, str]] = Counter()  # by topic and body
+
+    def deliver(self, id: str) -> Received | None:
+        """The message as its consumer gets it; None if there is none that waits."""
+        if look(self._client, id).state not in ("due", "inFlight"):
+            return None
+        one = delivered(self._client, id)
+        keys = queue_keys(Layout(16).queue_of(id))
+        pulled = taken(self._client.store.run(commands.pull(keys, EPOCH, offset=0, room=500, version=self._policies)))
+        self._pulled |= {each.id: each for each in pulled}
+        assert self._client.store.run(commands.ack(keys, EPOCH, [self._pulled.pop(id)])) == (True, 1)
+        self.arrived[one.topic, f"{one.body.decode()} {one.hand_backs}"] += 1
+        return one
+
+
+@pytest.mark.parametrize("seed", range(amount(4, 60)))
+def test_every_answered_hand_back_is_delivered_once_on_its_topic(client: Client, seed: int) -> None:
+    """The model: of each first id, count and topic one message, however often and by whom it is handed back.
+
+    Several groups hand one message back to topics of their own, answers are lost (so calls are repeated, also after the next
+    message was delivered), somebody takes ids that look alike, and dead letters are redriven.
+    """
+    rng, work = random.Random(seed), Deliveries(client, put_policy(client, match="*", maxHandBacks=3))
+    topics = (TOPIC, "orders.unpaid.mail", "orders.unpaid.sms")
+    copies = [received(id, body=id[:1].encode()) for id in ("x", "y.00ff", "z" * 120)]
+    expected: dict[tuple[str, str], str] = {}  # the id of the next message by topic and body
+    with Client(client.store.url) as other:  # it has not read the policy before
+        for at in range(60):
+            match rng.randrange(8):
+                case 0:
+                    first = rng.choice("xyz")
+                    alike = next_id(first, rng.randrange(1, 4), "another.topic")
+                    for id in (alike, alike.partition("-")[0]):
+                        with suppress(Conflict):
+                            other.schedule(Message(topic="another.topic", id=id, body=f"{at}", delay_time=0))
+                        if rng.random() < 0.5:
+                            work.deliver(id)
+                case 1 | 2:
+                    waiting = [id for id in sorted(expected.values()) if look(client, id).due is not None]
+                    if waiting and (arrived := work.deliver(rng.choice(waiting))):
+                        copies.append(arrived)
+                case _:
+                    given = msgspec.structs.replace(rng.choice(copies), topic=rng.choice(topics))
+                    result = other.hand_back(given, reason=rng.choice("rs"), delay_time=0)
+                    place = given.topic, f"{given.body.decode()} {given.hand_backs + 1}"
+                    assert result.result == ("dead" if given.hand_backs >= 3 else "handedBack")
+                    if place not in expected:
+                        first = given.properties.get("delayq-origin", given.id)
+                        expected[place] = handed_back_as(client, first, given.hand_backs + 1, given.topic)
+    assert len(set(expected.values())) == len(expected)
+    client.redrive([id for id in expected.values() if look(client, id).state == "dead"])
+    for id in expected.values():
+        work.deliver(id)
+    assert {place: count for place, count in work.arrived.items() if place[0] in topics} == dict.fromkeys(expected, 1)
+
+
+def handed_back_as(client: Client, first: str, count: int, topic: str) -> str:
+    """The id of the message that a hand-back made. It is there."""
+    suffix = first[-5:] if first[-5:] == ".00ff" else ""
+    own = first.removesuffix(suffix)
+    if len(own) > 100:
+        own = blake2b(own.encode(), digest_size=24).hexdigest()
+    return look(client, next_id(own, count, topic, suffix)).id
 
 
 @pytest.mark.parametrize(("count", "delay"), [(0, 10_000), (1, 30_000), (15, 7_200_000)])
@@ -118,23 +197,24 @@ def test_the_policy_of_the_topic_sets_delays_and_the_most_hand_backs(client: Cli
 
 def test_after_the_last_hand_back_it_is_a_dead_letter_with_all_reasons_that_can_be_redriven(client: Client) -> None:
     properties = {"delayq-hand-backs": "16", "delayq-origin": "a", "delayq-reasons": "first; second"}
-    given = received("a.b16", properties=properties, keys=("k",), body=b"\xff")
+    last = next_id("a", 17)
+    given = received(next_id("a", 16), properties=properties, keys=("k",), body=b"\xff")
     for _ in range(2):
         assert client.hand_back(given, reason="last") == Settlement("dead")
     (letter,) = client.dead_letters().letters
-    assert (letter.id, letter.reason) == ("a.b17", "first; second; last")
+    assert (letter.id, letter.reason) == (last, "first; second; last")
     assert letter.record is not None
     assert (letter.record.topic, letter.record.keys, letter.record.body) == (TOPIC, ("k",), b"\xff")
-    assert client.redrive(["a.b17"]) == ["scheduled"]
-    assert client.hand_back(given, reason="last") == Settlement("handedBack", look(client, "a.b17").due), "it waits"
-    assert delivered(client, "a.b17").hand_backs == 17
+    assert client.redrive([last]) == ["scheduled"]
+    assert client.hand_back(given, reason="last") == Settlement("handedBack", look(client, last).due), "it waits"
+    assert delivered(client, last).hand_backs == 17
 
 
 def test_the_oldest_reasons_go_if_they_are_too_long_for_a_header(client: Client) -> None:
     one = received("a")
     for count in range(1, 13):
         client.hand_back(one, reason=f"{count} " + "ü" * 190, delay_time=HOUR)
-        one = delivered(client, f"a.b{count}")
+        one = delivered(client, next_id("a", count))
     reasons = one.properties["delayq-reasons"]
     assert reasons.startswith("…; 10 ")
     assert [each.split()[0] for each in reasons.split("; ")] == ["…", "10", "11", "12"]
@@ -148,7 +228,7 @@ def test_a_message_that_was_cancelled_after_its_hand_back_stays_cancelled(client
 
 
 def test_another_message_of_this_id_is_a_conflict(client: Client) -> None:
-    client.schedule(Message(topic=TOPIC, id="a.b1", body="another", delay_time=HOUR))
+    client.schedule(Message(topic=TOPIC, id=next_id("a", 1), body="another", delay_time=HOUR))
     with pytest.raises(Conflict):
         client.hand_back(received("a"))
 
@@ -165,9 +245,9 @@ def test_another_message_of_this_id_is_a_conflict(client: Client) -> None:
 )
 def test_a_body_keeps_its_kind(client: Client, body: bytes, content_type: str, expected: object) -> None:
     client.hand_back(received(body=body, content_type=content_type), delay_time=HOUR)
-    record = look(client, "unpaid-42.b1").record
+    record = look(client, next_id("unpaid-42", 1)).record
     assert record is not None
-    found = record.message("unpaid-42.b1").body
+    found = record.message(next_id("unpaid-42", 1)).body
     assert (msgspec.json.decode(found) if isinstance(found, msgspec.Raw) else found) == expected
 
 
@@ -194,7 +274,7 @@ def test_a_long_id_is_hashed_and_its_queue_stays(client: Client) -> None:
     id = "a" * 123 + ".00ff"
     assert client.hand_back(received(id, keys=("k",)), delay_time=HOUR).result == "handedBack"
     (found,) = client.find("k")
-    assert found.id.endswith(".b1.00ff")
+    assert found.id.endswith(next_id("", 1, suffix=".00ff"))
     assert len(found.id) < 128
 
 

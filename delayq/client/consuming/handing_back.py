@@ -1,7 +1,7 @@
 """Plans that hand back messages of any target: each is scheduled again under the next id of the same message.
 
-The id comes from the message and the count of its hand-backs. So a repeated hand-back, and one of a message that arrived
-twice, is the same call, also with another reason.
+The id comes from the message, the count of its hand-backs, and the topic to which it goes. So a repeated hand-back, and one
+of a message that arrived twice, is the same call, also with another reason. Hand-backs to different topics never meet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delayq.client.scheduling.encoding import complete_id, encode_all
 from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
 from delayq.codec import CorruptRecord
 from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
-from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, Message, State, check_id
+from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, Message, State, check_id, check_topic
 from delayq.policies import Policy
 from delayq.received import Received
 from delayq.store.commands import Found
@@ -147,19 +147,20 @@ def _next_of(given: HandBack, policy: Policy, now: int) -> _Next:
     most, waits = hand_back_rules(policy)
     delay = waits[min(count, len(waits)) - 1] if given.delay is None else given.delay
     is_dead = count > most
-    id = complete_id(_next_id(check_id(origin), count), message.ordering_key)
+    id = complete_id(_next_id(check_id(origin), count, check_topic(message.topic)), message.ordering_key)
     due: dict[str, Any] = {"expect_date": now} if is_dead else {"delay_time": delay}
     return _Next(message.id, msgspec.structs.replace(message, id=id, properties=properties, **due), count, is_dead)
 
 
-def _next_id(origin: str, count: int) -> str:
-    """The id after so many hand-backs. A suffix that chooses the queue stays at the end."""
+def _next_id(origin: str, count: int, topic: str) -> str:
+    """The id after so many hand-backs to a topic. A suffix that chooses the queue stays at the end."""
     suffix = origin[-5:] if Layout.has_suffix(origin) and not _NUMBERED.search(origin) else ""
     own = origin.removesuffix(suffix) if suffix else origin
-    room = _LONGEST_ID - len(f".b{count}") - 5  # five for the suffix of an ordering key
+    mark = f".b{count}-{blake2b(topic.encode(), digest_size=4).hexdigest()}"
+    room = _LONGEST_ID - len(mark) - 5  # five for the suffix of an ordering key
     if len(own) > room:
         own = blake2b(own.encode(), digest_size=24).hexdigest()
-    return f"{own}.b{count}{suffix}"
+    return f"{own}{mark}{suffix}"
 
 
 def _shortened(reasons: str) -> str:
@@ -211,15 +212,17 @@ def _handed_back_before(context: Context, one: _Next, conflict: Conflict) -> Pla
         (found,) = yield from get(context, [one.message.id or ""])
     except StoreError as error:
         return error.about(one.before)
-    if found is None or not _is_of(found, one.message.properties[ORIGIN_PROPERTY]):
+    if found is None or not _is_next(found, one.message):
         return conflict
     return HandedBack(id=found.id, state=found.state, hand_backs=one.count, due=found.due, created=False)
 
 
-def _is_of(found: Found, origin: str) -> bool:
+def _is_next(found: Found, message: Message) -> bool:
+    """Whether a message comes from an earlier hand-back of the same message to the same topic."""
     if found.record is None:  # it has ended: only its id is remembered
         return True
     try:
-        return found.record.properties.get(ORIGIN_PROPERTY) == origin
+        origin = found.record.properties.get(ORIGIN_PROPERTY)
     except CorruptRecord:
         return False
+    return found.record.topic == message.topic and origin == message.properties[ORIGIN_PROPERTY]
