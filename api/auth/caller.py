@@ -14,7 +14,7 @@ from api.auth.rates import Bucket
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
-from delayq.message import check_topic, from_key
+from delayq.message import ORIGIN_PROPERTY, check_topic, from_key
 from delayq.patterns import check_pattern, covers
 from delayq.remembered import Remembered
 from delayq.store.commands import Found
@@ -155,9 +155,17 @@ class Caller:
         return self._counted(message)
 
     def hands_back(self, message: Message) -> Message:
-        """Check that the caller may schedule a delivered message again. Its id may be another key's. Raises Problem."""
+        """Check that the caller may schedule a delivered message again. Raises Problem.
+
+        The id of the next message begins with the first id, and both are the caller's word. So a message of a key with
+        `ids` may be handed back only by such a key: any other one could take the id of a hand-back to come.
+        """
         check_topic(message.topic)
         self.need("schedule", message.topic)
+        for field, id in (("id", message.id), ("properties", message.properties.get(ORIGIN_PROPERTY))):
+            if id is not None and id.startswith(self._foreign):
+                detail = "Ids with this prefix belong to another key. Hand the message back with a key that has the same `ids`."
+                raise Problem("forbidden", detail, id=message.id, field=field)
         return self._counted(message)
 
     def _counted(self, message: Message) -> Message:

@@ -84,18 +84,48 @@ async def test_so_many_messages_are_too_many(api: httpx2.AsyncClient) -> None:
     assert assert_refused(answer)["field"] == "messages"
 
 
-async def test_a_key_needs_the_scope_schedule_and_may_hand_back_messages_of_other_keys(
-    asgi: Serving, settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_key_needs_the_scope_schedule(asgi: Serving, settings: Settings, tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
-    keys.add("shop", {"orders.*": ["schedule"]}, ids="shop-")
     consumes = keys.add("consumer", {"orders.*": ["schedule"]})
     reads = keys.add("reader", {"orders.*": ["read", "receive", "cancel"]})
     async with asgi(keys.settings(settings)) as api:
-        other, done = await hand_back(api, item(topic="news"), item("shop-1"), headers=consumes)
-        assert (other["status"], done["status"], done["id"]) == (403, 201, next_id("shop-1", 1))
+        other, done = await hand_back(api, item(topic="news"), item("m"), headers=consumes)
+        assert (other["status"], done["status"], done["id"]) == (403, 201, next_id("m", 1))
         (refused,) = await hand_back(api, item("c"), headers=reads)
         assert (refused["status"], refused["problem"]["field"]) == (403, "topic")
+
+
+async def test_a_message_of_a_key_with_ids_is_handed_back_by_a_key_with_the_same_ids(
+    asgi: Serving, settings: Settings, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    schedules = keys.add("shop", {"orders.*": ["schedule"]}, ids="shop-")
+    for name, limits in (("press", {"ids": "press-"}), ("other", {})):
+        keys.add(name, {"*": ["schedule", "read"]}, **limits)
+    keys.add("shop", {"*": ["schedule"]}, ids="shop-")  # another key of this name
+    long = "shop-" + "x" * 120
+    given = [
+        item("shop-1"),
+        item("m", properties={"delayq-origin": "shop-1"}),
+        item("shop-1", properties={"delayq-origin": "m"}),
+        item(long),
+    ]
+    async with asgi(keys.settings(settings)) as api:
+        for name in ("press", "other"):
+            headers = {"authorization": f"Bearer {keys.texts[name]}"}
+            results = await hand_back(api, *given, headers=headers)
+            assert [one["status"] for one in results] == [403] * 4
+            assert [one["problem"]["field"] for one in results] == ["id", "properties", "id", "id"]
+            assert "same `ids`" in results[0]["problem"]["detail"]
+        results = await hand_back(api, *given, headers={"authorization": f"Bearer {keys.texts['shop']}"})
+        assert [(one["status"], one["id"]) for one in results[:2]] == [
+            (201, next_id("shop-1", 1)),
+            (200, next_id("shop-1", 1)),
+        ]
+        assert results[3]["id"].startswith(long[:64]), "a shortened id is still one of this key"
+        assert len(results[3]["id"]) <= 128
+        (first,) = await hand_back(api, item("shop-2"), headers=schedules)
+        assert (first["status"], first["id"]) == (201, next_id("shop-2", 1))
 
 
 async def test_hand_backs_count_for_the_quota_of_the_key(asgi: Serving, settings: Settings, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def handed_back_as(client: Client, first: str, count: int, topic: str) -> str:
     suffix = first[-5:] if first[-5:] == ".00ff" else ""
     own = first.removesuffix(suffix)
     if len(own) > 100:
-        own = blake2b(own.encode(), digest_size=24).hexdigest()
+        own = f"{own[:64]}-{blake2b(own.encode(), digest_size=16).hexdigest()}"
     return look(client, next_id(own, count, topic, suffix)).id
 
 

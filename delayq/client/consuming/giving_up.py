@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -19,21 +18,22 @@ from delayq.store.keys import Layout, QueueKeys
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["GROUP_PROPERTY", "Letter", "dead_id", "give_up", "letter_of", "text_or_bytes"]
+__all__ = ["GROUP_PROPERTY", "LONGEST_ID", "Letter", "dead_id", "give_up", "letter_of", "shortened", "text_or_bytes"]
 
 #: The property that names the only group which receives a message after its dead letter was redriven.
 GROUP_PROPERTY: Final = "delayq-group"
-_LONGEST_ID: Final = 128
+LONGEST_ID: Final = 128
+
+
+def shortened(id: str, room: int) -> str:
+    """An id of at most so many characters, 97 or more. A long one gets a hash, and keeps what it begins with: a key's prefix."""
+    return id if len(id) <= room else f"{id[:64]}-{blake2b(id.encode(), digest_size=16).hexdigest()}"
 
 
 def dead_id(id: str, group: str) -> str:
     """The id of the dead letter that a group makes of a message: other groups may give up the same message."""
     suffix = id[-5:] if Layout.has_suffix(id) else ""
-    own = id.removesuffix(suffix) if suffix else id
-    marked = f"{own}:{group}{suffix}"
-    if re.search(rf":{re.escape(group)}$", own):
-        return id  # it was redriven before
-    return marked if len(marked) <= _LONGEST_ID else f"{blake2b(marked.encode(), digest_size=24).hexdigest()}{suffix}"
+    return shortened(f"{id.removesuffix(suffix)}:{group}", LONGEST_ID - len(suffix)) + suffix
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -49,8 +49,9 @@ class Letter(msgspec.Struct, frozen=True):
 
 def letter_of(received: Leased, reason: str) -> Letter:
     """A message that a group gave up, with the reasons, a line each."""
+    is_redriven = received.properties.get(GROUP_PROPERTY) == received.group
     message = Message(
-        id=dead_id(received.id, received.group),
+        id=received.id if is_redriven else dead_id(received.id, received.group),
         topic=received.topic,
         body=text_or_bytes(received.body),
         tags=received.tags,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
+from delayq.client.consuming.giving_up import LONGEST_ID, Letter, give_up, shortened, text_or_bytes
 from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.looking.messages import get
@@ -35,7 +35,6 @@ __all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of
 MOST_REPORTED: Final = 1_000_000
 #: Bytes of the reasons that a message carries, as JSON without other characters than ASCII: webhooks carry them so in a header.
 MOST_REASONS: Final = 4_096
-_LONGEST_ID: Final = 128
 _NUMBERED: Final = re.compile(r"\.b\d+\Z")
 
 
@@ -157,10 +156,8 @@ def _next_id(origin: str, count: int, topic: str) -> str:
     suffix = origin[-5:] if Layout.has_suffix(origin) and not _NUMBERED.search(origin) else ""
     own = origin.removesuffix(suffix) if suffix else origin
     mark = f".b{count}-{blake2b(topic.encode(), digest_size=4).hexdigest()}"
-    room = _LONGEST_ID - len(mark) - 5  # five for the suffix of an ordering key
-    if len(own) > room:
-        own = blake2b(own.encode(), digest_size=24).hexdigest()
-    return f"{own}{mark}{suffix}"
+    room = LONGEST_ID - len(mark) - 5  # five for the suffix of an ordering key
+    return f"{shortened(own, room)}{mark}{suffix}"
 
 
 def _shortened(reasons: str) -> str:
