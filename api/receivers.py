@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -162,6 +162,16 @@ class Receivers:
         """Wake the next caller instead of one that was woken and has gone."""
         if (group := self._groups.get(place)) is not None:
             group.wake()
+
+    def changed(self, streams: Iterable[str] | None = None, group: str | None = None) -> None:
+        """Let a caller of each group look again: this process has changed leases, a pause, a group or the time.
+
+        Without `streams` the change concerns all of them, else those groups of this name that wait for one of them.
+        """
+        some = None if streams is None else set(streams)
+        for (own, name, _), one in self._groups.items():
+            if group in (None, name) and (some is None or not some.isdisjoint(own)):
+                one.wake()
 
     def stop(self) -> None:
         """Answer all callers that wait: the process stops, and another one may serve them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from itertools import islice
 from typing import Final
@@ -114,6 +114,20 @@ class Caller:
             detail = f"The key needs {scope!r} on a pattern that covers {match!r}."
             raise Problem("forbidden", detail, field="match")
 
+    def need_in_stream(self, scope: Scope, topic: str, sharing: Iterable[str]) -> None:
+        """Raise Problem unless the scope covers a topic, and the patterns of all topics that share its stream.
+
+        The messages of a shared stream are received together, whatever their topics are.
+        """
+        self.need(scope, topic)
+        for match in sharing:
+            if not self.has(scope, match):
+                detail = (
+                    f"Messages of {match!r} are in the same stream as those of {topic!r}, because their routes say so. "
+                )
+                detail += f"This call needs a key with {scope!r} on a pattern that covers {match!r}."
+                raise Problem("forbidden", detail, field="topic")
+
     def sees(self, found: Found) -> bool:
         """Return whether the caller may know that a message of this topic or id exists."""
         if found.record is not None:
@@ -165,7 +179,7 @@ class Caller:
         for field, id in (("id", message.id), ("properties", message.properties.get(ORIGIN_PROPERTY))):
             if id is not None and id.startswith(self._foreign):
                 detail = "Ids with this prefix belong to another key. Hand the message back with a key that has the same `ids`."
-                raise Problem("forbidden", detail, id=message.id, field=field)
+                raise Problem("forbidden", detail, field=field, id=message.id or "")
         return self._counted(message)
 
     def _counted(self, message: Message) -> Message:

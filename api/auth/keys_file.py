@@ -222,6 +222,16 @@ class Door:
             raise Problem("forbidden", "The console is read-only (DELAYQ_CONSOLE). It cannot change anything.")
         return caller
 
+    def renewed(self, caller: Caller) -> Caller:
+        """Return the caller with its present permissions, for a request that has waited. Raises Problem for a revoked key."""
+        if caller.key is None:
+            return caller
+        callers, _, sessions = self._verified
+        found = sessions.renewed(caller) if caller.session else callers.get(caller.key.id)
+        if found is None or found.hash != caller.hash:
+            raise Problem("unauthorized", "Unknown or revoked API key.", headers=WRONG)
+        return found
+
     def _known(self, scope: Any, path: str) -> Caller:
         found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(found) > 1:

@@ -75,6 +75,11 @@ class Sessions:
         """Return the cookies of these callers in a request's headers, valid or not, longest path first."""
         return [cookie for cookie in _cookies(headers) if cookie.name in self._holders]
 
+    def renewed(self, caller: Caller) -> Caller | None:
+        """Return the caller of the same key's sessions; None if the key was changed, or may have no session now."""
+        found = self._holders.get(_name(_secret(self._redis_url, caller.hash)))
+        return None if found is None else found.caller
+
     def holder(self, headers: Sequence[tuple[bytes, bytes]], now: int) -> Caller:
         """Return the caller of the session in a request's headers. Raises Problem if there is no valid session."""
         if not any(True for _ in _cookies(headers)):

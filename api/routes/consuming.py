@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
+from api.auth.caller import Caller
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.consuming import (
@@ -72,7 +73,7 @@ async def receive(service: Service, request: Request) -> Answer:
     topic = request.path_params["topic"]
     start = given.start or "beginning"
     consumer = given_consumer(topic, given.group, start, given.tags or ())
-    request.caller.need("receive", topic)
+    await _need(service, request.caller, topic)
     wait = given_duration("wait", given.wait) or 0
     if wait > LONGEST_WAIT:
         raise InvalidMessage("wait", "is at most 30s; receive again")
@@ -83,6 +84,7 @@ async def receive(service: Service, request: Request) -> Answer:
     lost: list[str] = []
 
     async def look(ack: Sequence[str] = ()) -> list[Leased]:
+        await _need(service, service.door.renewed(request.caller), topic)  # it may have waited
         page = await service.client.run(
             lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack)
         )
@@ -161,14 +163,25 @@ async def hand_back(service: Service, request: Request) -> Answer:
     return await _settle(service, request, given.group, changes)
 
 
+async def _need(service: Service, caller: Caller, topic: str) -> None:
+    """Raise Problem unless the caller may receive all topics in the streams of a topic."""
+    caller.need("receive", topic)
+    if not caller.everything("receive"):
+        beside = await service.client.run(lambda context: receiving.topics_beside(context, topic))
+        caller.need_in_stream("receive", topic, beside)
+
+
 async def _settle(service: Service, request: Request, group: str, changes: Sequence[tuple[str, LeaseChange]]) -> Answer:
     request.query()
     topic = request.path_params["topic"]
     consumer = given_consumer(topic, group, "beginning", ())
-    request.caller.need("receive", topic)
+    await _need(service, request.caller, topic)
     if len(changes) > service.settings.batch_limit:
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
     done = await service.client.run(lambda context: settle(context, consumer, [change for _, change in changes]))
+    if any(change.kind != "ack" for _, change in changes):  # a lease ends at once, or another time than before
+        streams = await service.client.run(lambda context: receiving.streams_of(context, consumer))
+        service.receivers.changed(streams, group)
     results = [_result(id, one) for (id, _), one in zip(changes, done, strict=True)]
     if results and all(one.status in (503, 507) for one in results):
         raise Problem("unavailable", "Nothing could be done. Repeat the same request, which is safe.", results=results)

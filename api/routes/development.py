@@ -36,4 +36,7 @@ async def advance(service: Service, request: Request) -> Answer:
     request.query()
     given = decode(_advance, await request.json_text(service.settings.request_limit))
     request.caller.need_everywhere("admin")
-    return Answer(200, encode(advanced_out(await service.client.advance(duration("time", given.time) or 0))))
+    try:
+        return Answer(200, encode(advanced_out(await service.client.advance(duration("time", given.time) or 0))))
+    finally:
+        service.receivers.changed()  # leases and pauses have ended, also if messages are still due

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from api.asgi import Answer, Request, encode
+from api.auth.caller import Caller
 from api.routes.by import by_hand, tell
 from api.service import Operations, Service
 from api.wire.requests import LIMIT, MOST, limit_of
 from delayq import InvalidMessage
 from delayq.answers.consumers import GroupDeletedOut, GroupsOut, group_deleted_out, group_out
 from delayq.client.consuming import groups as plans
-from delayq.client.looking.groups import known_groups, lags
+from delayq.client.handshake import learn_routes
+from delayq.client.looking.groups import KnownGroup, known_groups, lags
+from delayq.client.plan import Context, Plan
 from delayq.message import check_topic
 from delayq.store.connect.exchange import all_good
 
@@ -40,8 +43,7 @@ async def consumers(service: Service, request: Request) -> Answer:
     """
     given = request.query("match", "limit", "pageToken")
     limit, token = limit_of(given.get("limit")), given.get("pageToken")
-    known = await service.client.read(lambda context: known_groups(context, given.get("match", "*")))
-    found = [one for one in known if "read" in request.caller.on(one.topic)]
+    found = await service.client.read(lambda context: _readable(context, request.caller, given.get("match", "*")))
     begin = 0
     if token is not None:
         topic, slash, group = token.partition("/")
@@ -71,7 +73,39 @@ async def delete_group(service: Service, request: Request) -> Answer:
     request.query()
     topic, group = check_topic(request.path_params["topic"]), request.path_params["group"]
     request.caller.need("admin", topic)
+    records = await service.client.read(lambda context: _records(context, topic, group))
+    for _, beside in records:
+        request.caller.need_in_stream("admin", topic, beside)
     by = by_hand(request)
     deleted = await service.client.run(lambda context: plans.delete_group(context, topic, group, by=by))
+    for streams, _ in records:
+        service.receivers.changed(streams, group)  # the next call makes a new group
     tell(service, by, "deleteGroup", [f"{topic} {group}"] * deleted.changed)
     return Answer(200, encode(group_deleted_out(deleted)))
+
+
+def _beside(context: Context, known: KnownGroup) -> frozenset[str]:
+    """The topics, and patterns of topics, whose messages are in the streams of a group."""
+    found = (context.routes.topics_in(one.stream, per_queue=one.queues is not None) for one in known.records)
+    return frozenset().union(*found)
+
+
+def _readable(context: Context, caller: Caller, match: str) -> Plan[list[KnownGroup]]:
+    """The groups whose numbers come from messages that the caller may read: several topics may share a stream."""
+    if context.routes.outdated and not caller.everything("read"):
+        yield from learn_routes(context.routes)
+    known = yield from known_groups(context, match)
+    return [
+        one
+        for one in known
+        if "read" in caller.on(one.topic)
+        and (caller.everything("read") or all(caller.has("read", beside) for beside in _beside(context, one)))
+    ]
+
+
+def _records(context: Context, topic: str, group: str) -> Plan[list[tuple[list[str], frozenset[str]]]]:
+    """The streams of a group, and the topics whose messages are in them; nothing if there is no such group."""
+    if context.routes.outdated:
+        yield from learn_routes(context.routes)
+    known = yield from known_groups(context)
+    return [(one.streams, _beside(context, one)) for one in known if (one.topic, one.group) == (topic, group)]

@@ -10,6 +10,7 @@ from delayq.clock import Clock, SystemClock
 from delayq.errors import InvalidMessage
 from delayq.message import Message
 from delayq.nodes import NodeLine, RouteLine, route_of
+from delayq.patterns import compiled
 from delayq.remembered import Remembered
 from delayq.routes import Check, Routes
 
@@ -25,6 +26,9 @@ NO_WORKER: Final = (
     "no worker is live, so its routes are unknown and every topic is accepted; messages are delivered once a "
     "worker starts"
 )
+
+#: It stands for the topic in the name of a stream.
+TOPIC_MARK: Final = "{topic}"
 
 #: The name of the logger that warns in a program that uses the client.
 LOGGER: Final = "delayq.client"
@@ -43,7 +47,18 @@ class KnownRoutes:
     Threads may share it: each change replaces one attribute.
     """
 
-    __slots__ = ("_any_live", "_asked_at", "_checks", "_clock", "_judged", "_read_at", "_warned", "own", "tables")
+    __slots__ = (
+        "_any_live",
+        "_asked_at",
+        "_checks",
+        "_clock",
+        "_judged",
+        "_read_at",
+        "_sharing",
+        "_warned",
+        "own",
+        "tables",
+    )
 
     def __init__(self, own: Routes, clock: Clock | None = None, *, checks: bool = True) -> None:
         self.own = own
@@ -52,6 +67,7 @@ class KnownRoutes:
         self._clock = clock if clock is not None else SystemClock()
         self._checks = checks
         self._judged: Remembered[str, Check | None] = Remembered(TOPICS)
+        self._sharing: Remembered[str, frozenset[str]] = Remembered(TOPICS)
         self._any_live = True
         self._read_at: int | None = None
         self._asked_at: int | None = None
@@ -104,6 +120,7 @@ class KnownRoutes:
         if tables != self.tables:
             self.tables = tables
             self._judged = Remembered(TOPICS)
+            self._sharing = Remembered(TOPICS)
 
     def check(self, message: Message) -> None:
         """Raise InvalidMessage for a topic without a route, and for a message that the target always refuses."""
@@ -132,6 +149,31 @@ class KnownRoutes:
                 route.name, route.match, route.shown_target, stream=route.own_stream, per_queue=route.per_queue
             )
         return next((found for table in self.tables if (found := route_of(topic, table)) is not None), None)
+
+    def topics_in(self, stream: str, *, per_queue: bool) -> frozenset[str]:
+        """The topics, and patterns of topics, whose messages live workers deliver to this stream of delayq's own Redis."""
+        place = f"{per_queue:d}{stream}"
+        try:
+            return self._sharing[place]
+        except KeyError:
+            pass
+        if self.tables is None:
+            lines = [(one.match, one.own_stream, one.per_queue) for one in self.own.table]
+        else:
+            lines = [(one.match, one.stream, one.per_queue) for table in self.tables for one in table]
+        found = set[str]()
+        for match, template, has_own in lines:
+            if template is None or has_own is not per_queue:
+                continue
+            before, *others = template.split(TOPIC_MARK)
+            if not others:
+                found |= {match} if template == stream else set()
+                continue
+            size = (len(stream) - len(template.replace(TOPIC_MARK, ""))) // len(others)
+            topic = stream[len(before) : len(before) + max(size, 0)]
+            if topic and template.replace(TOPIC_MARK, topic) == stream and compiled(match).match(topic):
+                found.add(topic)
+        return self._sharing.keep(place, frozenset(found))
 
     def reads_body(self, topic: str) -> bool:
         """Whether the target's check reads the bodies of messages of the topic."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from api import receivers
 from delayq import Client
+from delayq.api_keys import SCOPES, hash_of, make_key
 from delayq.client.consuming import receiving
 from delayq.clock import SystemClock
 from delayq.config import Settings
 from delayq.store.commands import Command
 from delayq.store.connect.async_store import AsyncStore
-from tests.api.conftest import Serving, assert_refused
+from tests.api.conftest import Serving, assert_refused, until_status
 from tests.support.keys import KeyFile
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
@@ -239,6 +242,38 @@ async def test_who_waits_gets_a_message_that_another_process_released(
     assert [one["id"] for one in await waiting] == ["a"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("extend", {"lease": 0}, {}),
+        ("extend", {"lease": "1s"}, {}),
+        ("handBack", {}, {"delayTime": 0}),
+        ("handBack", {}, {"delayTime": 50}),
+        ("delete", {}, {}),
+        ("advance", {}, {}),
+    ],
+    ids=str,
+)
+async def test_who_waits_gets_a_message_when_a_call_of_the_same_process_frees_it(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, change: tuple[str, Any, Any]
+) -> None:
+    valkey.admin.hset("delayq:meta", "advanced", 0)
+    append(valkey, "a")
+    held = await receive(api, lease="12h")
+    monkeypatch.setattr(receivers, "POLL", 3_600.0)
+    waiting = asyncio.create_task(receive(api, wait="30s"))
+    await until_redis_waits(valkey)
+    verb, fields, each = change
+    if verb == "delete":
+        answer = await api.delete(f"/v1/topics/{TOPIC}/groups/mail")
+    elif verb == "advance":
+        answer = await api.post("/v1/dev:advance", json={"time": "13h"})
+    else:
+        answer = await call(api, verb, messages=leased(*held, **each), **fields)
+    assert answer.status_code == 200, answer.text
+    assert [one["id"] for one in await waiting] == ["a"]
+
+
 async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     append(valkey, "a", body=b"\xff\x00")
     (got,) = await receive(api)
@@ -366,3 +401,64 @@ async def test_a_key_needs_the_scope_receive_for_all_four(asgi: Serving, setting
             for key, topic, status in ((reads, TOPIC, 403), (receives, TOPIC, 200), (receives, "news", 403)):
                 answer = await api.post(f"/v1/topics/{topic}:{verb}", json={"group": "g"} | fields, headers=key)
                 assert answer.status_code == status, (verb, topic, answer.text)
+
+
+async def test_who_waits_with_a_key_that_lost_its_right_meanwhile_gets_no_message(
+    asgi: Serving, settings: Settings, valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    gone, less = keys.add("gone", {"orders.*": ["receive"]}), keys.add("less", {"orders.*": ["receive"]})
+    stays = keys.add("stays", {"orders.*": ["receive"]})
+    async with asgi(keys.settings(settings)) as api:
+        body = {"group": "mail", "wait": "30s"}
+        waiting = []
+        for key in (gone, less, stays):
+            waiting.append(asyncio.create_task(api.post(f"/v1/topics/{TOPIC}:receive", json=body, headers=key)))
+            await until_redis_waits(valkey)  # the first one that came is the first that is woken
+        keys.remove("gone")
+        keys.remove("less")
+        keys.keys.append(replace(make_key("less", {"news": ["receive"]})[1], hash=hash_of(keys.texts["less"])))
+        keys.keys[-1] = replace(keys.keys[-1], id=keys.texts["less"].split("_")[1])
+        await until_status(200, api, keys.add("more"))
+        append(valkey, "a")
+        refused, other, got = [await one for one in waiting]
+        assert_refused(refused, 401)
+        assert assert_refused(other, 403)["field"] == "topic"
+        assert [one["id"] for one in got.json()["messages"]] == ["a"]
+
+
+SHARED = json.dumps([
+    {"name": "own", "match": "own.*"},
+    {"name": "events", "match": "*", "stream": "events"},
+])  # fmt: skip
+
+
+async def test_a_stream_of_several_topics_is_received_by_keys_of_all_of_them(
+    asgi: Serving, settings: Settings, valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    one = keys.add("one", {"orders.*": SCOPES, "own.*": SCOPES})
+    everything = keys.add("every", {"*": ["receive"]})
+    async with asgi(keys.settings(settings).replace(routes=SHARED)) as api:
+        valkey.admin.xadd("events", {"id": "a", "topic": "secrets", "body": "a secret", "due": "1", "attempt": "1"})
+        path = "/v1/topics/orders.x"
+        answer = await api.post(f"{path}:receive", json={"group": "mail"}, headers=everything)
+        held = leased(*answer.json()["messages"])
+        assert len(held) == 1
+        before = {key: valkey.admin.dump(key) for key in valkey.admin.keys("*")}
+        for verb, body in (
+            ("receive", {}),
+            ("receive", {"ack": [held[0]["lease"]]}),
+            *((verb, {"messages": held}) for verb in ("ack", "extend", "handBack")),
+        ):
+            answer = await api.post(f"{path}:{verb}", json={"group": "mail"} | body, headers=one)
+            problem = assert_refused(answer, 403)
+            assert "Messages of '*' are in the same stream as those of 'orders.x'" in problem["detail"]
+        assert "same stream" in assert_refused(await api.delete(f"{path}/groups/mail", headers=one), 403)["detail"]
+        assert (await api.get("/v1/consumers", headers=one)).json() == {"groups": [], "nextPageToken": None, "total": 0}
+        assert {key: valkey.admin.dump(key) for key in valkey.admin.keys("*")} == before
+        answer = await api.post("/v1/topics/own.x:receive", json={"group": "mail"}, headers=one)
+        assert answer.status_code == 200, "each topic of this route has a stream"
+        assert (await api.get("/v1/consumers", headers=one)).json()["total"] == 1
+        done = await api.post(f"{path}:ack", json={"group": "mail", "messages": held}, headers=everything)
+        assert done.json()["results"][0]["status"] == 200

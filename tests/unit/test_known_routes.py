@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq.client.known_routes import EARLY, NO_WORKER, OLDEST, KnownRoutes, name_of_route
@@ -132,3 +133,40 @@ def test_the_name_of_a_route_is_that_of_a_live_worker_or_else_of_the_last_one() 
         ("here", [], "here"),
     ):
         assert name_of_route(topic, lines, HERE) == name
+
+
+@pytest.mark.parametrize(
+    ("routes", "stream", "topics"),
+    [
+        ([{"match": "*"}], "orders.a", {"orders.a"}),
+        ([{"match": "*", "stream": "events"}], "events", {"*"}),
+        ([{"match": "a.*", "stream": "events"}, {"match": "b.?", "stream": "events"}], "events", {"a.*", "b.?"}),
+        ([{"match": "a.*", "stream": "events"}, {"match": "*"}], "events", {"a.*", "events"}),
+        ([{"match": "a.*"}, {"match": "b.*", "stream": "a.{topic}"}], "a.b.x", {"a.b.x", "b.x"}),
+        ([{"match": "*", "stream": "{topic}-{topic}"}], "x-x", {"x"}),
+        ([{"match": "*", "stream": "{topic}-{topic}"}], "x-y", set()),
+        ([{"match": "*", "stream": "events-{topic}"}], "events-", set()),
+        ([{"match": "*", "stream": "events", "perQueue": True}], "events", set()),
+        ([{"match": "*", "target": "redis+stream://elsewhere", "stream": "events"}], "events", set()),
+    ],
+)
+def test_the_topics_of_a_stream_are_those_of_every_route_that_leads_there(
+    routes: list[dict[str, Any]], stream: str, topics: set[str]
+) -> None:
+    table = [msgspec.convert({"name": f"r{n}"} | one, Route) for n, one in enumerate(routes)]
+    known = KnownRoutes(Routes(table))
+    assert known.topics_in(stream, per_queue=False) == topics
+    published = [
+        {
+            "name": one.name,
+            "match": one.match,
+            "target": one.target,
+            "stream": one.own_stream,
+            "per_queue": one.per_queue,
+        }
+        for one in table
+    ]
+    other = KnownRoutes(Routes())
+    assert other.topics_in(stream, per_queue=False) == {stream}
+    other.take(lines_with(published[:1], published))
+    assert other.topics_in(stream, per_queue=False) == topics

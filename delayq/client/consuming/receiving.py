@@ -38,7 +38,7 @@ from delayq.times import Instant
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
     "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "reason_line", "receive", "settle",
-    "streams_of",
+    "streams_of", "topics_beside",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -182,6 +182,15 @@ def check_call(most: int, lease: int, call: str | None = None) -> None:
 def streams_of(context: Context, consumer: Consumer) -> Plan[tuple[str, ...]]:
     """The streams in which messages for a consumer arrive."""
     return tuple(stream for _, stream in (yield from _streams(context, consumer.topic)))
+
+
+def topics_beside(context: Context, topic: str) -> Plan[frozenset[str]]:
+    """The topics, and patterns of topics, whose messages are in the streams of a topic. Raises InvalidMessage as `receive`."""
+    yield from _streams(context, topic)
+    route = context.routes.route_of(topic)
+    assert route is not None
+    assert route.stream is not None
+    return context.routes.topics_in(route.stream.replace("{topic}", topic), per_queue=route.per_queue)
 
 
 def receive(
