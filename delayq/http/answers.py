@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from delayq.client.changing.advance import Advanced
+from delayq.client.changing.messages import Rescheduled
 from delayq.client.changing.policies import Paused
 from delayq.client.consuming.handing_back import HandedBack
 from delayq.client.consuming.receiving import Leased, Settlement
@@ -35,10 +37,10 @@ from delayq.store.commands.audit import Audited, AuditedMessage
 from delayq.times import parse_instant
 
 __all__ = [
-    "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of", "groups_of",
-    "handed_back_of", "letters_of", "nodes_of", "overview_of", "page_of", "paused_of", "policies_of", "policy_of",
-    "queues_of", "received_of", "routes_of", "scheduled_of", "settlements_of", "status_of", "topic_of", "topics_of",
-    "value_of",
+    "advanced_of", "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of",
+    "groups_of", "handed_back_of", "letters_of", "me_of", "moved_of", "nodes_of", "overview_of", "page_of", "paused_of",
+    "policies_of", "policy_of", "queues_of", "received_of", "routes_of", "scheduled_of", "settlements_of", "status_of",
+    "topic_of", "topics_of", "value_of",
 ]  # fmt: skip
 
 Json = Mapping[str, Any]
@@ -195,6 +197,23 @@ def letters_of(body: bytes) -> DeadLetterPage:
 def scheduled_of(one: Json, *, created: bool) -> Scheduled:
     """An accepted message."""
     return Scheduled(one["id"], one["queue"], one["dueMs"], one["state"], created, one.get("window"))
+
+
+def moved_of(one: Json, id: str) -> Rescheduled:
+    """A message with another due time."""
+    return Rescheduled(id, "scheduled", one["dueMs"], one["queue"])
+
+
+def advanced_of(one: Json) -> Advanced:
+    """The moved time of a development server."""
+    return Advanced(one["nowMs"], one["ahead"])
+
+
+def me_of(one: Json) -> dict[str, Any]:
+    """The API key and the version of the API."""
+    if not isinstance(one["version"], str):
+        raise TypeError("the version is a text")
+    return dict(one)
 
 
 def counted_of(one: Json) -> Counted:

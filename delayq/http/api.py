@@ -162,7 +162,8 @@ def _receive(reader: _Reader) -> tuple[Answer, bool]:
         body, is_kept = reader.read(-1), False
     after = headers.get(b"retry-after", b"")
     wait = int(after) * 1000 if after.isdigit() and len(after) < 6 else 0
-    return Answer(status, body, wait), is_kept and reader.is_empty
+    kind, location = (headers.get(name, b"").decode(errors="replace") for name in (b"content-type", b"location"))
+    return Answer(status, body, wait, kind, location), is_kept and reader.is_empty
 
 
 def _receive_chunks(reader: _Reader) -> bytes:

@@ -49,7 +49,7 @@ from delayq.http.calls import (
     message_json,
     split,
 )
-from delayq.http.problems import Problem, error_of, problem_in
+from delayq.http.problems import Problem, error_of, problem_in, read_answer
 from delayq.message import Message, check_id, check_topic, given_duration, given_instant
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
@@ -60,6 +60,7 @@ from delayq.times import Duration, Instant, format_instant
 __all__ = ["AsyncClient"]
 
 T = TypeVar("T")
+Json = Mapping[str, Any]
 #: The address of an API that ./dev up starts.
 LOCAL: Final = "http://127.0.0.1:8080"
 #: Messages of a page, at most.
@@ -112,17 +113,21 @@ class AsyncClient:
     def _problem(self, answer: Answer) -> Problem:
         return problem_in(answer, self.url)
 
-    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> bytes:
-        """Send a call and return the body of the answer; raises the error for a problem."""
-        content = None if body is None else msgspec.json.encode(body)
-        answer = await self._api.send(Call(method=method, path=path, body=content, **more))
+    def _read(self, answer: Answer, make: Callable[[bytes], T]) -> T:
+        """Return what `make` makes of the body of an answer; raises the error for a problem, and for another service."""
         if not answer.is_good:
             raise error_of(self._problem(answer))
-        return answer.body
+        return read_answer(answer, self.url, make)
 
-    async def _get(self, path: str, **query: Any) -> Any:
-        """Return the value that the API answers at a path."""
-        return answers.value_of(await self._ask("GET", path, query=_query(query)))
+    async def _ask(self, method: str, path: str, make: Callable[[Any], T], body: Any = None, **more: Any) -> T:
+        """Send a call and return what `make` makes of the value in the answer; raises the error for a problem."""
+        content = None if body is None else msgspec.json.encode(body)
+        answer = await self._api.send(Call(method=method, path=path, body=content, **more))
+        return self._read(answer, lambda body: make(answers.value_of(body)))
+
+    async def _get(self, path: str, make: Callable[[Any], T], **query: Any) -> T:
+        """Return what `make` makes of the value that the API answers at a path."""
+        return await self._ask("GET", path, make, query=_query(query))
 
     async def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict, NotAllowed or StoreError."""
@@ -131,7 +136,8 @@ class AsyncClient:
         answer = await self._api.send(call)
         if not answer.is_good:
             raise error_of(self._problem(answer), topic=message.topic, id=sized.id)
-        return answers.scheduled_of(answers.value_of(answer.body), created=answer.status == 201)
+        is_new = answer.status == 201
+        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new))
 
     async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
         """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
@@ -168,17 +174,16 @@ class AsyncClient:
             content = b'{"messages":[%b]}' % b",".join(bytes(one.json) for one in left)
             try:
                 call = Call(method="POST", path="/v1/messages:batch", body=content)
-                results = self._results(await self._api.send(call, attempts))
+                results = self._results(await self._api.send(call, attempts), len(left), _scheduled)
             except StoreError as error:
                 for one in left:
                     outcomes[one.place] = error.about(one.id)
                 return
             again: list[Sized] = []
-            for one, result in zip(left, results, strict=True):
-                if "problem" not in result:
-                    outcomes[one.place] = answers.scheduled_of(result, created=result["status"] == 201)
+            for one, (problem, scheduled) in zip(left, results, strict=True):
+                if problem is None:
+                    outcomes[one.place] = scheduled
                     continue
-                problem = msgspec.convert(result["problem"], Problem)
                 outcomes[one.place] = error_of(problem, topic=topics[one.place], id=one.id)
                 if problem.status in REPEATED:
                     again.append(one)
@@ -186,21 +191,38 @@ class AsyncClient:
                 return
             left = again
 
-    def _results(self, answer: Answer) -> list[dict[str, Any]]:
-        """Return the results of the parts of a request, also if every part failed. Raises the error for a problem."""
-        if answer.is_good:
-            found: list[dict[str, Any]] = answers.value_of(answer.body)["results"]
-            return found
-        problem = self._problem(answer)
-        if problem.results:
-            return problem.results
-        raise error_of(problem)
+    def _results(
+        self, answer: Answer, count: int, make: Callable[[Any, Problem | None], T]
+    ) -> list[tuple[Problem | None, T]]:
+        """Return the problem of each part of a request, and what `make` makes of its result; also if every part failed.
+
+        Raises the error for a problem of the whole request.
+        """
+        if not answer.is_good:
+            refused = self._problem(answer)
+            if not refused.results:
+                raise error_of(refused)
+
+        def results(body: bytes) -> list[tuple[Problem | None, T]]:
+            found: list[Any] = answers.value_of(body)["results"]
+            if len(found) != count:
+                raise ValueError("each part has a result")
+            problems = (msgspec.convert(one["problem"], Problem) if one.get("problem") else None for one in found)
+            return [(problem, make(one, problem)) for one, problem in zip(found, problems, strict=True)]
+
+        return read_answer(answer, self.url, results)
 
     async def _each(
-        self, path: str, field: str, values: Sequence[str], more: Mapping[str, Any], by: By | None
-    ) -> list[dict[str, Any]]:
+        self,
+        path: str,
+        field: str,
+        values: Sequence[str],
+        make: Callable[[Any, Problem | None], T],
+        more: Mapping[str, Any],
+        by: By | None,
+    ) -> list[T]:
         """Return the results of ids or keys, in order. Parts that the API could not do yet are sent again."""
-        results: list[dict[str, Any]] = [{}] * len(values)
+        results = list[Any]([None] * len(values))
         most = MOST_IDS if field == "ids" else MOST_KEYS
         for begin in range(0, len(values), most):
             attempts = self._api.attempts()
@@ -208,12 +230,15 @@ class AsyncClient:
             while left:
                 body: dict[str, Any] = {field: [values[place] for place in left], **_reason(by), **more}
                 call = Call(method="POST", path=path, body=msgspec.json.encode(body), headers=_act(by))
-                found = self._results(await self._api.send(call, attempts))
-                for place, result in zip(left, found, strict=True):
+                found = self._results(await self._api.send(call, attempts), len(left), make)
+                again: list[int] = []
+                for place, (problem, result) in zip(left, found, strict=True):
                     results[place] = result
-                left = [place for place in left if results[place].get("problem", {}).get("status") in REPEATED]
-                if left and not await self._api.wait(attempts):
+                    if problem is not None and problem.status in REPEATED:
+                        again.append(place)
+                if not again or not await self._api.wait(attempts):
                     break
+                left = again
         return results
 
     async def _each_id(
@@ -221,16 +246,20 @@ class AsyncClient:
     ) -> list[T | Any]:
         for id in ids:
             check_id(id)
-        return [_outcome(one, make) for one in await self._each(path, "ids", ids, more, by)]
+        return await self._each(path, "ids", ids, lambda one, problem: _outcome(one, problem, make), more, by)
 
     async def _of_key(
         self, path: str, key: str, make: Callable[[str, str], T], by: By | None, **more: Any
     ) -> list[T | Any]:
         """The outcomes of all messages that carry a key, and the error if those of others are unknown."""
-        (result,) = await self._each(path, "keys", (key,), more, by)
-        outcomes = [_outcome(one, make) for one in result.get("messages", ())]
-        if "problem" in result:
-            error = error_of(msgspec.convert(result["problem"], Problem))
+
+        def of_key(one: Any, problem: Problem | None) -> tuple[list[T | Any], Problem | None]:
+            messages = one["messages"] if problem is None else one.get("messages", ())
+            return [_outcome(message, None, make) for message in messages], problem
+
+        ((outcomes, problem),) = await self._each(path, "keys", (key,), of_key, more, by)
+        if problem is not None:
+            error = error_of(problem)
             if not isinstance(error, StoreError):
                 raise error
             outcomes.append(error)
@@ -273,8 +302,7 @@ class AsyncClient:
         content = msgspec.json.encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, headers=_act(by), id=id))
         if answer.is_good:
-            moved = answers.value_of(answer.body)
-            return Rescheduled(id, "scheduled", moved["dueMs"], moved["queue"])
+            return self._read(answer, lambda body: answers.moved_of(answers.value_of(body), id))
         problem = self._problem(answer)
         if answer.status == 404 and problem.kind == "not-found":
             return Rescheduled(id, "notFound")
@@ -302,17 +330,20 @@ class AsyncClient:
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
-        body = await self._look(id)
-        return None if body is None else answers.found_of(body)
+        return await self._look(id, answers.found_of)
 
-    async def _look(self, id: str, **query: Any) -> bytes | None:
-        answer = await self._api.send(Call(method="GET", path=f"/v1/messages/{_part(check_id(id))}", query=query))
-        if answer.is_good:
-            return answer.body
-        problem = self._problem(answer)
-        if problem.kind == "not-found":
-            return None
-        raise error_of(problem, id=id)
+    async def _look(self, id: str, make: Callable[[bytes], T], **query: Any) -> T | None:
+        return await self._find(f"/v1/messages/{_part(check_id(id))}", make, id, **query)
+
+    async def _find(self, path: str, make: Callable[[bytes], T], id: str | None = None, **query: Any) -> T | None:
+        """Return what an answer has, or None if the API has nothing at this path."""
+        answer = await self._api.send(Call(method="GET", path=path, query=query))
+        if not answer.is_good:
+            problem = self._problem(answer)
+            if problem.kind == "not-found":
+                return None
+            raise error_of(problem, id=id)
+        return self._read(answer, make)
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """Return the states of messages, in order; None for an unknown id."""
@@ -320,11 +351,9 @@ class AsyncClient:
 
     async def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
-        body = await self._look(found.id, explain="true")
-        if body is None:
-            text = "It has ended, and its id is no longer remembered."
-            return Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
-        return answers.explanation_of(body)
+        explanation = await self._look(found.id, answers.explanation_of, explain="true")
+        text = "It has ended, and its id is no longer remembered."
+        return explanation or Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
 
     async def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time."""
@@ -343,11 +372,11 @@ class AsyncClient:
         A page may have fewer messages than `limit` and not be the last one.
         """
         query = _query(_filter(wanted) | {"limit": limit, "pageToken": token})
-        return answers.page_of(await self._ask("GET", "/v1/messages", query=query))
+        return self._read(await self._api.send(Call(method="GET", path="/v1/messages", query=query)), answers.page_of)
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
         """Count the messages that match a filter by topic, state and due time, exactly or by the last census."""
-        return answers.counted_of(await self._get("/v1/messages:count", **_filter(wanted)))
+        return await self._get("/v1/messages:count", answers.counted_of, **_filter(wanted))
 
     async def forecast(
         self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
@@ -356,8 +385,8 @@ class AsyncClient:
         first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
         each = given_duration("step", step) or 0
         given = {"dueFrom": first, "dueTo": last, "step": each, "topic": wanted.topic or None}
-        found = await self._get("/v1/forecast", **given)
-        return answers.forecast_of(found, [*range(first, last, each), last])
+        edges = [*range(first, last, each), last]
+        return await self._get("/v1/forecast", lambda found: answers.forecast_of(found, edges), **given)
 
     async def redis_now(self) -> int:
         """Return the time (Unix ms) of this machine's clock: the API has no call for the time of Redis."""
@@ -365,7 +394,7 @@ class AsyncClient:
 
     async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue. The API counts what happened for all queues together: the first one has it."""
-        return answers.queues_of(await self._get("/v1/queues"))
+        return await self._get("/v1/queues", answers.queues_of)
 
     async def stats(self) -> list[QueueStats]:
         """Return the figures of every queue, as `queues` does; the older name."""
@@ -397,11 +426,12 @@ class AsyncClient:
             "from": given_instant("from", from_),
             "to": given_instant("to", to),
         }
-        return answers.letters_of(await self._ask("GET", "/v1/dead-letters", query=_query(given)))
+        call = Call(method="GET", path="/v1/dead-letters", query=_query(given))
+        return self._read(await self._api.send(call), answers.letters_of)
 
     async def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
-        return answers.groups_of(await self._get("/v1/dead-letters:groups", limit=PAGE))
+        return await self._get("/v1/dead-letters:groups", answers.groups_of, limit=PAGE)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
@@ -417,31 +447,30 @@ class AsyncClient:
 
     async def nodes(self) -> dict[str, NodeLine]:
         """Return the nodes by name, with what each last reported."""
-        return answers.nodes_of(await self._get("/v1/nodes"))
+        return await self._get("/v1/nodes", answers.nodes_of)
 
     async def routes(self) -> list[RouteState]:
         """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
-        return answers.routes_of(await self._get("/v1/routes"))
+        return await self._get("/v1/routes", answers.routes_of)
 
     async def status(self) -> list[Finding]:
         """Return what is wrong, the worst finding first, and what to do."""
-        return answers.status_of(await self._get("/v1/status"))
+        return await self._get("/v1/status", answers.status_of)
 
     async def overview(self) -> Overview:
         """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
-        return answers.overview_of(await self._get("/v1/overview"))
+        return await self._get("/v1/overview", answers.overview_of)
 
     async def me(self) -> dict[str, Any]:
         """Return the name and the rights of the API key, and the version of the API."""
-        found: dict[str, Any] = await self._get("/v1/me")
-        return found
+        return await self._get("/v1/me", answers.me_of)
 
     async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries` except `may`."""
         entries = WantedEntries(**wanted)
         given = {name: getattr(entries, name) for name in ("id", "key", "topic", "actor", "action", "to")}
-        found = await self._get("/v1/audit", limit=limit, pageToken=token, **given, **{"from": entries.from_})
-        return answers.audit_of(found)
+        given |= {"limit": limit, "pageToken": token, "from": entries.from_}
+        return await self._get("/v1/audit", answers.audit_of, **given)
 
     async def pause(
         self,
@@ -463,15 +492,13 @@ class AsyncClient:
         body = {name: value for name, value in body.items() if value is not UNSET}
         extra = min(max(longest, 0), LONGEST_WAIT)
         query = {"wait": str(longest)}
-        found = await self._ask("POST", "/v1/topics:pause", body, query=query, headers=_act(by), extra=extra)
-        return answers.paused_of(answers.value_of(found))
+        more: dict[str, Any] = {"query": query, "headers": _act(by), "extra": extra}
+        return await self._ask("POST", "/v1/topics:pause", answers.paused_of, body, **more)
 
     async def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
         """End the pause with exactly this pattern; its held messages are delivered at most at `rate` messages a second."""
         body = {"match": match, "rate": rate} | _reason(by)
-        return msgspec.convert(
-            answers.value_of(await self._ask("POST", "/v1/topics:resume", body, headers=_act(by))), Resumed
-        )
+        return await self._ask("POST", "/v1/topics:resume", _as(Resumed), body, headers=_act(by))
 
     async def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
         """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
@@ -482,35 +509,33 @@ class AsyncClient:
         token: str | None = None
         wanted = None if paused is None else "yes" if paused else "no"
         while True:
-            page = await self._get("/v1/topics", match=match, paused=wanted, limit=PAGE, pageToken=token)
-            found += answers.topics_of(page)
-            token = page["nextPageToken"]
+            query = {"match": match, "paused": wanted, "limit": PAGE, "pageToken": token}
+            page, token = await self._get("/v1/topics", _page(answers.topics_of), **query)
+            found += page
             if token is None:
                 return found
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return answers.topic_of(await self._get(f"/v1/topics/{_part(check_topic(name))}"))
+        return await self._get(f"/v1/topics/{_part(check_topic(name))}", answers.topic_of)
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        found = await self._get("/v1/topics", match=match, limit=1)
-        return answers.arriving_of(found["arriving"]) if "arriving" in found else None
+
+        def arriving(found: Json) -> list[Arriving] | None:
+            answers.topics_of(found)
+            return answers.arriving_of(found["arriving"]) if "arriving" in found else None
+
+        return await self._get("/v1/topics", arriving, match=match, limit=1)
 
     async def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""
-        return answers.policies_of(await self._get("/v1/policies"))
+        return await self._get("/v1/policies", answers.policies_of)
 
     async def policy(self, name: str) -> Policy | None:
         """Return the policy with this name, or None."""
-        call = Call(method="GET", path=f"/v1/policies/{_part(check_policy_name(name))}")
-        answer = await self._api.send(call)
-        if answer.is_good:
-            return answers.policy_of(answers.value_of(answer.body))
-        problem = self._problem(answer)
-        if problem.kind == "not-found":
-            return None
-        raise error_of(problem)
+        path = f"/v1/policies/{_part(check_policy_name(name))}"
+        return await self._find(path, lambda body: answers.policy_of(answers.value_of(body)))
 
     async def put_policy(self, policy: Policy, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Create or replace a policy; with `if_version`, only if the policies still have that version.
@@ -521,13 +546,13 @@ class AsyncClient:
         fields = msgspec.to_builtins(policy)
         body = {name: value for name, value in fields.items() if name not in ("name", "since", "stored")}
         headers = _act(by) | _if_match(if_version) | _reason_header(by)
-        return msgspec.convert(answers.value_of(await self._ask("PUT", path, body, headers=headers)), PolicyChanged)
+        return await self._ask("PUT", path, _as(PolicyChanged), body, headers=headers)
 
     async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
         path = f"/v1/policies/{_part(check_policy_name(name))}"
         headers = _act(by) | _if_match(if_version) | _reason_header(by)
-        return msgspec.convert(answers.value_of(await self._ask("DELETE", path, headers=headers)), PolicyChanged)
+        return await self._ask("DELETE", path, _as(PolicyChanged), headers=headers)
 
     async def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
         """Move the time of a development server forward by `time`, and return once everything that fell due was delivered.
@@ -536,8 +561,8 @@ class AsyncClient:
         """
         body = {"time": given_duration("time", time) or 0}
         extra = given_duration("timeout", timeout) or 0
-        found = answers.value_of(await self._ask("POST", "/v1/dev:advance", body, extra=extra, may_repeat=False))
-        return Advanced(found["nowMs"], found["ahead"])
+        more = {"extra": extra, "may_repeat": False}
+        return await self._ask("POST", "/v1/dev:advance", answers.advanced_of, body, **more)
 
     async def receive(
         self,
@@ -592,7 +617,7 @@ class AsyncClient:
             "ack": leases_to_ack(consumer, ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
-        return answers.received_of(await self._lease(topic, "receive", body, extra=wait), group)
+        return await self._lease(topic, "receive", lambda found: answers.received_of(found, group), body, extra=wait)
 
     async def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
@@ -616,10 +641,11 @@ class AsyncClient:
         if isinstance(message, received.Received):
             given = hand_back_of(message, reason, delay)
             body = {"messages": [hand_back_json(given.message, {"handBacks": given.hand_backs, **more})]}
-            (result,) = answers.value_of(await self._ask("POST", "/v1/messages:handBack", body))["results"]
-            if "problem" in result:
-                raise error_of(msgspec.convert(result["problem"], Problem), topic=message.topic, id=message.id)
-            return settlement_of(answers.handed_back_of(result))
+            call = Call(method="POST", path="/v1/messages:handBack", body=msgspec.json.encode(body))
+            ((problem, done),) = self._results(await self._api.send(call), 1, _handed_back)
+            if problem is not None:
+                raise error_of(problem, topic=message.topic, id=message.id)
+            return done
         (found,) = await self._settle((message,), "handBack", {}, more)
         return found
 
@@ -628,9 +654,9 @@ class AsyncClient:
         found: list[ConsumerGroup] = []
         token: str | None = None
         while True:
-            page = await self._get("/v1/consumers", match=match, limit=PAGE, pageToken=token)
-            found += answers.consumers_of(page)
-            token = page["nextPageToken"]
+            query = {"match": match, "limit": PAGE, "pageToken": token}
+            page, token = await self._get("/v1/consumers", _page(answers.consumers_of), **query)
+            found += page
             if token is None:
                 return found
 
@@ -641,7 +667,7 @@ class AsyncClient:
         """
         path = f"/v1/topics/{_part(check_topic(topic))}/groups/{_part(group)}"
         headers = _act(by) | _reason_header(by)
-        return msgspec.convert(answers.value_of(await self._ask("DELETE", path, headers=headers)), GroupDeleted)
+        return await self._ask("DELETE", path, _as(GroupDeleted), headers=headers)
 
     def consume(
         self,
@@ -670,12 +696,13 @@ class AsyncClient:
         for (topic, group), places in groups.items():
             for part in (places[n : n + MOST_IDS] for n in range(0, len(places), MOST_IDS)):
                 leases = [{"id": messages[at].id, "lease": messages[at].lease, **more} for at in part]
-                found = await self._lease(topic, verb, {"group": group, "messages": leases, **fields})
-                results.update(zip(part, answers.settlements_of(found), strict=True))
+                body = {"group": group, "messages": leases, **fields}
+                found = await self._lease(topic, verb, _settlements(len(part)), body)
+                results.update(zip(part, found, strict=True))
         return [results[at] for at in range(len(messages))]
 
-    async def _lease(self, topic: str, verb: str, body: Any, **more: Any) -> Any:
-        return answers.value_of(await self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", body, **more))
+    async def _lease(self, topic: str, verb: str, make: Callable[[Any], T], body: Any, **more: Any) -> T:
+        return await self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", make, body, **more)
 
     async def close(self) -> None:
         """Close the connections to the API."""
@@ -739,10 +766,39 @@ def _word(_id: str, result: str) -> str:
     return result
 
 
-def _outcome(one: Mapping[str, Any], make: Callable[[str, str], T]) -> T | DelayqError:
-    if "problem" in one:
-        return error_of(msgspec.convert(one["problem"], Problem), id=one.get("id"))
-    return make(one["id"], one["result"])
+def _outcome(one: Mapping[str, Any], problem: Problem | None, make: Callable[[str, str], T]) -> T | DelayqError:
+    if problem is None and "problem" in one:
+        problem = msgspec.convert(one["problem"], Problem)
+    return make(one["id"], one["result"]) if problem is None else error_of(problem, id=one.get("id"))
+
+
+def _scheduled(one: Json, problem: Problem | None) -> Scheduled | None:
+    return None if problem is not None else answers.scheduled_of(one, created=one["status"] == 201)
+
+
+def _handed_back(one: Json, problem: Problem | None) -> Settlement | None:
+    return None if problem is not None else settlement_of(answers.handed_back_of(one))
+
+
+def _settlements(count: int) -> Callable[[Json], list[Settlement | StoreError]]:
+    """Read the results of so many leases."""
+
+    def settlements(found: Json) -> list[Settlement | StoreError]:
+        results = answers.settlements_of(found)
+        if len(results) != count:
+            raise ValueError("each lease has a result")
+        return results
+
+    return settlements
+
+
+def _page(make: Callable[[Json], T]) -> Callable[[Json], tuple[T, str | None]]:
+    """Read a page, and the token of the next one."""
+    return lambda found: (make(found), found["nextPageToken"])
+
+
+def _as(kind: type[T]) -> Callable[[Any], T]:
+    return lambda found: msgspec.convert(found, kind)
 
 
 def _single(outcomes: Sequence[Any]) -> Any:

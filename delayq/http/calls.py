@@ -50,11 +50,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The status, the body, and after how many ms the server asks for another attempt."""
+    """The status, the body, and after how many ms the server asks for another attempt.
+
+    `content_type` is empty if the server names none, and `location` is the target of a redirect.
+    """
 
     status: int
     body: bytes
     retry_after: int = 0
+    content_type: str = ""
+    location: str = ""
 
     @property
     def is_good(self) -> bool:

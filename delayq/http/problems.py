@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,9 +26,12 @@ from delayq.errors import (
 )
 from delayq.http.calls import Answer
 
-__all__ = ["Problem", "error_of", "problem_in"]
+__all__ = ["Problem", "error_of", "problem_in", "read_answer"]
 
+T = TypeVar("T")
 _PREFIX: Final = "urn:delayq:problem:"
+#: The most characters of a redirect's target that an error names.
+_MOST_LOCATION: Final = 200
 
 
 class Problem(msgspec.Struct):
@@ -54,13 +58,36 @@ _decoder = msgspec.json.Decoder(Problem)
 def problem_in(answer: Answer, url: str) -> Problem:
     """Return the problem in a refusal. Raises ConfigError if no delayq has written it."""
     try:
-        return _decoder.decode(answer.body)
+        problem = _decoder.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        if answer.status >= 500 or answer.status == 429:  # a proxy before the API
-            return Problem("urn:delayq:problem:unavailable", f"{url} answered {answer.status}", answer.status)
-        raise ConfigError(
-            f"{url} answered {answer.status} without a problem of delayq: is this the URL of its API?"
-        ) from None
+        problem = None
+    if problem is not None and problem.type.startswith(_PREFIX):
+        return problem
+    if answer.status >= 500 or answer.status == 429:  # a proxy before the API
+        return Problem(f"{_PREFIX}unavailable", f"{url} answered {answer.status}", answer.status)
+    if 300 <= answer.status < 400 and answer.location:
+        # The key is for this address alone, and a redirect may turn POST into GET.
+        there = f"a redirect to {answer.location[:_MOST_LOCATION]!r}, which delayq does not follow"
+        raise ConfigError(f"{url} answered {answer.status}, {there}: is this the URL of its API?")
+    raise _of_another_service(url, answer.status, "problem")
+
+
+def read_answer(answer: Answer, url: str, make: Callable[[bytes], T]) -> T:
+    """Return what `make` makes of the body of a good answer. Raises ConfigError if no delayq has written it."""
+    is_json = not answer.content_type or "json" in answer.content_type.lower()
+    try:
+        if is_json:
+            return make(answer.body)
+    except (
+        msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, DelayqError,
+    ):  # fmt: skip  # whatever a value of another form raises
+        pass
+    raise _of_another_service(url, answer.status, "answer")
+
+
+def _of_another_service(url: str, status: int, missing: str) -> ConfigError:
+    article = "an" if missing == "answer" else "a"
+    return ConfigError(f"{url} answered {status} without {article} {missing} of delayq: is this the URL of its API?")
 
 
 def error_of(problem: Problem, *, topic: str = "", id: str | None = None) -> DelayqError:

@@ -17,6 +17,7 @@ from delayq.config import load_settings
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.cli.conftest import Cli, Given, answer
 from tests.cli.test_all_commands import COMMANDS, timeless
+from tests.http.conftest import Told
 from tests.support.keys import KeyFile
 from tests.support.operations import OPERATIONS, Operation, fill
 from tests.support.timeouts import REDIS_TIMEOUT
@@ -137,3 +138,16 @@ def test_wrong_addresses_are_one_sentence(cli: Cli, monkeypatch: pytest.MonkeyPa
         "--no-route-check needs Redis"
         in cli("schedule", "t", "x", "--delay", "1h", "--no-route-check", "--api", "http://a").refused()
     )
+
+
+def test_every_command_names_the_url_of_what_is_not_delayq(cli: Cli) -> None:
+    server, page = Told(), b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>"
+    try:
+        for one in OF_THE_API:
+            if ONLY_REDIS in one.words:
+                continue
+            server.answers = [page]
+            refused = cli(*shlex.split(one.words.format(id="a", key="k")), "--api", server.url).refused()
+            assert refused.endswith("200 without an answer of delayq: is this the URL of its API?"), one.words
+    finally:
+        server.close()

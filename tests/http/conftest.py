@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from delayq import Client, http
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import LOCALHOST
 from tests.api.test_process import Api, api_process
 from tests.support.timeouts import REDIS_TIMEOUT
 
@@ -73,5 +76,64 @@ def client(request: pytest.FixtureRequest, process: Api) -> Iterator[Any]:
             yield made
     else:
         awaited = Awaited(http.AsyncClient(url))
+        yield awaited
+        awaited.end()
+
+
+class Told:
+    """A server that gives these answers, one after the other; it closes the connection after an empty one."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._listening = socket.create_server((LOCALHOST, 0))
+        self.url = f"http://{LOCALHOST}:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection, connection.makefile("rb") as stream:
+                while self._one(connection, stream):
+                    pass
+
+    def _one(self, connection: socket.socket, stream: Any) -> bool:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            if not (line := stream.readline()):
+                return False
+            head += line
+        length = next((int(line[15:]) for line in head.splitlines() if line.startswith(b"content-length:")), 0)
+        self.requests.append(head + stream.read(length))
+        said = self.answers.pop(0)
+        connection.sendall(said)
+        return bool(said) and b"connection: close" not in said
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    server = Told()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def caller(request: pytest.FixtureRequest, told: Told) -> Iterator[Any]:
+    if request.param == "threads":
+        with http.Client(told.url, api_key="dq_a_b") as client:
+            yield client
+    else:
+        awaited = Awaited(http.AsyncClient(told.url, api_key="dq_a_b"))
         yield awaited
         awaited.end()

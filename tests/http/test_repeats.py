@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import trustme
 
 from delayq import ConfigError, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
 from delayq.embedded.processes import LOCALHOST
-from tests.http.conftest import Awaited
+from tests.http.conftest import Awaited, Told
 
 GOOD = {"id": "a", "queue": 1, "state": "scheduled", "dueMs": 5}
 
@@ -28,65 +27,6 @@ def answer(status: int, body: Any, *headers: str) -> bytes:
 
 def problem(status: int, kind: str, detail: str = "why.", **more: Any) -> dict[str, Any]:
     return {"type": f"urn:delayq:problem:{kind}", "status": status, "title": "", "detail": detail} | more
-
-
-class Told:
-    """A server that gives these answers, one after the other; it closes the connection after an empty one."""
-
-    def __init__(self) -> None:
-        self.answers: list[bytes] = []
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self._listening = socket.create_server((LOCALHOST, 0))
-        self.url = f"http://{LOCALHOST}:{self._listening.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with connection, connection.makefile("rb") as stream:
-                while self._one(connection, stream):
-                    pass
-
-    def _one(self, connection: socket.socket, stream: Any) -> bool:
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            if not (line := stream.readline()):
-                return False
-            head += line
-        length = next((int(line[15:]) for line in head.splitlines() if line.startswith(b"content-length:")), 0)
-        self.requests.append(head + stream.read(length))
-        said = self.answers.pop(0)
-        connection.sendall(said)
-        return bool(said) and b"connection: close" not in said
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join()
-
-
-@pytest.fixture
-def told() -> Iterator[Told]:
-    server = Told()
-    yield server
-    server.close()
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def caller(request: pytest.FixtureRequest, told: Told) -> Iterator[Any]:
-    if request.param == "threads":
-        with http.Client(told.url, api_key="dq_a_b") as client:
-            yield client
-    else:
-        awaited = Awaited(http.AsyncClient(told.url, api_key="dq_a_b"))
-        yield awaited
-        awaited.end()
 
 
 def test_a_call_is_repeated_with_the_same_bytes_until_it_is_answered(told: Told, caller: Any) -> None:
