@@ -182,10 +182,14 @@ class Caller:
                 raise Problem("forbidden", detail, field=field, id=message.id or "")
         return self._counted(message)
 
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """The keys by which delayq counts the messages of the caller: those of a name with a quota."""
+        return () if self.key is None or self.quota is None else (from_key(self.key.name),)
+
     def _counted(self, message: Message) -> Message:
-        if self.key is None or self.quota is None:
-            return message
-        return msgspec.structs.replace(message, reserved=(from_key(self.key.name),))
+        reserved = self.reserved
+        return msgspec.structs.replace(message, reserved=reserved) if reserved else message
 
 
 ANYBODY: Final = Caller()

@@ -73,6 +73,7 @@ async def receive(service: Service, request: Request) -> Answer:
     topic = request.path_params["topic"]
     start = given.start or "beginning"
     consumer = given_consumer(topic, given.group, start, given.tags or ())
+    consumer = msgspec.structs.replace(consumer, reserved=request.caller.reserved)
     await _need(service, request.caller, topic)
     wait = given_duration("wait", given.wait) or 0
     if wait > LONGEST_WAIT:
@@ -175,6 +176,7 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     request.query()
     topic = request.path_params["topic"]
     consumer = given_consumer(topic, group, "beginning", ())
+    consumer = msgspec.structs.replace(consumer, reserved=request.caller.reserved)
     await _need(service, request.caller, topic)
     if len(changes) > service.settings.batch_limit:
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")

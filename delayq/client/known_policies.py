@@ -16,7 +16,16 @@ from delayq.message import tag_key, topic_key
 from delayq.policies import NO_POLICIES, NO_POLICY, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
-__all__ = ["COUNT_EVERY", "READ_EVERY", "KnownPolicies", "Level", "fitted", "indexes_topic", "level_of"]
+__all__ = [
+    "COUNT_EVERY",
+    "READ_EVERY",
+    "KnownPolicies",
+    "Level",
+    "fitted",
+    "indexes_topic",
+    "level_of",
+    "reserved_keys",
+]
 
 #: ms after which a call that needs the newest policies reads them again.
 READ_EVERY = 2_000
@@ -107,15 +116,19 @@ def indexes_topic(policy: Policy) -> bool:
     return policy.pending is not None or "topic" in policy.index
 
 
+def reserved_keys(policy: Policy, topic: str, tags: str) -> list[str]:
+    """The keys by which delayq counts a message of a policy's topic."""
+    keys = [topic_key(topic)] if indexes_topic(policy) else []
+    if tags and "tags" in policy.index:
+        keys.append(tag_key(topic, tags))
+    return keys
+
+
 def fitted(policy: Policy, id: str, body: bytes, window: int | None) -> tuple[bytes, int, int | None]:
     """The body to send, the ms by which the due time is later, and the window; a message's own `window` has precedence."""
     later = 0
     if window is None and policy.window:
         window = policy.window
         later = spread(id, window)
-    keys: list[bytes] = []
-    if indexes_topic(policy):
-        keys.append(topic_key(topic_of(body).decode()).encode())
-    if "tags" in policy.index and (tags := tags_of(body)):
-        keys.append(tag_key(topic_of(body).decode(), tags.decode()).encode())
-    return with_policy(body, keys, policy.expire_after, later), later, window
+    keys = reserved_keys(policy, topic_of(body).decode(), tags_of(body).decode())
+    return with_policy(body, [key.encode() for key in keys], policy.expire_after, later), later, window

@@ -18,8 +18,10 @@ from delayq.config import Settings
 from delayq.store.keys import spread
 from delayq.testing import ManualClock
 from tests.api.conftest import HOUR, Serving, Worker, assert_refused
+from tests.api.test_consuming import append, leased
 from tests.support.keys import KeyFile
 from tests.support.policies import put_policy
+from tests.support.servers import ServerUnderTest
 
 
 @pytest.fixture
@@ -93,6 +95,23 @@ async def test_what_is_scheduled_between_two_counts_counts() -> None:
     assert await quotas.take(caller, 9) == 5
     assert len(asked) == 2
     assert await quotas.take(Caller(make_key("free", {"*": ["schedule"]})[1]), 99) == 99
+
+
+async def test_dead_letters_that_a_consumer_makes_count_for_its_key(
+    settings: Settings, asgi: Serving, valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    headers = keys.add("shop", pending=1)
+    with Client(settings=settings) as client:
+        put_policy(client, maxHandBacks=0)
+    async with asgi(keys.settings(settings)) as api:
+        append(valkey, "a", "orders")
+        answer = await api.post("/v1/topics/orders:receive", json={"group": "mail"}, headers=headers)
+        body = {"group": "mail", "messages": leased(*answer.json()["messages"])}
+        answer = await api.post("/v1/topics/orders:handBack", json=body, headers=headers)
+        assert answer.json()["results"][0]["result"] == "dead"
+        answer = await api.post("/v1/messages", json=message("b"), headers=headers)
+        assert assert_refused(answer, 429)["type"] == "urn:delayq:problem:quota"
 
 
 # -- of a topic, by a policy ---------------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable
+from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable, TooManyPending
 from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.known_policies import READ_EVERY
 from delayq.config import load_settings
+from delayq.received import Received
 from delayq.routes import Route, Routes
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
@@ -203,6 +204,31 @@ def test_what_cannot_be_stored_as_a_dead_letter_stays_with_its_group(
     else:
         assert receive(client) == []
     assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+
+
+@pytest.mark.parametrize("how", ["lease", "leases that ended", "of any target"])
+def test_dead_letters_that_consumers_make_count_for_the_bound_of_their_topic(
+    client: Client, other: Client, valkey: ServerUnderTest, how: str
+) -> None:
+    put_policy(client, pending=1, index=["tags"], maxHandBacks=0, maxDeliveries=1)
+    if how == "of any target":
+        assert other.hand_back(Received(id="a", topic=TOPIC, due=1, body=b"", tags="new")).result == "dead"
+    else:
+        append(valkey, "a", tags="new")
+        (got,) = receive(other, lease=1_000)
+        if how == "lease":
+            assert other.hand_back(got).result == "dead"
+        else:
+            eventually(lambda: receive(other) == [] and other.dead_letters().letters, "it has become a dead letter")
+    (letter,) = other.dead_letters().letters
+    assert letter.record is not None
+    assert letter.record.keys == (() if how == "of any target" else ("k1", "k2")), "only delayq counts by the others"
+    assert letter.record.index_keys[-2:] == (f"delayq:topic:{TOPIC}", f"delayq:tag:{TOPIC}:new")
+    with pytest.raises(TooManyPending):
+        client.schedule(Message(topic=TOPIC, delay_time="1h"))
+    client.discard(letter.id)
+    with Client(valkey.url) as later:  # it counts anew
+        later.schedule(Message(topic=TOPIC, delay_time="1h"))
 
 
 def test_a_filter_belongs_to_its_group(client: Client, valkey: ServerUnderTest) -> None:

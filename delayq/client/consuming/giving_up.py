@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from delayq.client.known_policies import reserved_keys
 from delayq.client.plan import Context, Plan, by_id
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.errors import InvalidMessage
@@ -47,8 +48,8 @@ class Letter(msgspec.Struct, frozen=True):
     reason: str
 
 
-def letter_of(received: Leased, reason: str) -> Letter:
-    """A message that a group gave up, with the reasons, a line each."""
+def letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> Letter:
+    """A message that a group gave up, with the reasons, a line each. `reserved` are keys by which delayq counts it."""
     is_redriven = received.properties.get(GROUP_PROPERTY) == received.group
     message = Message(
         id=received.id if is_redriven else dead_id(received.id, received.group),
@@ -59,6 +60,7 @@ def letter_of(received: Leased, reason: str) -> Letter:
         ordering_key=received.ordering_key,
         properties={**received.properties, GROUP_PROPERTY: received.group},
         expect_date=received.due,
+        reserved=reserved,
     )
     return Letter(message, received.deliveries, reason.replace("\n", "; "))
 
@@ -69,6 +71,9 @@ def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
     contents: dict[str, tuple[bytes, int, str]] = {}
     for letter in letters:
         message = letter.message
+        policy = context.policies.policy(message.topic)  # its bound and its index count dead letters, too
+        reserved = *message.reserved, *reserved_keys(policy, message.topic, message.tags)
+        message = msgspec.structs.replace(message, reserved=reserved)
         assert message.id is not None
         assert message.expect_date is not None
         try:

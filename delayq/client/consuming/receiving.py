@@ -64,12 +64,14 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer group of a topic. `start` is where a new group begins: 'beginning', 'end' or Unix ms.
 
     `tags` are the filter of the group: only messages with one of these tags are received. Without tags all are.
+    `reserved` are keys by which delayq counts the dead letters that this consumer makes.
     """
 
     topic: str
     group: str
     start: str | int = "beginning"
     tags: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
@@ -370,7 +372,7 @@ def _bury(
     by_place = dict(streams)
     messages = [_received(consumer, place, entry) for place, entry in entries]
     reason = f"the lease of a consumer of group {consumer.group} ended {most_leases} times"
-    dead = yield from give_up(context, [letter_of(one, reason) for one in messages])
+    dead = yield from give_up(context, [letter_of(one, reason, consumer.reserved) for one in messages])
     done = [entry for entry, result in zip(entries, dead, strict=True) if result == "dead"]
     yield [
         commands.settle_received(
@@ -514,7 +516,9 @@ def _bury_handed_back(
         for (at, stream, lease, reasons), fields in zip(exhausted, entries, strict=True)
         if isinstance(fields, dict)
     ]
-    dead = yield from give_up(context, [letter_of(message, reasons) for *_, message, reasons in found])
+    dead = yield from give_up(
+        context, [letter_of(message, reasons, consumer.reserved) for *_, message, reasons in found]
+    )
     done = [one for one, result in zip(found, dead, strict=True) if result == "dead"]
     yield [
         commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", lease)])
