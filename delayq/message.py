@@ -34,8 +34,8 @@ from delayq.errors import InvalidMessage
 from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
 __all__ = [
-    "DELAY_LEVELS", "HAND_BACKS_PROPERTY", "ORIGIN_PROPERTY", "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY", "STATES",
-    "TRACEPARENT", "Limits", "Message", "State",
+    "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "ORIGIN_PROPERTY", "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY",
+    "STATES", "TRACEPARENT", "Limits", "Message", "State",
 ]  # fmt: skip
 
 #: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
@@ -55,6 +55,12 @@ RUN_PROPERTY: Final = "backfill"
 HAND_BACKS_PROPERTY: Final = "delayq-hand-backs"
 ORIGIN_PROPERTY: Final = "delayq-origin"
 REASONS_PROPERTY: Final = "delayq-reasons"
+
+#: The property that names the only group which receives a message after its dead letter was redriven.
+GROUP_PROPERTY: Final = "delayq-group"
+
+#: The properties that delayq adds to a message. They do not count for its bounds, so every delivered message can be handed back.
+_ADDED: Final = frozenset({RUN_PROPERTY, HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, GROUP_PROPERTY})
 
 #: The maximum window over which a due time is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000
@@ -282,7 +288,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def _check_properties(self, limits: Limits) -> None:
         if not isinstance(self.properties, Mapping):
             raise InvalidMessage("properties", "must be names with their values")
-        if len(self.properties) > limits.properties:
+        given = self.properties.keys() - _ADDED if len(self.properties) > limits.properties else ()
+        if len(given) > limits.properties:
             raise InvalidMessage("properties", f"has more than {limits.properties} properties")
         size = 0
         for name, value in self.properties.items():
@@ -300,6 +307,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             if value != "":
                 _check_text("properties", value, limits.property_value)
             size += len(name.encode()) + len(value.encode())
+        if size > limits.all_properties:
+            added = [(name, self.properties[name]) for name in _ADDED if name in self.properties]
+            size -= sum(len(name.encode()) + len(value.encode()) for name, value in added)
         if size > limits.all_properties:
             raise InvalidMessage("properties", f"has more than {limits.all_properties} bytes in all")
 

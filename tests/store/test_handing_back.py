@@ -55,7 +55,7 @@ def look(client: Client, id: str) -> Found:
 def test_a_message_is_scheduled_again_with_everything_under_its_next_id(client: Client) -> None:
     given = received(tags="new", keys=("order-42",), properties={"color": "red"}, ordering_key="42")
     before = client.redis_now()
-    result = client.hand_back(given, reason="stock API 503\nagain")
+    result = client.hand_back(given, reason="stock\x1b API\0 503\nagain\ud800")
     assert result.result == "handedBack"
     assert result.until is not None
     assert before + HAND_BACK_DELAYS[0] <= result.until <= client.redis_now() + HAND_BACK_DELAYS[0]
@@ -65,7 +65,7 @@ def test_a_message_is_scheduled_again_with_everything_under_its_next_id(client: 
     assert found.id.startswith(next_id("unpaid-42", 1) + ".")
     assert (message.topic, message.body, message.tags, message.ordering_key) == (TOPIC, "order 42", "new", "42")
     assert message.properties == {
-        "color": "red", "delayq-hand-backs": "1", "delayq-origin": "unpaid-42", "delayq-reasons": "stock API 503 again",
+        "color": "red", "delayq-hand-backs": "1", "delayq-origin": "unpaid-42", "delayq-reasons": "stock API 503 again?",
     }  # fmt: skip
     assert found.due == result.until
 
@@ -218,6 +218,26 @@ def test_the_oldest_reasons_go_if_they_are_too_long_for_a_header(client: Client)
     reasons = one.properties["delayq-reasons"]
     assert reasons.startswith("…; 10 ")
     assert [each.split()[0] for each in reasons.split("; ")] == ["…", "10", "11", "12"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{f"p{number}": "x" for number in range(64)}, {f"p{number}": "x" * 8_190 for number in range(4)}],
+    ids=["many", "large"],
+)
+def test_a_message_with_all_properties_that_are_allowed_is_handed_back_until_it_is_a_dead_letter(
+    client: Client, own: dict[str, str]
+) -> None:
+    put_policy(client, maxHandBacks=16)
+    one = received("a", properties=own)
+    for count in range(1, 17):
+        assert client.hand_back(one, reason="r" * 200, delay_time=HOUR).result == "handedBack"
+        one = delivered(client, next_id("a", count))
+    assert client.hand_back(one, reason="last").result == "dead"
+    (letter,) = client.dead_letters().letters
+    assert letter.record is not None
+    assert own.items() <= letter.record.properties.items()
+    assert client.redrive([letter.id]) == ["scheduled"]
 
 
 def test_a_message_that_was_cancelled_after_its_hand_back_stays_cancelled(client: Client) -> None:

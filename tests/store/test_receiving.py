@@ -127,12 +127,12 @@ def test_after_too_many_hand_backs_it_is_a_dead_letter_of_its_group_with_all_rea
 ) -> None:
     monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 1)
     append(valkey, "a.00ff")
-    for reason, result in (("first\nline", "handedBack"), ("second", "dead")):
+    for reason, result in (("first\n\x1bline", "handedBack"), ("second\ud800", "dead")):
         (got,) = receive(client, wait="60s")
         assert client.hand_back(got, reason=reason, delay_time=0).result == result
     assert receive(client) == []
     (letter,) = client.dead_letters().letters
-    assert (letter.id, letter.reason) == ("a:mail.00ff", "first line; second")
+    assert (letter.id, letter.reason) == ("a:mail.00ff", "first line; second?")
     assert letter.record is not None
     assert (letter.record.topic, letter.record.keys) == (TOPIC, ("k1", "k2"))
     assert client.redrive(["a:mail.00ff"]) == ["scheduled"]

@@ -169,6 +169,16 @@ def test_everything_at_its_limit_is_taken() -> None:
     ).validate(LIMITS, NOW)
 
 
+def test_the_properties_that_delayq_adds_do_not_count_for_the_bounds() -> None:
+    own = {f"delayq-{name}": "v" * 100 for name in ("hand-backs", "origin", "reasons", "group")} | {"backfill": "run"}
+    many = {f"p{number}": "" for number in range(64)}
+    large = {f"p{number}": "v" * 8_190 for number in range(4)}  # 32,768 bytes with their names
+    for each in (many, large):
+        Message(topic="t", delay_time=1, properties=each | own).validate(LIMITS, NOW)
+    assert complaint(properties=many | own | {"delayq-other": ""}).reason == "has more than 64 properties"
+    assert complaint(properties=large | own | {"p": ""}).reason == "has more than 32768 bytes in all"
+
+
 # -- when ----------------------------------------------------------------------------------------------------------------
 
 

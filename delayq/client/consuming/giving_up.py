@@ -12,17 +12,15 @@ from delayq.client.known_policies import reserved_keys
 from delayq.client.plan import Context, Plan, by_id
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.errors import InvalidMessage
-from delayq.message import Message
+from delayq.message import GROUP_PROPERTY, Message
 from delayq.store import commands
 from delayq.store.keys import Layout, QueueKeys
 
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["GROUP_PROPERTY", "LONGEST_ID", "Letter", "dead_id", "give_up", "letter_of", "shortened", "text_or_bytes"]
+__all__ = ["LONGEST_ID", "Letter", "dead_id", "give_up", "letter_of", "shortened", "text_or_bytes"]
 
-#: The property that names the only group which receives a message after its dead letter was redriven.
-GROUP_PROPERTY: Final = "delayq-group"
 LONGEST_ID: Final = 128
 
 

@@ -499,8 +499,12 @@ def _results(runs: Sequence[_Run], answer: list[Settled] | StoreError) -> Iterab
 
 
 def reason_line(reason: str) -> str:
-    """The reason of a hand-back as one line of at most MOST_REASON characters."""
-    return " ".join(reason[:MOST_REASON].split()) or "no reason given"
+    """The reason of a hand-back as one line of at most MOST_REASON characters, without control characters.
+
+    The text of an exception may have any, and colors of a terminal besides.
+    """
+    text = reason[:MOST_REASON].encode(errors="replace").decode()
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split()) or "no reason given"
 
 
 def _bury_handed_back(
