@@ -128,6 +128,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delay_levels: tuple[int, ...] = DELAY_LEVELS
 
 
+def bounds_of(field: str, limits: Limits) -> tuple[int, int]:
+    """Return the least and the largest value of a field that a message and its policy have."""
+    if field == "maxAttempts":
+        return 1, limits.max_attempts
+    return 1, MAX_WINDOW if field == "window" else limits.horizon
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message and its due time.
 
@@ -229,9 +236,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.properties:
             self._check_properties(limits)
         if self.max_attempts is not None:
-            _check_int("maxAttempts", self.max_attempts, 1, limits.max_attempts)
+            _check_int("maxAttempts", self.max_attempts, *bounds_of("maxAttempts", limits))
         if self.expire_after is not None:
-            _check_int("expireAfter", self.expire_after, 1, limits.horizon)
+            _check_int("expireAfter", self.expire_after, *bounds_of("expireAfter", limits))
         if (window := self.window) is not None and (
             type(window) is not int
             or when is None
@@ -262,7 +269,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def _check_window(self, limits: Limits, now: int) -> None:
         window = self.window
-        _check_int("window", window, 1, MAX_WINDOW)
+        _check_int("window", window, *bounds_of("window", limits))
         assert window is not None
         last = limits.horizon
         if self.expect_date is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import MAX_WINDOW, Limits, given_duration
+from delayq.message import Limits, bounds_of, given_duration
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.remembered import Remembered
 from delayq.times import Duration, check_unix_ms
@@ -258,16 +258,18 @@ class Policy(_Set, frozen=True, kw_only=True):
         _check_range("burst", self.burst, 1, MOST)
         if self.burst is not None and self.rate is None:
             raise InvalidMessage("burst", "needs a rate")
+        if self.per == "policy" and self.rate is None and self.max_in_flight is None:
+            raise InvalidMessage("per", "needs a rate or a maxInFlight, which it is about")
         _check_range("maxInFlight", self.max_in_flight, 1, 1_000_000)
-        _check_range("window", self.window, 1, MAX_WINDOW)
-        _check_range("maxAttempts", self.max_attempts, 1, limits.max_attempts)
+        _check_range("window", self.window, *bounds_of("window", limits))
+        _check_range("maxAttempts", self.max_attempts, *bounds_of("maxAttempts", limits))
         if len(self.backoff) > MOST_STEPS:
             raise InvalidMessage("backoff", f"has more than {MOST_STEPS} waits; the last one repeats")
         for wait in self.backoff:
             _check_range("backoff", wait, 1, limits.horizon)
         _check_range("maxHandBacks", self.max_hand_backs, 0, MOST_RECEIPTS)
         _check_range("maxDeliveries", self.max_deliveries, 1, MOST_RECEIPTS)
-        _check_range("expireAfter", self.expire_after, 0, limits.horizon)
+        _check_range("expireAfter", self.expire_after, *bounds_of("expireAfter", limits))
         _check_range("pending", self.pending, 1, MOST)
         if not set(self.index) <= {"topic", "tags"} or len(set(self.index)) < len(self.index):
             raise InvalidMessage("index", "must be 'topic', 'tags' or both, each once")
@@ -356,7 +358,7 @@ class Policies:
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Policies:
         """Parse the hash in Redis. A pause that cannot be read counts as one without an end; other entries are left
-        out.
+        out. An `expireAfter` of 0, which older versions accept, is left out too.
         """
         found: dict[str, dict[str, Any]] = {"pause": {}, "policy": {}, "limit": {}}
         for field, text in fields.items():
@@ -372,6 +374,8 @@ class Policies:
                 if kind != "pause":
                     continue
                 one = msgspec.convert({**of_it, **known}, Pause)
+            if isinstance(one, Policy) and one.expire_after == 0:  # of an older version: every message would expire
+                one = msgspec.structs.replace(one, expire_after=None)
             found[kind][name] = one
         changed = fields.get("changed", "")
         return cls(

@@ -17,11 +17,12 @@ from delayq.answers.topics import PolicyOut
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_A_KEY, REST, Census, Change, Tally
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import POLICIES, Layout, queue_keys
 from tests.api.conftest import Serving, Tenants, Worker, assert_refused, schedule
 from tests.docs.blocks import ROOT, blocks_of, matches
 from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH
+from tests.support.servers import ServerUnderTest
 
 
 async def put(api: httpx2.AsyncClient, name: str = "sms", **fields: Any) -> httpx2.Response:
@@ -158,6 +159,25 @@ async def test_policies_are_put_listed_in_order_deleted_and_changed_under_the_ve
         assert answer.status_code == status, answer.text
         rate += status == 200
         assert (await api.get("/v1/policies/sms")).json()["rate"] == rate
+
+
+async def test_an_expiry_of_0_is_refused_of_a_policy_as_of_a_message_and_a_stored_one_expires_nothing(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    for field in ("expireAfter", "window", "maxAttempts"):
+        zero: dict[str, Any] = {field: 0}
+        for answer in (
+            await put(api, rate=None, **zero),
+            await api.post("/v1/messages", json={"topic": "sms.de", "delayTime": 0} | zero),
+        ):
+            assert assert_refused(answer, 400)["detail"].startswith(f"{field}: must be between 1 and ")
+    assert (await put(api, rate=None, expireAfter=1, window="1s")).status_code == 200
+    stored = valkey.admin.hget(POLICIES, "policy:sms").decode()  # as an older version stored it
+    valkey.admin.hset(POLICIES, "policy:sms", stored.replace('"expireAfter":1', '"expireAfter":0'))
+    found = (await api.get("/v1/policies/sms")).json()
+    assert (found["window"], "expireAfter" in found) == (1_000, False)
+    assert "expireAfter" not in (await api.get(f"/v1/messages/{await schedule(api, topic='sms.de')}")).json()
+    assert (await put(api, rate=None, window="2s")).json()["changed"]
 
 
 async def test_what_a_policy_says_is_not_shown_of_bodies_is_shown_nowhere(

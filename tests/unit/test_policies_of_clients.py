@@ -417,6 +417,7 @@ WRONG_POLICIES: list[tuple[str, Any, str]] = [
     ("burst", 0, "between 1"), ("burst", 5, "needs a rate"), ("max_in_flight", 0, "between 1"),
     ("max_in_flight", 8, "maxBacklog"), ("window", DAY + 1, "between"), ("max_attempts", 0, "between"),
     ("backoff", (0,), "between"), ("backoff", (1,) * 65, "more than 64"), ("expire_after", -1, "between"),
+    ("expire_after", 0, "between 1"),    ("per", "policy", "^per: needs a rate"),
     ("pending", 0, "between"), ("index", ("body",), "topic"), ("index", ("tags", "tags"), "once"),
     ("redact", ("card",), "JSON path"), ("min_replicas", 101, "between"), ("fsync", "never", "always"),
     ("match", "[a]", "characters"), ("name", "a b", "characters"), ("name", "..", "characters"), ("order", -1, "between"),
