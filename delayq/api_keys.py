@@ -17,7 +17,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.patterns import check_pattern
+from delayq.written import NotWritten, Twice, converted, kind_of, parsed
 
 __all__ = ["SCOPES", "ApiKey", "Scope", "hash_of", "id_of", "load_keys", "make_key", "parse_keys", "write_keys"]
 
@@ -28,7 +30,6 @@ _SHAPE: Final = re.compile(r"dq_([a-z0-9]{4,32})_([A-Za-z0-9_-]{43})")
 _ID: Final = re.compile(r"[a-z0-9]{4,32}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -70,8 +71,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not self.scopes:
             raise ConfigError(f"key {self.id}: it has no scopes; add some, or remove the key from the file")
         for pattern, scopes in self.scopes.items():
-            if not _PATTERN.fullmatch(pattern):
-                raise ConfigError(f"key {self.id}: {pattern!r} is not a topic pattern")
+            try:
+                check_pattern(pattern)
+            except InvalidMessage as error:
+                raise ConfigError(f"key {self.id}: the topic pattern {pattern!r} {error.reason}") from None
             if not scopes:
                 raise ConfigError(f"key {self.id}: {pattern!r} has no scopes; add some of {', '.join(SCOPES)}")
         if self.ids and not _PREFIX.fullmatch(self.ids):
@@ -120,24 +123,20 @@ def load_keys(path: Path) -> list[ApiKey]:
 
 def parse_keys(raw: bytes, path: Path) -> list[ApiKey]:
     """Return the keys in the content of a file whose name is `path`. Raises ConfigError."""
-    kind = path.suffix.lower()
+    kind = kind_of(path)
     try:
-        if kind in (".yaml", ".yml"):
-            data = msgspec.yaml.decode(raw)
-        elif kind == ".toml":
-            data = msgspec.toml.decode(raw.decode())
-        else:
-            data = msgspec.json.decode(raw)
-        keys = msgspec.convert({} if data is None else data, _File).keys  # an empty file is still being written
+        data = parsed(raw, kind)
+        keys = converted({} if data is None else data, _File).keys  # an empty file is still being written
         for key in keys:
             key.check()
         _check_together(keys)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"DELAYQ_API_KEYS: {path}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        what = kind.lstrip(".").upper() or "JSON"
-        raise ConfigError(f"DELAYQ_API_KEYS: {path} is not {what}") from None  # the reason would quote the file
-    except ConfigError as error:
+    except ImportError:
+        raise MissingExtra(f"DELAYQ_API_KEYS: {path} is YAML, which", "cli") from None
+    except NotWritten as error:
+        if isinstance(error, Twice):
+            raise ConfigError(f"DELAYQ_API_KEYS: {path}: {error}") from None
+        raise ConfigError(f"DELAYQ_API_KEYS: {path} is not {kind}") from None  # the reason would quote the file
+    except (ConfigError, ValueError) as error:
         raise ConfigError(f"DELAYQ_API_KEYS: {path}: {error}") from None
     return keys
 
@@ -158,12 +157,15 @@ def _check_together(keys: Sequence[ApiKey]) -> None:
 def write_keys(path: Path, keys: Sequence[ApiKey]) -> None:
     """Write the keys into the file, atomically, readable by its owner alone. Raises ConfigError."""
     _check_together(keys)
-    kind = path.suffix.lower()
-    if kind == ".toml":
+    kind = kind_of(path)
+    if kind == "TOML":
         raise ConfigError(f"{path}: a TOML file is only read; edit it, or use a .yaml or .json file")
     value = _File(list(keys))
-    yaml = kind in (".yaml", ".yml")
-    text = msgspec.yaml.encode(value) if yaml else msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    text = (
+        msgspec.yaml.encode(value)
+        if kind == "YAML"
+        else msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    )
     target = path.resolve()  # if the path is a link, the file that it points to
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # 0600

@@ -1,17 +1,22 @@
-"""Patterns of topics, with `*` for any text and `?` for any character: matches, coverage and overlap."""
+"""Patterns of topics, with `*` for any text and `?` for any character: matches, coverage and overlap.
+
+Everything that has patterns uses this module: routes, policies, pauses, keys, consumers, searches and the command line.
+Every other character of a pattern stands for itself.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final
 
 from delayq.errors import InvalidMessage
 
-__all__ = ["check_pattern", "compiled", "covers", "is_pattern", "overlap"]
+__all__ = ["check_pattern", "compiled", "covered", "covers", "is_pattern", "matches", "overlap"]
 
-_PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
+_PATTERN: Final = re.compile(r"(?!delayq:)[A-Za-z0-9._:*?-]{1,255}")
 #: The maximum number of steps of `covers`. Only patterns that are made for it exceed them.
 _MOST_STEPS: Final = 20_000
 #: Remembered patterns: more than the maximum of pauses, limits and policies.
@@ -21,8 +26,14 @@ REMEMBERED: Final = 4_096
 def check_pattern(value: object, field: str = "match") -> str:
     """Return the pattern. Raises InvalidMessage."""
     if not isinstance(value, str) or not _PATTERN.fullmatch(value):
-        raise InvalidMessage(field, "must be 1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?")
+        characters = "1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?"
+        raise InvalidMessage(field, f"must be {characters}, not beginning with 'delayq:'")
     return value
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Return whether a topic matches a pattern."""
+    return compiled(pattern).match(topic) is not None
 
 
 def is_pattern(text: str) -> bool:
@@ -33,7 +44,7 @@ def is_pattern(text: str) -> bool:
 @lru_cache(maxsize=REMEMBERED)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Return the compiled pattern. All policies are read repeatedly, so it is cached."""
-    return re.compile(translate(pattern))
+    return re.compile(translate(pattern.replace("[", "[[]")))  # fnmatch has classes of characters, patterns do not
 
 
 class _Places:
@@ -85,6 +96,24 @@ def covers(pattern: str, other: str) -> bool:
         if len(seen) > _MOST_STEPS:
             return False
     return True
+
+
+@lru_cache(maxsize=16)
+def covered(patterns: tuple[str, ...]) -> Mapping[int, int]:
+    """Return the places of patterns whose topics an earlier pattern takes alone, each with the place of that pattern.
+
+    A status reads it for all policies, so the result is cached.
+    """
+    known: list[tuple[str, str]] = []
+    found: dict[int, int] = {}
+    for place, one in enumerate(patterns):
+        topics = one if one.strip("*") else "?*"  # no topic is empty
+        for before, (start, pattern) in enumerate(known):
+            if topics.startswith(start) and covers(pattern, topics):
+                found[place] = before
+                break
+        known.append((re.split(r"[*?]", one, maxsplit=1)[0], one))
+    return found
 
 
 def overlap(pattern: str, other: str) -> bool:

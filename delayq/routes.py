@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import translate
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,8 +17,10 @@ import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage, MissingExtra
 from delayq.message import Message, check_topic
+from delayq.patterns import check_pattern, compiled, covered
 from delayq.remembered import Remembered
 from delayq.urls import split_url
+from delayq.written import converted, kind_of, parsed
 
 __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
 
@@ -30,6 +31,9 @@ MOST_SLACK: Final = 1_000
 TOPICS: Final = 10_000
 #: Targets without their own options.
 NO_OPTIONS: Final = ("redis+stream", "log")
+#: Targets that are no streams of Redis, and targets that connect to every address. Others are those of an application.
+_WITHOUT_STREAMS: Final = ("http", "https", "kafka", "log", "rabbitmq", "rabbitmqs", "rocketmq")
+_FREE: Final = ("kafka", "log", "rabbitmq", "rabbitmqs", "redis+stream", "rocketmq")
 _HOST: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOSTS: Final = re.compile(f"{_HOST}(?:[,;]{_HOST})*")
 
@@ -81,6 +85,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         return self.stream.replace("{topic}", topic)
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """The names of its settings that its kind of target ignores."""
+        kind = split_url(self.target).scheme
+        found = ["stream"] if kind in _WITHOUT_STREAMS and self.stream != "{topic}" else []
+        found += ["maxLength"] if kind in _WITHOUT_STREAMS and self.max_length is not None else []
+        found += ["allow"] if kind in _FREE and self.allow else []
+        return tuple(found)
+
+    @property
     def own_stream(self) -> str | None:
         """The name of its streams if they lie in delayq's own Redis by this URL; None for other targets."""
         return self.stream if self.target == LOCAL else None
@@ -91,6 +104,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             check_topic(self.name, "name")
         except InvalidMessage as error:
             raise ConfigError(f"route {self.name!r}: {error}") from None
+        try:
+            check_pattern(self.match)
+        except InvalidMessage as error:
+            reason = f"the pattern {self.match!r:.100} {error.reason}; several patterns need a route each"
+            raise ConfigError(f"route {self.name}: {reason}") from None
         if self.path not in ("auto", "general"):
             raise ConfigError(f"route {self.name}: path must be 'auto' or 'general', not {self.path!r}")
         if self.per_queue and (self.path == "general" or self.target != LOCAL):
@@ -162,7 +180,7 @@ class Routes:
         names = [route.name for route in self.table]
         if len(set(names)) != len(names):
             raise ConfigError("two routes have the same name; rename one")
-        self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
+        self._patterns = [(compiled(route.match), route) for route in self.table]
         self._known: Remembered[str, tuple[Route | None, Check | None]] = Remembered(TOPICS)
         self._checks: dict[str, Check | None] = {}
         #: ms that a queue with due messages may wait: it has messages of all routes.
@@ -172,7 +190,14 @@ class Routes:
         """Return the same table, with these networks and names allowed to every route too."""
         if not more:
             return self
-        return Routes([msgspec.structs.replace(route, allow=(*route.allow, *more)) for route in self.table])
+        return Routes(
+            [
+                route
+                if split_url(route.target).scheme in _FREE
+                else msgspec.structs.replace(route, allow=(*route.allow, *more))
+                for route in self.table
+            ]
+        )
 
     def bare(self) -> Routes:
         """Return the table for another process: its topics and the refusals of their targets, without secrets."""
@@ -200,6 +225,20 @@ class Routes:
         return self._checks[route.name]
 
 
+def _check_reached(table: Sequence[Route]) -> None:
+    """Raise ConfigError for a route that gets no message, because an earlier one takes all of its topics."""
+    for place, before in covered(tuple(route.match for route in table)).items():
+        route, earlier = table[place], table[before]
+        raise ConfigError(
+            f"DELAYQ_ROUTES: route {route.name}: its pattern {route.match!r} gets no message; the earlier route "
+            f"{earlier.name} with {earlier.match!r} takes all its topics. Put {route.name} first, or remove it"
+        )
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    routes: list[Route]
+
+
 def load_routes(value: str) -> Routes:
     """Return the table of DELAYQ_ROUTES: '' for none, JSON, or the path of a JSON, YAML or TOML file with a list
     `routes`.
@@ -207,26 +246,21 @@ def load_routes(value: str) -> Routes:
     if not value.strip():
         return Routes()
     text = value
-    kind = ".json"
+    kind = "JSON"
     if not value.lstrip().startswith(("[", "{")):
         path = Path(os.path.expanduser(value))
-        kind = path.suffix.lower()
+        kind = kind_of(path)
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"DELAYQ_ROUTES: cannot read {value}: {reason}") from None
     try:
-        if kind in (".yaml", ".yml"):
-            data = msgspec.yaml.decode(text)
-        elif kind == ".toml":
-            data = msgspec.toml.decode(text)
-        else:
-            data = msgspec.json.decode(text)
-        rows = data["routes"] if isinstance(data, dict) else data
-        return Routes(msgspec.convert(rows, list[Route]))
+        data = parsed(text, kind)
+        routes = Routes(converted(data, _File).routes if isinstance(data, dict) else converted(data, list[Route]))
     except ImportError:
         raise MissingExtra(f"DELAYQ_ROUTES: {value} is YAML, which", "cli") from None
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        reason = f"no list {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigError(f"DELAYQ_ROUTES: {reason}") from None
+    except ValueError as error:
+        raise ConfigError(f"DELAYQ_ROUTES: {error}") from None
+    _check_reached(routes.table)
+    return routes

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from fnmatch import translate
 from itertools import islice
 from typing import Final
 
@@ -15,7 +13,7 @@ from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
 from delayq.message import ORIGIN_PROPERTY, check_topic, from_key
-from delayq.patterns import check_pattern, covers
+from delayq.patterns import check_pattern, compiled, covers, is_pattern
 from delayq.remembered import Remembered
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
@@ -52,7 +50,7 @@ class Caller:
         self.bucket = bucket
         self._foreign = foreign
         self._patterns = [
-            (re.compile(translate(pattern)), frozenset(scopes))
+            (compiled(pattern), frozenset(scopes))
             for pattern, scopes in (key.scopes.items() if key is not None else ())
         ]
         #: The scopes on every topic, existing or not.
@@ -98,7 +96,7 @@ class Caller:
 
     def need_if_named(self, scope: Scope, pattern: str) -> None:
         """Raise Problem if a pattern is a single topic that the scope does not cover. Other patterns match less."""
-        if pattern and not set(pattern) & set("*?"):
+        if pattern and not is_pattern(pattern):
             self.need(scope, pattern)
 
     def has(self, scope: Scope, match: str) -> bool:

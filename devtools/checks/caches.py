@@ -17,9 +17,6 @@ DECORATORS: Final = {"lru_cache", "cache"}
 #: `functools` keeps arguments of any length. These functions get short ones only, or few.
 SHORT: Final = {
     "api/routes/files.py": "the files of the console and of the documentation",
-    "delayq/client/looking/audit.py": "patterns of at most 255 characters, checked before",
-    "delayq/client/looking/dead_letters.py": "patterns of at most 255 characters, checked before",
-    "delayq/client/looking/search.py": "patterns of at most 255 characters, checked before",
     "delayq/codec.py": "topics of at most 255 characters: others raise, and an exception is not kept",
     "delayq/embedded/processes.py": "no argument",
     "delayq/patterns.py": "patterns of at most 255 characters, checked before",

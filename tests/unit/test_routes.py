@@ -112,6 +112,48 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+UNREACHED = {
+    "behind a pattern of everything": [("rest", "*"), ("late", "hooks.*")],
+    "behind a broader pattern": [("orders", "orders.*"), ("late", "orders.eu.*")],
+    "the same pattern": [("mail", "mail"), ("late", "mail")],
+    "everything again": [("rest", "?*"), ("late", "*")],
+}
+
+
+@pytest.mark.parametrize("rows", UNREACHED.values(), ids=UNREACHED)
+def test_a_route_that_gets_no_message_is_refused_with_its_pattern(rows: list[tuple[str, str]]) -> None:
+    table = [{"name": name, "match": match, "target": "log:"} for name, match in rows]
+    (first, _), (late, match) = rows
+    told = said(json.dumps(table))
+    assert told.startswith(f"DELAYQ_ROUTES: route {late}: its pattern {match!r} gets no message")
+    assert f"the earlier route {first} " in told
+    load_routes(json.dumps(table[::-1] if first != "mail" and first != "rest" else table[:1]))
+
+
+@pytest.mark.parametrize("match", ["orders.[ab]", "{mail,sms}.*", "audit.* ", "news.*,blog.*", "", "delayq:*", "größe"])
+def test_a_pattern_that_means_something_elsewhere_is_refused_with_the_name_of_its_route(match: str) -> None:
+    told = said(json.dumps([{"name": "orders", "match": match}]))
+    assert told.startswith(f"route orders: the pattern {match!r} must be 1 to 255 characters")
+
+
+def test_a_route_knows_its_settings_that_its_target_ignores() -> None:
+    for fields, unused in (
+        (
+            {"target": "https://h.example", "stream": "a", "max_length": 5, "allow": ("10.0.0.0/8",)},
+            ("stream", "maxLength"),
+        ),
+        ({"target": "kafka://h", "max_length": 5}, ("maxLength",)),
+        ({"target": "redis+stream://h", "stream": "a", "max_length": 5, "allow": ("h",)}, ("allow",)),
+        ({"target": "own://h", "stream": "a", "max_length": 5, "allow": ("h",)}, ()),
+        ({}, ()),
+    ):
+        assert Route(name="r", **fields).unused == unused  # type: ignore[arg-type] # of several types
+    routes = Routes([Route(name="hooks", match="h", target="https://h.example"), Route(name="rest")]).allowing(
+        ["10.0.0.0/8"]
+    )
+    assert [(route.allow, route.unused) for route in routes.table] == [(("10.0.0.0/8",), ()), ((), ())]
+
+
 def test_a_wrong_route_is_refused_in_one_sentence() -> None:
     for fields, about in WRONG:
         with pytest.raises(ConfigError) as caught:

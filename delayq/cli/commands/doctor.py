@@ -37,6 +37,7 @@ def doctor(
     output = Output()
     checks: list[Check] = []
     settings = settings_of(redis_url)
+    settings.route_table()  # refuses a table that a worker with these settings would refuse
     with (
         closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store,
         Progress("repairing" if repair else "checking") as progress,

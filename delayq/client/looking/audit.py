@@ -6,9 +6,7 @@ next page begins behind it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +16,7 @@ from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
-from delayq.patterns import check_pattern, compiled
+from delayq.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Audited, AuditedMessage, Found
 from delayq.store.connect.exchange import all_good
@@ -131,14 +129,9 @@ class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.key is not None and self.key not in one.keys:
             return False
-        if self.topic is not None and not _compiled(self.topic).match(one.topic):
+        if self.topic is not None and not matches(self.topic, one.topic):
             return False
         return self.may is None or self.may(one.topic)
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return compiled(pattern)
 
 
 class _Place(NamedTuple):

@@ -23,6 +23,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State, tag_key, topic_key
 from delayq.nodes import RECENT_STEP, read_nodes
+from delayq.patterns import is_pattern
 from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
@@ -188,7 +189,7 @@ def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -
     """
     topic = wanted.topic
     timed = wanted.due_from is not None or wanted.due_to is not None
-    if not topic or _is_pattern(topic) or timed or wanted.states or not has_topic(wanted, topic):
+    if not topic or is_pattern(topic) or timed or wanted.states or not has_topic(wanted, topic):
         return None
     (fields,) = all_good((yield [commands.policies()]))
     policies = Policies.read(fields)
@@ -210,10 +211,6 @@ def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -
     key = tag_key(topic, wanted.tags) if wanted.tags else topic_key(topic)
     messages = yield from count(context, key)
     return Counted(messages, exact=whole, as_of=None if whole else max(stats.now for stats in queues.values()))
-
-
-def _is_pattern(topic: str) -> bool:
-    return bool(set(topic) & set("*?"))
 
 
 def _together(wanted: Filter, queues: dict[int, QueueStats]) -> bool:
@@ -278,7 +275,7 @@ def taken_now_or_before(
 
 def _censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
     """The last census of each queue that has messages, or of one topic of it; None if a queue has no census yet."""
-    if _is_pattern(topic):
+    if is_pattern(topic):
         topic = ""
     asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
     found = all_good((yield asked)) if asked else []
@@ -305,7 +302,7 @@ def _tallies(wanted: Filter, found: Sequence[Census]) -> Iterator[_Counted]:
 def _may_be_beyond(wanted: Filter, counted: Census) -> bool:
     """Whether a topic of the filter may be one that the census did not count by name."""
     names = (wanted.topic,) if wanted.topic else wanted.among or ()
-    return any(_is_pattern(one) or one not in counted.topics for one in names)
+    return any(is_pattern(one) or one not in counted.topics for one in names)
 
 
 def _total(tallies: Iterable[_Counted], begin: int, end: int) -> float | None:

@@ -7,11 +7,8 @@ times and ids only and merges them. Then it reads the letters that it has chosen
 from __future__ import annotations
 
 import base64
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from fnmatch import translate
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +17,7 @@ from delayq.client.looking.dead_groups import reason_class
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage
 from delayq.message import check_id
+from delayq.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Command, DeadLetter
 from delayq.store.connect.exchange import all_good
@@ -84,14 +82,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             topic = None
         return (
             topic is not None
-            and (not self.topic or _compiled(self.topic).match(topic) is not None)
+            and (not self.topic or matches(self.topic, topic))
             and (self.may is None or self.may(topic))
         )
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
 
 
 class _Place(NamedTuple):
@@ -105,8 +98,13 @@ class _Place(NamedTuple):
 def dead_letters(
     context: Context, limit: int, token: str | None = None, wanted: Wanted | None = None
 ) -> Plan[DeadLetterPage]:
-    """Read a page of at most `limit` dead letters, or of fewer if some that were read do not match; raises StoreError."""
+    """Read a page of at most `limit` dead letters, or of fewer if some that were read do not match.
+
+    Raises StoreError and InvalidMessage.
+    """
     wanted = wanted if wanted is not None else Wanted()
+    if wanted.topic:
+        check_pattern(wanted.topic, "topic")
     page = _Page(context, wanted, _read_token(token, newest=wanted.newest))
     chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
     letters = yield from page.read(chosen)

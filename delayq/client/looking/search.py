@@ -11,9 +11,7 @@ page costs no more than a small one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import translate
-from functools import lru_cache
-from re import Pattern, compile, fullmatch
+from re import fullmatch
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,6 +21,7 @@ from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
+from delayq.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
@@ -50,7 +49,6 @@ MOST_SECONDS: Final = 1.0
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
 #: The states of a message that has ended. Only its id and business keys are remembered, so only a key finds it.
 ENDED_STATES: Final = (State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED)
-_PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 
 
@@ -67,8 +65,8 @@ class SearchPage(msgspec.Struct, frozen=True):
 
 def check_filter(wanted: Filter) -> None:
     """Raise InvalidMessage for the first invalid field of a filter."""
-    if wanted.topic and not fullmatch(_PATTERN, wanted.topic):
-        raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
+    if wanted.topic:
+        check_pattern(wanted.topic, "topic")
     if wanted.id_prefix and not fullmatch(_PREFIX, wanted.id_prefix):
         raise InvalidMessage("idPrefix", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -")
     name, value = wanted.property or ("name", "")
@@ -125,17 +123,12 @@ def _due_of(found: Found) -> int:
 
 def has_topic(wanted: Filter, topic: str) -> bool:
     """Whether messages of a topic may match the filter."""
-    return is_among(wanted, topic) and (not wanted.topic or _compiled(wanted.topic).match(topic) is not None)
+    return is_among(wanted, topic) and (not wanted.topic or matches(wanted.topic, topic))
 
 
 def is_among(wanted: Filter, topic: str) -> bool:
     """Whether the caller may see messages of a topic."""
-    return wanted.among is None or any(_compiled(one).match(topic) for one in wanted.among)
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> Pattern[str]:
-    return compile(translate(pattern))
+    return wanted.among is None or any(matches(one, topic) for one in wanted.among)
 
 
 class _Place(NamedTuple):
