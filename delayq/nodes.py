@@ -84,7 +84,8 @@ class RouteLine(msgspec.Struct, frozen=True):
     since the node's start. `send_timeout` is the longest time of a send (ms). `local` is whether the pull script
     appends its messages to streams of delayq's own Redis. `stream` is the name of these streams, where `{topic}` stands
     for the topic. `per_queue` is whether each queue has its own. `delivered` is the number of messages that the node has
-    delivered since its start; None if it is unknown: an older worker omits it.
+    delivered since its start; None if it is unknown: an older worker omits it. `unused` are the names of its settings
+    that its kind of target ignores.
     """
 
     name: str
@@ -98,6 +99,7 @@ class RouteLine(msgspec.Struct, frozen=True):
     stream: str | None = None
     per_queue: bool = False
     delivered: int | None = None
+    unused: tuple[str, ...] = ()
 
 
 class Recent(msgspec.Struct, frozen=True):

@@ -49,6 +49,29 @@ async def test_what_is_wrong_is_told_to_programs_and_beside_readiness(api: httpx
     assert (await api.get("/readyz")).json()["findings"] == findings
 
 
+async def test_a_setting_that_does_nothing_is_a_finding_that_names_it(api: httpx2.AsyncClient, worker: Worker) -> None:
+    now = worker.store.run(commands.redis_now())
+    routes: list[dict[str, Any]] = [
+        {"name": "all", "match": "*", "target": "https://h.example", "unused": ["maxLength"]},
+        {"name": "late", "match": "mail.*", "target": "redis+stream:", "stream": "{topic}"},
+    ]
+    line = {"seen": now, "queues": {str(queue): EPOCH for queue in range(16)}, "routes": routes, "policies": ""}
+    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    for name, fields in (("first", {"order": 1, "window": 5}), ("second", {"window": 5})):
+        assert (await api.put(f"/v1/policies/{name}", json={"match": "a.*", **fields})).status_code == 200
+    assert (await api.put("/v1/policies/kept", json={"match": "b", "retentionAge": "1h"})).status_code == 200
+    findings = (await api.get("/v1/status")).json()["findings"]
+    assert {(one["code"], one["severity"]) for one in findings} == {("noEffect", "warning")}
+    told = " ".join(one["text"] for one in findings)
+    for named in (
+        "route all has maxLength",
+        "route late with mail.*",
+        "policy second for a.*",
+        "policy kept for b has",
+    ):
+        assert named in told
+
+
 async def test_a_redis_that_is_away_is_a_finding_since_it_went(settings: Settings) -> None:
     gone = settings.replace(redis_url=f"redis://{LOCALHOST}:{free_port()}/0", redis_timeout=REDIS_TIMEOUT)
     async with in_process(gone) as api:

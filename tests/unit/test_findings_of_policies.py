@@ -4,7 +4,8 @@ from math import inf
 
 import pytest
 
-from delayq.client.findings.policies import LAG, LONG, check_pauses, check_versions
+from delayq.client.findings.policies import LAG, LONG, MOST_OLD, check_pauses, check_unused_policies, check_versions
+from delayq.nodes import RouteLine
 from delayq.policies import Limit, Pause, Policies, Policy
 from tests.unit.test_overview import NOW, facts_of, line_of
 
@@ -57,3 +58,65 @@ def test_what_a_limit_holds_waits_as_long_as_its_rate_takes() -> None:
     )
     held = {"sms.a": 100, "sms.b": 50, "mail": 9, "paused": 7, "news": 5, "other": 3, "hooks": 1}
     assert policies.waits(held) == {"t:policy/sms": 3.0, "t:mail": 4.5, "t:limit/news": 0.5, "hooks": inf}
+
+
+HOOKS = RouteLine("hooks", "hooks.*", "https://h.example")
+OWN = RouteLine("orders", "orders.*", "redis+stream:", local=True, stream="{topic}")
+SHARED = RouteLine("shared", "shared.*", "redis+stream:", local=True, stream="all")
+REST = RouteLine("rest", "*", "redis+stream:", local=True, stream="{topic}")
+
+
+def unused(*policies: Policy, tables: tuple[tuple[RouteLine, ...], ...] = ((HOOKS, OWN, SHARED, REST),)) -> list[str]:
+    lines = [line_of(str(number), routes=table, tells_routes=True) for number, table in enumerate(tables)]
+    found = list(
+        check_unused_policies(facts_of(*lines, policies=Policies(V1, {}, {one.name: one for one in policies})))
+    )
+    assert {(one.name, one.result) for one in found} <= {("noEffect", "warn")}
+    return [one.text for one in found]
+
+
+def test_a_policy_behind_one_that_covers_it_is_named_with_its_pattern() -> None:
+    told = unused(
+        Policy(name="late", match="orders.eu", rate=5, order=20), Policy(name="first", match="orders.*", rate=5)
+    )
+    assert told == []  # a lower order comes first
+    (said,) = unused(
+        Policy(name="late", match="orders.eu", rate=5), Policy(name="first", match="orders.*", rate=5, order=20)
+    )
+    assert (
+        said == "the policy late for orders.eu applies to no topic, because first for orders.* (order 20) comes first"
+    )
+    same = [Policy(name=name, match="a.*", rate=5) for name in ("one", "two")]
+    assert [one.split()[2] for one in unused(*same)] == ["two"]
+    assert len(unused(*(Policy(name=f"p{number:03}", match="a", rate=5) for number in range(100)))) == MOST_OLD
+
+
+@pytest.mark.parametrize(
+    ("match", "fields", "told"),
+    [
+        ("hooks.*", {"retention_age": 10_000}, "retentionAge without effect"),
+        ("hooks.a", {"retention_length": 5, "max_deliveries": 3}, "retentionLength and maxDeliveries without effect"),
+        ("hooks*", {"retention_age": 10_000, "max_deliveries": 3}, None),
+        ("orders.*", {"retention_age": 10_000, "max_deliveries": 3}, None),
+        ("*", {"retention_age": 10_000}, None),
+        ("shared.a", {"retention_age": 10_000, "max_deliveries": 3}, "retentionAge without effect"),
+        ("shared.*", {"retention_age": 10_000}, None),
+        ("orders.*", {"max_in_flight": 5}, "maxInFlight without effect"),
+        ("hooks.*", {"max_in_flight": 5}, None),
+        ("*", {"max_in_flight": 5}, None),
+        ("hooks.*", {"window": 5, "max_hand_backs": 3}, None),
+    ],
+)
+def test_a_setting_that_meets_nothing_on_the_routes_of_its_topics_is_named(
+    match: str, fields: dict[str, int], told: str | None
+) -> None:
+    said = unused(Policy(name="p", match=match, **fields))  # type: ignore[arg-type] # of several types
+    assert [told in one for one in said if told is not None] == [True] * (told is not None)
+    assert len(said) == (told is not None)
+
+
+def test_a_setting_that_meets_something_on_any_live_worker_is_used_and_without_workers_nothing_is_known() -> None:
+    policy = Policy(name="p", match="hooks.*", retention_age=10_000)
+    assert len(unused(policy)) == 1
+    assert unused(policy, tables=((HOOKS,), (REST,))) == []
+    assert unused(policy, tables=()) == unused(policy, tables=((),)) == []

@@ -15,7 +15,7 @@ from delayq.client.findings.consumers import check_consumers
 from delayq.client.findings.durability import check_durability
 from delayq.client.findings.facts import Facts, read_facts
 from delayq.client.findings.owners import check_owners
-from delayq.client.findings.policies import check_pauses, check_versions
+from delayq.client.findings.policies import check_pauses, check_unused_policies, check_versions
 from delayq.client.findings.queues import (
     check_accounts,
     check_dead_letters,
@@ -35,6 +35,7 @@ from delayq.client.findings.workers import (
     check_lateness,
     check_silent,
     check_skew,
+    check_unused_routes,
     check_went_back,
 )
 from delayq.errors import StoreRefused
@@ -52,6 +53,7 @@ QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
     check_silent, check_skew, check_coordinators, check_failures, check_went_back, check_claims, check_pauses,
     check_versions, check_late, check_lateness, check_dead_letters, check_consumers, check_accounts,
+    check_unused_routes, check_unused_policies,
 )  # fmt: skip
 
 

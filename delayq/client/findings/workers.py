@@ -11,6 +11,7 @@ from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
 from delayq.client.looking.traffic import late_of, slots_of, total_of
 from delayq.nodes import LATENESS, SAME_NAME
+from delayq.patterns import covered
 from delayq.times import format_instant
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "check_lateness",
     "check_silent",
     "check_skew",
+    "check_unused_routes",
     "check_went_back",
 ]
 
@@ -140,3 +142,26 @@ def check_claims(facts: Facts) -> Iterator[Check]:
         text = f"queues changed their owner {claims} times in the last 15 minutes, and there are {len(facts.stats)}"
         mend = "see zookeeper, stood_still and clock_skew in the logs of the workers"
         yield Check("ownersChange", WARN, text, mend, runbook="delayqownerschange")
+
+
+def check_unused_routes(facts: Facts) -> Iterator[Check]:
+    """Return a check for each route of a live worker that gets no message, or that has settings without effect."""
+    told: set[str] = set()
+    for line in facts.live:
+        behind = covered(tuple(route.match for route in line.routes))
+        for place, route in enumerate(line.routes):
+            found = []
+            if place in behind:
+                first = line.routes[behind[place]]
+                text = (
+                    f"the route {route.name} with {route.match} gets no message, because the earlier route {first.name} "
+                    f"with {first.match} takes all its topics"
+                )
+                found.append((text, f"put {route.name} before {first.name}, or remove it"))
+            if route.unused:
+                text = f"the route {route.name} has {', '.join(route.unused)}, which targets {route.target} ignore"
+                found.append((text, "remove it from DELAYQ_ROUTES"))
+            for text, mend in found:
+                if text not in told:
+                    told.add(text)
+                    yield Check("noEffect", WARN, text, mend, node=line.node)

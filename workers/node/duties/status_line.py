@@ -223,6 +223,7 @@ class StatusLine:
             route.stream if lies_here(route, self._settings.redis_url) else None,
             route.per_queue,
             delivered,
+            route.unused,
         )
 
     def take_away(self) -> None:
