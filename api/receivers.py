@@ -11,11 +11,10 @@ from typing import Final
 import structlog
 
 from delayq import StoreError
-from delayq.store.commands import plain
-from delayq.store.connect.address import CLUSTER, parse
+from delayq.store import commands
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
-from delayq.store.keys import ConsumerKeys, slot_tag
+from delayq.store.keys import ConsumerKeys
 
 __all__ = ["Place", "Receivers"]
 
@@ -77,7 +76,6 @@ class Receivers:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._in_cluster = parse(store.url).kind == CLUSTER
         self._groups: dict[Place, _Group] = {}
         self._calls: dict[asyncio.Future[None], tuple[Place, str]] = {}  # the names of calls that may be repeats
         self._look_at = 0.0
@@ -217,18 +215,17 @@ class Receivers:
         if not calls or now < self._look_at:
             return
         self._look_at = now + LOOK
-        by_slot: dict[str, list[tuple[asyncio.Future[None], str]]] = {}  # in a Redis Cluster, a command has one slot
+        by_group: dict[tuple[str, str], dict[asyncio.Future[None], str]] = {}
         for own, ((streams, group, _), call) in calls:
             for stream in streams:
-                slot = slot_tag(stream) if self._in_cluster else ""
-                by_slot.setdefault(slot, []).append((own, ConsumerKeys(stream, group).received(call)))
+                by_group.setdefault((stream, group), {})[own] = call
         looks = [
-            plain("MGET", *(key for _, key in some), key=some[0][1], read=lambda reply: reply)
-            for some in by_slot.values()
+            commands.repeated(ConsumerKeys(stream, group), list(some.values()))
+            for (stream, group), some in by_group.items()
         ]
         repeated: set[asyncio.Future[None]] = set()
-        for some, replies in zip(by_slot.values(), await self._store.run_all(looks), strict=True):
-            repeated.update(own for (own, _), reply in zip(some, replies, strict=True) if reply is not None)
+        for some, found in zip(by_group.values(), await self._store.run_all(looks), strict=True):
+            repeated.update(own for own, is_repeat in zip(some, found, strict=True) if is_repeat)
         for own, _ in calls:
             if own not in repeated:
                 self._calls.pop(own, None)

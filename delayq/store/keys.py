@@ -191,17 +191,13 @@ def slots_key(name: str) -> str:
 class ConsumerKeys:
     """The keys of one consumer group of one stream. They lie in the slot of the stream."""
 
-    __slots__ = ("_prefix", "consumers", "leases", "stream")
+    __slots__ = ("consumers", "leases", "stream")
 
     def __init__(self, stream: str, group: str) -> None:
         self.stream = stream
-        self._prefix = f"delayq:consumers:{{{slot_tag(stream)}}}:{stream}:{group}"
-        self.leases = f"{self._prefix}:leases"
-        self.consumers = f"{self._prefix}:consumers"
-
-    def received(self, call: str) -> str:
-        """Return the key of the entries that the call of this name received."""
-        return f"{self._prefix}:call:{call}"
+        prefix = f"delayq:consumers:{{{slot_tag(stream)}}}:{stream}:{group}"
+        self.leases = f"{prefix}:leases"
+        self.consumers = f"{prefix}:consumers"
 
 
 def slot_tag(key: str) -> str:

@@ -337,7 +337,7 @@ WAKE = Model(
 
 _TWO_LEASES = "two consumers have a valid lease of one message"
 _ACKNOWLEDGED = "an acknowledged message is received again"
-_LATE, _TWO_MESSAGES, _EXTENDED, _FAILOVER, _DEAD, _ = consumer_model.WORLDS
+_LATE, _TWO_MESSAGES, _FOR_LONG, _SAME_NAME, _EXTENDED, _FAILOVER, _DEAD, _ = consumer_model.WORLDS
 
 
 def _consumer(rule: str, name: str, finds: str, world: str = _LATE) -> Variant:
@@ -359,8 +359,10 @@ CONSUMER = Model(
         _consumer("from_sending", "a consumer that counts its lease from the answer", _TWO_LEASES, _EXTENDED),
         _consumer("still", "a repeated call that receives what it does not hold", _ACKNOWLEDGED),
         _consumer("again", "a receive of new messages only", "does not receive a message that is left"),
-        _consumer("new_names", "a name for all calls of a consumer", "does not receive a message that is left"),
+        _consumer("new_names", "a name for all calls of a consumer", _TWO_LEASES, _SAME_NAME),
         _consumer("repeats", "a repeated call that leases others", "whose caller does not know it", _TWO_MESSAGES),
+        _consumer("lasts", "a call that Redis forgets when its first lease ends", "does not know it", _FOR_LONG),
+        _consumer("forgets", "a call that Redis never forgets", "remembers a call that holds nothing"),
         _consumer("ack_again", "a repeated acknowledgement that is lost", "that was repeated is lost"),
         _consumer("back_once", "a repeated hand-back that counts again", "a hand-back counts twice"),
         _consumer("pauses", "a hand-back without its pause", "received before its pause ends"),

@@ -5,8 +5,9 @@
 Two consumers share the messages of a stream. Each call receives one message at most. A reply may be lost after its script ran;
 then the consumer repeats the call. A copy of a call whose reply was lost may run late, after newer calls. A consumer that dies
 is replaced by a new one. A message that was handed back or whose leases ended too often becomes a dead letter, and is then
-acknowledged. Dead letters may be on another primary than the stream. A primary has a replica. An answer waits until the replica
-has the change (DELAYQ_MIN_REPLICAS). A fail-over replaces the primary by its replica, and so loses changes without an answer.
+acknowledged. Redis knows what a call received as long as the call holds some of it; then a repeat of it is a new call. Dead
+letters may be on another primary than the stream. A primary has a replica. An answer waits until the replica has the change
+(DELAYQ_MIN_REPLICAS). A fail-over replaces the primary by its replica, and so loses changes without an answer.
 Without DELAYQ_MIN_REPLICAS it also loses answered changes: a message may be received twice, and a new dead letter may be lost.
 Time is in ticks of the clock of Redis. A consumer counts its lease from the moment when it sent the call.
 Not modelled: late calls from before a deadline (`deadline_model.py`), trimmed entries, filters, clocks that are set.
@@ -55,6 +56,8 @@ class World(NamedTuple):
 WORLDS = {
     "calls that run late": World(late=True, calls=2, end=5),
     "two messages": World(messages=2, calls=4, end=3, acts=("ack",), deaths=0),
+    "a call that is repeated for long": World(messages=2, calls=2, lost=2, end=3, acts=("ack",), deaths=0),
+    "a name that is used again": World(late=True, calls=3, end=2, acts=("release",), deaths=0),
     "leases that end or are extended": World(extends=True, slow=True, acts=("ack",), lost=0),
     "a fail-over": World(failovers=1, calls=2, end=4),
     "a fail-over, and dead letters": World(failovers=1, acts=("back",), deaths=0),
@@ -68,6 +71,8 @@ class Rules(Struct, frozen=True):
     again: bool = True  # a message whose lease or pause has ended is received again; False: only new ones are
     repeats: bool = True  # a repeated call gets the messages of its first run; False: it leases others
     still: bool = True  # ... those that it still holds; False: all of them
+    lasts: bool = True  # ... as long as it holds one; False: as long as its first lease
+    forgets: bool = True  # Redis forgets a call that holds nothing any more; False: it keeps its name
     new_names: bool = True  # each call has a new name; False: a consumer has one name
     ack_again: bool = True  # a message without a state was acknowledged; False: its acknowledgement is lost
     back_once: bool = True  # a repeated hand-back changes nothing; False: it counts again
@@ -89,10 +94,10 @@ class Entry(Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class Stored(Struct, frozen=True, cache_hash=True, gc=False):
-    """The group in Redis; `received` has the message of each call that received one."""
+    """The group in Redis; `received` has the message of each call that holds one, and when its first lease ends."""
 
     entries: tuple[Entry, ...]
-    received: tuple[tuple[int, int], ...] = ()
+    received: tuple[tuple[int, tuple[int, int]], ...] = ()
 
 
 class Consumer(Struct, frozen=True, cache_hash=True, gc=False):
@@ -127,6 +132,7 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
     deaths: int = 0
     failovers: int = 0
     handled: frozenset[int] = frozenset()
+    given_up: frozenset[int] = frozenset()  # messages that became dead letters, which a Redis that goes back may lose
     acknowledged: frozenset[int] = frozenset()  # messages for which a consumer got this answer
     settled: frozenset[tuple[int, int]] = frozenset()  # messages that were acknowledged by these calls in Redis
     pauses: tuple[int, ...] = ()  # until when each message is not received, by the answer to its hand-back
@@ -135,20 +141,26 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
 # -- scripts -----------------------------------------------------------------------------------------------------------
 
 
-def put(stored: Stored, at: int, entry: Entry) -> Stored:
+def put(stored: Stored, at: int, entry: Entry, rules: Rules) -> Stored:
     entries = (*stored.entries[:at], entry, *stored.entries[at + 1 :])
-    return replace(stored, entries=entries)
+    received = stored.received
+    if rules.forgets and rules.still:
+        received = tuple((call, known) for call, known in received if holds(entries, call))
+    return replace(stored, entries=entries, received=received)
+
+
+def holds(entries: tuple[Entry, ...], call: int) -> bool:
+    return any(one.how == "leased" and one.call == call for one in entries)
 
 
 def receive(stored: Stored, call: int, now: int, rules: Rules) -> tuple[Stored, int]:
     """Return the state that `receive` leaves in Redis, and the message of its reply, or NOBODY."""
     remembered = dict(stored.received).get(call) if rules.repeats else None
-    if remembered is not None:
-        entry = stored.entries[remembered]
-        mine = entry.how == "leased" and entry.call == call
-        if not mine and rules.still:
-            return stored, NOBODY
-        return put(stored, remembered, replace(entry, how="leased", call=call, until=now + LEASE)), remembered
+    if remembered is not None and (rules.lasts or now < remembered[1]):
+        at = remembered[0]
+        entry = stored.entries[at]
+        if not rules.still or (entry.how == "leased" and entry.call == call):
+            return put(stored, at, replace(entry, how="leased", call=call, until=now + LEASE), rules), at
     for at, entry in enumerate(stored.entries):
         free = {
             "new": True,
@@ -158,8 +170,8 @@ def receive(stored: Stored, call: int, now: int, rules: Rules) -> tuple[Stored, 
         }[entry.how]
         if free:
             leased = Entry("leased", call, now + LEASE, entry.leases + 1, entry.backs)
-            received = tuple(sorted({**dict(stored.received), call: at}.items()))
-            return put(replace(stored, received=received), at, leased), at
+            received = tuple(sorted({**dict(stored.received), call: (at, now + LEASE)}.items()))
+            return put(replace(stored, received=received), at, leased, rules), at
     return stored, NOBODY
 
 
@@ -173,21 +185,21 @@ def settle(stored: Stored, at: int, call: int, act: Act, now: int, rules: Rules)
     if entry.how == "handed back" and act == "ack":
         return stored, "lost"
     if act == "ack":
-        return put(stored, at, Entry("done")), "ok"
+        return put(stored, at, Entry("done"), rules), "ok"
     if entry.how == "handed back" and (rules.back_once or act == "release"):
         return stored, "ok"
     if act == "release":
-        return put(stored, at, Entry("handed back", call, now, entry.leases - 1, entry.backs)), "ok"
+        return put(stored, at, Entry("handed back", call, now, entry.leases - 1, entry.backs), rules), "ok"
     if entry.backs + 1 > MOST_BACKS:
         return stored, "exhausted"
-    return put(stored, at, Entry("handed back", call, now + PAUSE, entry.leases, entry.backs + 1)), "ok"
+    return put(stored, at, Entry("handed back", call, now + PAUSE, entry.leases, entry.backs + 1), rules), "ok"
 
 
 def extend(stored: Stored, at: int, call: int, now: int, rules: Rules) -> tuple[Stored, bool]:
     entry = stored.entries[at]
     if entry.how != "leased" or (entry.call != call and rules.compares):
         return stored, False
-    return put(stored, at, replace(entry, until=now + LEASE)), True
+    return put(stored, at, replace(entry, until=now + LEASE), rules), True
 
 
 def exhausted(entry: Entry) -> bool:
@@ -308,7 +320,7 @@ def _run(s: State, one: Consumer, rules: Rules, world: World) -> Iterator[tuple[
             after = replace(after, pauses=_at(after.pauses, one.message, until))
         yield f"gets the answer {result} to {one.act}", after, Consumer()
     elif one.phase == "buries":
-        after = replace(s, dead=_at(s.dead, one.message, True))
+        after = replace(s, dead=_at(s.dead, one.message, True), given_up=s.given_up | {one.message})
         yield "stores a dead letter", after, _after_burial(one, rules, "buries")
     elif one.phase == "acks the dead letter":
         after, _ = _settled(s, one.message, one.call, "ack", rules)
@@ -360,8 +372,11 @@ def wrong(s: State, rules: Rules, world: World) -> str | None:
     if len(held) != len(set(held)) and not (world.goes_back and s.failovers):
         return "two consumers have a valid lease of one message"
     for at, entry in enumerate(s.primary.entries):
-        if entry.how == "done" and at not in s.handled and not s.dead[at]:
+        is_kept = s.dead[at] or (world.goes_back and s.failovers and at in s.given_up)
+        if entry.how == "done" and at not in s.handled and not is_kept:
             return "a message is lost: it is acknowledged, was never handled, and is no dead letter"
+    if rules.still and any(not holds(s.primary.entries, call) for call, _ in s.primary.received):
+        return "Redis remembers a call that holds nothing"
     for place, one in enumerate(s.consumers):
         if not _gets_on(s.primary, one, place, rules):
             return "a consumer that stays alive does not receive a message that is left"

@@ -115,6 +115,14 @@ async def test_a_repeated_call_gets_the_same_messages_and_leases_no_others(
     first = await receive(api, max=2, call="c-1")
     assert await receive(api, max=2, call="c-1") == first
     assert [one["id"] for one in await receive(api, call="c-2")] == ["c"]
+    append(valkey, "d")
+    await call(api, "ack", messages=leased(first[0]))
+    assert await receive(api, max=2, call="c-1") == [first[1] | {"deliveries": 1}], (
+        "it holds one, so it leases no others"
+    )
+    await call(api, "ack", messages=leased(first[1]))
+    assert not list(valkey.admin.scan_iter("*c-1*")), "Redis has forgotten the call"
+    assert [one["id"] for one in await receive(api, max=2, call="c-1")] == ["d"]
 
 
 async def test_one_call_acknowledges_and_receives(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
@@ -150,7 +158,7 @@ async def test_a_call_with_a_name_that_joins_others_asks_only_whether_it_is_a_re
     api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def questions() -> int:
-        return int(valkey.admin.info("commandstats").get("cmdstat_mget", {"calls": 0})["calls"])
+        return int(valkey.admin.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"])
 
     monkeypatch.setattr(receivers, "POLL", 3_600.0)
     append(valkey, "a")

@@ -71,14 +71,23 @@ def test_a_repeated_call_receives_the_same_messages_and_takes_no_others(q: Queue
     assert bodies(receive(q, 2_500, 2, call="lost")) == ["b"]
 
 
+def test_a_repeated_call_that_lost_a_part_receives_the_rest(q: Queue) -> None:
+    for body in "abc":
+        append(q, body)
+    first = receive(q, 1_000, 2, call="lost")
+    assert settle(q, 2_000, Act("extend", first.entries[0].lease, 90_000)) == ["ok"]
+    assert bodies(receive(q, 31_000, 1)) == ["b"]
+    assert bodies(receive(q, 32_000, 2, call="lost")) == ["a"]
+
+
 def test_a_repeated_call_receives_nothing_that_another_call_has_or_that_was_handed_back(q: Queue) -> None:
     for body in "abc":
         append(q, body)
     first = receive(q, 1_000, 2, call="lost")
     assert settle(q, 2_000, Act("back", first.entries[0].lease, 90_000)) == ["ok"]
     assert bodies(receive(q, 31_000, 1)) == ["b"]
-    assert bodies(receive(q, 32_000, 2, call="lost")) == []
-    assert bodies(receive(q, 60_999, 3)) == ["c"], "the other call still has its lease"
+    assert bodies(receive(q, 32_000, 2, call="lost")) == ["c"], "it holds nothing any more, so it is a new call"
+    assert bodies(receive(q, 60_999, 3)) == [], "the others still have their leases"
 
 
 def test_a_released_message_is_received_at_once_and_its_lease_does_not_count(q: Queue) -> None:
@@ -161,7 +170,7 @@ def test_an_entry_that_was_trimmed_is_forgotten(q: Queue) -> None:
     q.server.admin.xtrim(STREAM, maxlen=0)
     found = receive(q, 40_000)
     assert (bodies(found), found.next) == ([], None)
-    assert q.server.admin.hkeys(KEYS.consumers) == [b"filter"]
+    assert records(q) == ([], [], [])
 
 
 def test_other_keys_of_a_group_lie_in_the_slot_of_its_stream() -> None:
@@ -191,20 +200,54 @@ def test_new_messages_of_a_call_have_one_record_until_something_happens_to_a_par
     assert pending(q) == 4
     assert settle(q, 1_000, Act("ack", all_of(whole))) == ["ok", "ok"]
     assert settle(q, 1_000, Act("extend", part.entries[0].lease, 60_000)) == ["ok"]
-    assert records(q) == (ids[2:], [ids[3], ids[2]], ids[2:])
+    kept = [f"left:{part.call}", f"received:{part.call}"]
+    assert records(q) == ([*ids[2:], *kept], [ids[3], ids[2]], ids[2:])
     assert pending(q) == 2
     assert settle(q, 1_000, Act("ack", all_of(part)), Act("ack", all_of(whole))) == ["ok"] * 4
     assert records(q) == ([], [], [])
     assert pending(q) == 0
 
 
-def test_a_call_that_redis_has_forgotten_loses_none_of_its_messages(q: Queue) -> None:
+def test_a_repeated_call_receives_its_messages_as_long_as_it_holds_one_and_then_others(q: Queue) -> None:
+    for body in "abcde":
+        append(q, body)
+    first = receive(q, 1_000, 2, call="long")
+    for entry in first.entries:
+        assert settle(q, 2_000, Act("extend", entry.lease, 12 * 3_600_000)) == ["ok"]
+    hours = 11 * 3_600_000
+    assert bodies(receive(q, hours, 2, call="long")) == ["a", "b"], "long after its first lease"
+    assert bodies(receive(q, hours + 31_000, 2, call="long")) == ["a", "b"], "no other call took them at the end"
+    assert settle(q, hours, Act("ack", first.entries[1].lease)) == ["ok"]
+    assert bodies(receive(q, hours + 31_000, 2, call="long")) == ["a"]
+    assert settle(q, hours, Act("ack", first.entries[0].lease)) == ["ok"]
+    assert records(q) == ([], [], [])
+    assert bodies(receive(q, hours, 2, call="long")) == ["c", "d"]
+
+
+@pytest.mark.parametrize("ends", ["ack", "ack one by one", "release", "back", "another call"])
+def test_a_call_that_holds_nothing_any_more_leaves_nothing_in_redis(q: Queue, ends: str) -> None:
     for body in "abc":
         append(q, body)
+    found = receive(q, 1_000, lease=12 * 3_600_000, call="long")
+    if ends == "ack":
+        settle(q, 1_000, Act("ack", all_of(found)))
+    elif ends == "another call":
+        settle(q, 50_000_000, Act("ack", all_of(receive(q, 50_000_000))))
+    else:
+        act: Any = ends.split()[0]
+        settle(q, 1_000, *(Act(act, one.lease, 1) for one in found.entries))
+    assert not [name for name in records(q)[0] if "long" in name]
+    assert not list(q.server.admin.scan_iter("*long*"))
+
+
+def test_a_call_whose_entries_were_deleted_from_the_stream_receives_others(q: Queue) -> None:
+    ids = [append(q, body) for body in "abc"]
     receive(q, 1_000, 2, call="again")
-    q.server.admin.delete(KEYS.received("again"))
+    q.server.admin.xdel(STREAM, *ids[:2])
     assert bodies(receive(q, 1_000, 2, call="again")) == ["c"]
-    assert bodies(receive(q, 31_000)) == ["a", "b", "c"]
+    assert bodies(receive(q, 1_500, 2, call="again")) == ["c"]
+    assert bodies(receive(q, 31_500)) == ["c"]
+    assert pending(q) == 1
 
 
 def test_hundreds_of_messages_of_a_call_are_settled_in_parts(q: Queue) -> None:
@@ -228,9 +271,7 @@ def test_messages_that_a_version_without_records_of_calls_has_leased_are_kept(q:
     admin.xreadgroup(GROUP, commands.CONSUMER, {STREAM: ">"}, count=3)
     admin.hset(KEYS.consumers, mapping={"filter": "", **dict.fromkeys(ids, "L old 1 0 ")})
     admin.zadd(KEYS.leases, dict.fromkeys(ids, 31_000))
-    admin.set(KEYS.received("old"), " ".join(ids), px=60_000)
     assert bodies(receive(q, 1_000)) == []
-    assert bodies(receive(q, 1_000, call="old")) == ["a", "b", "c"]
     assert settle(q, 1_000, Act("ack", Lease(" ".join(ids[:2]), "old"))) == ["ok", "ok"]
     assert bodies(receive(q, 31_000)) == ["c"]
     assert pending(q) == 1
@@ -292,6 +333,8 @@ def test_a_random_life_of_a_group_is_that_of_the_model(q: Queue, steps: list[tup
             found, most, life = last
             held = [one.lease for one in messages if not one.done and not one.handed_back]
             still = [entry for entry in found.entries if entry.lease in held]
+            if not still:
+                continue
             again = receive(q, now, most, lease=life, call=found.entries[0].lease.call)
             assert sorted(bodies(again)) == sorted(e.fields["body"].decode() for e in still)
             for one in messages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -209,20 +210,18 @@ def live(q: Queue, steps: Steps) -> None:
             now += values[0]
         elif name == "receive":
             most, life = values
-            found = receive(q, now, most, lease=life)
-            check_received(group, now, found, most)
-            for entry in found.entries:
-                one = by_body(group, entry.fields)
-                group.lease(one, entry.lease.call, now + life)
-                one.deliveries += 1
-                assert entry.deliveries == one.deliveries
-                leases.append((one, entry.lease))
+            found = receive_others(q, group, now, next(CALLS), most, life, leases)
             calls += [(found, most, life)] if found.entries else []
         elif name == "repeat" and calls:
             found, most, life = calls[-1 - values[0] % len(calls)]
             call = found.entries[0].lease.call
             still = [one for entry in found.entries if group.holds(one := by_body(group, entry.fields), call)]
-            assert bodies(receive(q, now, most, call=call, lease=life)) == [one.body for one in still]
+            if still:
+                assert bodies(receive(q, now, most, call=call, lease=life)) == [one.body for one in still]
+            else:
+                others = receive_others(q, group, now, call, most, life, leases)
+                if others.entries:
+                    calls[-1 - values[0] % len(calls)] = others, most, life
             for one in still:
                 one.until = now + life
         elif len(values) == 2 and calls:
@@ -245,6 +244,21 @@ def live(q: Queue, steps: Steps) -> None:
         assert set(settle(q, now, *(Act("ack", entry.lease) for entry in found.entries))) <= {"ok"}
     assert {one.state for one in group.messages} <= {"done"}
     assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack", b"inCalls"}
+
+
+def receive_others(
+    q: Queue, group: Group, now: int, call: str, most: int, life: int, leases: list[tuple[Message, Lease]]
+) -> ReceivedEntries:
+    """Receive by a call that holds nothing, and lease the messages in the model, too."""
+    found = receive(q, now, most, call=call, lease=life)
+    check_received(group, now, found, most)
+    for entry in found.entries:
+        one = by_body(group, entry.fields)
+        group.lease(one, call, now + life)
+        one.deliveries += 1
+        assert entry.deliveries == one.deliveries
+        leases.append((one, entry.lease))
+    return found
 
 
 def by_body(group: Group, fields: dict[str, bytes]) -> Message:
@@ -271,6 +285,10 @@ def check_state(q: Queue) -> None:
         pending = admin.xpending(STREAM, GROUP)["pending"]
         assert waiting(q) == pending - admin.zcard(KEYS.leases)
         states = [state for id, state in admin.hgetall(KEYS.consumers).items() if id[:1].isdigit()]
+        held = Counter(state.split()[1] for state in states if state[:1] == b"L")
+        left = {id[5:]: int(count) for id, count in admin.hgetall(KEYS.consumers).items() if id[:5] == b"left:"}
+        assert left == held
+        assert set(left) == {id[9:] for id in admin.hkeys(KEYS.consumers) if id[:9] == b"received:"}
         records = [record.split()[1:] for name, record in admin.hgetall(KEYS.consumers).items() if name[:5] == b"call:"]
         assert int(admin.hget(KEYS.consumers, "inCalls") or 0) == sum(len(ids) - 1 for ids in records)
         assert int(admin.hget(KEYS.consumers, "handedBack") or 0) == sum(state[:1] == b"H" for state in states)

@@ -22,6 +22,7 @@ __all__ = [
     "UnknownGroup",
     "give_up",
     "receive",
+    "repeated",
     "settle_received",
     "stream_entry",
 ]
@@ -114,7 +115,8 @@ def receive(
     """Lease at most so many messages of a stream to `call`, for `lease` ms.
 
     A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. With ''
-    no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the same messages.
+    no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the messages that it
+    still holds; only one that holds none leases others.
     """
 
     def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup | UnknownGroup:
@@ -126,7 +128,17 @@ def receive(
         return ReceivedEntries(call, int(reply[1]), int(reply[2]) if reply[2] else None, names, reply[4])
 
     args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
-    return Command("receive", (keys.consumers, keys.stream, keys.leases, keys.received(call)), args, read)
+    return Command("receive", (keys.consumers, keys.stream, keys.leases), args, read)
+
+
+def repeated(keys: ConsumerKeys, calls: Sequence[str]) -> Command[list[bool]]:
+    """Whether each of these calls has received messages that it still holds."""
+
+    def read(reply: list[bytes | None]) -> list[bool]:
+        return [one is not None or other is not None for one, other in zip(reply[::2], reply[1::2], strict=True)]
+
+    fields = [name + call for call in calls for name in ("call:", "received:")]
+    return plain("HMGET", keys.consumers, *fields, read=read)
 
 
 class Act(msgspec.Struct, frozen=True):

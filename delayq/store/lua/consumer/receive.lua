@@ -1,5 +1,5 @@
 -- Lease messages of a stream to one call of a consumer group.
--- KEYS: consumers, stream, leases, what this call received.
+-- KEYS: consumers, stream, leases
 -- ARGV: now, group, this call's name, most messages, lease (ms), start, filter, most leases, name of the consumer.
 --   A start is '0', '$' or an entry id; '' makes no group.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
@@ -11,9 +11,9 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @first GET HMGET TIME ZRANGE
+-- @first HMGET TIME ZRANGE
 -- @include clock deadline
-local consumers, stream, leases, received = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
 local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 
@@ -21,10 +21,11 @@ local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[
 local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
-local known, waits, own = unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call))
+local known, waits, own, received =
+  unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call))
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
-local repeated = redis.call('GET', received)
-local is_changed = repeated or own or first_end and tonumber(first_end) <= now -- not only new entries get leases
+local repeated = received or own
+local is_changed = repeated or first_end and tonumber(first_end) <= now -- not only new entries get leases
 if is_changed then
   -- @guard HDEL XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
 end
@@ -79,22 +80,26 @@ local is_more = false -- there may be more entries, and this call has looked at 
 -- Add an entry to the answer, and lease it.
 local function add(id, fields, count, backs, lane, reasons)
   local n = #taken + 1
+  count_left(call, 1)
   taken[n], contents[n], details[n] = id, fields, { count, backs, reasons }
   set_state(id, 'L', call, count, backs, lane, reasons)
   set_end(id, lane, digits(now + life))
 end
 
 -- Lease a free entry, or forget it if the stream was trimmed.
-local function take(id, how, count, backs, lane, reasons)
+local function take(id, how, by, count, backs, lane, reasons)
   local entry = how and redis.call('XRANGE', stream, id, id)[1]
   if how == 'H' then
     handed_back = handed_back - 1
   end
   if entry then
     is_alike = false
+    if how == 'L' then
+      count_left(by, -1)
+    end
     add(id, entry[2], tonumber(count) + 1, tonumber(backs), lane, reasons)
   else
-    forget(id, lane)
+    forget(id, lane, how, by)
   end
 end
 
@@ -115,10 +120,10 @@ end
 local function take_lane(id, name)
   local lane = lane_of(name)
   if lane.is_own then
-    local how, _, count, backs, _, reasons = state_of(id)
+    local how, by, count, backs, _, reasons = state_of(id)
     if how == 'H' then -- it was handed back like another one of the lane
       join_lane(lane, id)
-      take(id, how, count, backs, name, reasons)
+      take(id, how, by, count, backs, name, reasons)
     end
     return
   end
@@ -134,8 +139,8 @@ local function take_lane(id, name)
   local at = 1
   while at <= #lane.ids and #taken < most do
     local one = lane.ids[at]
-    local how, _, count, backs, _, reasons = state_of(one)
-    take(one, how, count, backs, name, reasons)
+    local how, by, count, backs, _, reasons = state_of(one)
+    take(one, how, by, count, backs, name, reasons)
     if lane.ids[at] == one then
       at = at + 1
     end
@@ -162,7 +167,7 @@ if repeated then -- the reply was lost: the same messages, as far as this call s
   for id in string.gmatch(own or '', '%d+%-%d+') do
     in_record[id] = true
   end
-  for id in string.gmatch(repeated, '[^ ]+') do
+  for id in string.gmatch(received or own, '%d+%-%d+') do
     local how, by, count, backs, lane, reasons
     if not in_record[id] then
       how, by, count, backs, lane, reasons = state_of(id)
@@ -171,6 +176,7 @@ if repeated then -- the reply was lost: the same messages, as far as this call s
     local entry = is_own and redis.call('XRANGE', stream, id, id)[1]
     if entry and how then
       is_alike = false
+      count_left(call, -1)
       add(id, entry[2], tonumber(count), tonumber(backs), lane, reasons)
     elseif entry then
       matches(entry[2])
@@ -180,8 +186,9 @@ if repeated then -- the reply was lost: the same messages, as far as this call s
   if own then
     redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
   end
-else
-  if own then -- Redis has lost what this call received
+end
+if #taken == 0 then -- it is a new call, or it holds nothing any more
+  if own then -- its entries were deleted from the stream
     split_call(call, own)
   end
   repeat
@@ -193,17 +200,17 @@ else
       end
       looked = looked + 1
       local of_call = string.match(id, '^call:(.+)$')
-      local how, _, count, backs, lane, reasons = state_of(id)
+      local how, by, count, backs, lane, reasons = state_of(id)
       if of_call then
         local ids = split_call(of_call, redis.call('HMGET', consumers, id)[1] or '')
         for place = 1, math.min(#ids, most - #taken) do
-          take(ids[place], 'L', 1, 0, '', '')
+          take(ids[place], 'L', of_call, 1, 0, '', '')
         end
         looked = looked + #ids
       elseif (lane or '') ~= '' then
         take_lane(id, lane)
       else
-        take(id, how, count, backs, '', reasons)
+        take(id, how, by, count, backs, '', reasons)
       end
     end
   until #taken == most or #free < left or looked >= 2000
@@ -234,8 +241,8 @@ else
     redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
   end
   add_pending(pending)
-  if #taken > 0 then
-    redis.call('SET', received, table.concat(taken, ' '), 'PX', digits(math.max(life, 60000)))
+  if #taken > #fresh or #taken > 0 and repeated then
+    redis.call('HSET', consumers, 'received:' .. call, table.concat(taken, ' '))
   end
 end
 local next_end = first_end

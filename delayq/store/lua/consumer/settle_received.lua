@@ -30,10 +30,11 @@ local function settle(act, id, call, ms, reason)
   elseif how == 'H' or lane ~= '' and lane_of(lane).holder ~= call then
     return 'lost', '' -- in a lane, another call may hold an earlier entry now
   elseif act == 'ack' then
-    forget(id, lane)
+    forget(id, lane, how, call)
     return 'ok', ''
   elseif act == 'release' then -- it was not handled, so this lease does not count
     set_state(id, 'H', call, count - 1, backs, lane, reasons)
+    count_left(call, -1)
     handed_back = handed_back + 1
     set_end(id, lane, digits(now))
     return 'ok', digits(now)
@@ -46,6 +47,7 @@ local function settle(act, id, call, ms, reason)
       return 'exhausted', reasons -- the caller makes it a dead letter, then acknowledges it
     end
     set_state(id, 'H', call, count, backs, lane, reasons)
+    count_left(call, -1)
     handed_back = handed_back + 1
   end
   local stop = digits(now + ms)
@@ -76,6 +78,7 @@ local function acknowledge(ids, call)
       redis.call('XACK', stream, group, unpack(done))
       redis.call('HDEL', consumers, unpack(done))
       redis.call('ZREM', leases, unpack(done))
+      count_left(call, -#done)
     end
   end
   return are_ok and 'ok' or results

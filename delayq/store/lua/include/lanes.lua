@@ -7,8 +7,10 @@
 -- of this name in `leases`. The record has the number of its entries, then their ids. Redis knows only the first of them as
 -- pending, so that a trim keeps them all. `inCalls` counts the other ones. Such a record ends when all of it is
 -- acknowledged at once. Any other change of one of its entries first splits it into a record for each entry.
--- Here the three counts are what this script adds.
-local lanes, waiting, handed_back, in_calls = {}, 0, 0, 0
+-- A call may be repeated. `left:<call>` counts the entries that it has leased and that have a record of their own. As long as
+-- there is one, `received:<call>` has the ids of all entries that the call received, in the order of its answer.
+-- Here the counts are what this script adds.
+local lanes, waiting, handed_back, in_calls, left = {}, 0, 0, 0, {}
 
 -- Read the record of an entry: its state, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is
 -- 'L' (leased), 'H' (handed back or released) or 'W' (it waits for its lane, and was never leased).
@@ -19,6 +21,11 @@ end
 -- Return nothing for an entry that was acknowledged or trimmed.
 local function state_of(id)
   return parse(redis.call('HMGET', consumers, id)[1])
+end
+
+-- Count the entries with records of their own that a call leases, or, with -1, that leave it.
+local function count_left(call, count)
+  left[call] = (left[call] or 0) + count
 end
 
 -- Make entries pending without reading them.
@@ -50,6 +57,8 @@ local function split_call(call, record)
   redis.call('HDEL', consumers, field)
   redis.call('ZREM', leases, field)
   in_calls = in_calls - #ids + 1
+  count_left(call, #ids)
+  redis.call('HSETNX', consumers, 'received:' .. call, table.concat(ids, ' '))
   return ids
 end
 
@@ -105,18 +114,26 @@ local function leave_lane(lane, id)
   end
 end
 
-local function forget(id, lane)
+local function forget(id, lane, how, call)
   redis.call('XACK', stream, group, id)
   redis.call('HDEL', consumers, id)
   local removed = redis.call('ZREM', leases, id)
+  if how == 'L' then
+    count_left(call, -1)
+  end
   if lane ~= '' then
     waiting = waiting - 1 + removed
     leave_lane(lane_of(lane), id)
   end
 end
 
--- Write the changed lanes and the counts.
+-- Write the changed lanes and the counts. Forget what a call received once it has nothing left.
 local function write_lanes()
+  for call, count in pairs(left) do
+    if redis.call('HINCRBY', consumers, 'left:' .. call, count) <= 0 then
+      redis.call('HDEL', consumers, 'left:' .. call, 'received:' .. call)
+    end
+  end
   for name, lane in pairs(lanes) do
     if lane.changed and #lane.ids == 0 then
       redis.call('HDEL', consumers, 'lane:' .. name)
