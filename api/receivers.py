@@ -12,9 +12,10 @@ import structlog
 
 from delayq import StoreError
 from delayq.store import commands
+from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
-from delayq.store.keys import ConsumerKeys
+from delayq.store.keys import ConsumerKeys, slot_tag
 
 __all__ = ["Place", "Receivers"]
 
@@ -76,6 +77,7 @@ class Receivers:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
+        self._in_cluster = parse(store.url).kind == CLUSTER
         self._groups: dict[Place, _Group] = {}
         self._calls: dict[asyncio.Future[None], tuple[Place, str]] = {}  # the names of calls that may be repeats
         self._look_at = 0.0
@@ -215,17 +217,15 @@ class Receivers:
         if not calls or now < self._look_at:
             return
         self._look_at = now + LOOK
-        by_group: dict[tuple[str, str], dict[asyncio.Future[None], str]] = {}
+        by_slot: dict[str, list[tuple[asyncio.Future[None], ConsumerKeys, str]]] = {}  # a command has one slot
         for own, ((streams, group, _), call) in calls:
             for stream in streams:
-                by_group.setdefault((stream, group), {})[own] = call
-        looks = [
-            commands.repeated(ConsumerKeys(stream, group), list(some.values()))
-            for (stream, group), some in by_group.items()
-        ]
+                slot = slot_tag(stream) if self._in_cluster else ""
+                by_slot.setdefault(slot, []).append((own, ConsumerKeys(stream, group), call))
+        looks = [commands.held_calls([(keys, call) for _, keys, call in some]) for some in by_slot.values()]
         repeated: set[asyncio.Future[None]] = set()
-        for some, found in zip(by_group.values(), await self._store.run_all(looks), strict=True):
-            repeated.update(own for own, is_repeat in zip(some, found, strict=True) if is_repeat)
+        for some, found in zip(by_slot.values(), await self._store.run_all(looks), strict=True):
+            repeated.update(own for (own, *_), is_held in zip(some, found, strict=True) if is_held)
         for own, _ in calls:
             if own not in repeated:
                 self._calls.pop(own, None)

@@ -97,7 +97,10 @@ CLI: Final = _needs(
 )
 #: Only processes that receive messages need these rights, so no process checks them at its start.
 CONSUMER: Final = _needs(
-    "consumers", "destroy_group forget_group give_up group_lags receive record_group settle_received", "xread", CLIENT
+    "consumers",
+    "destroy_group forget_group give_up group_lags held_calls receive record_group settle_received",
+    "xread",
+    CLIENT,
 )
 PROCESSES: Final = (CLIENT, WORKER, CLI, CONSUMER)
 

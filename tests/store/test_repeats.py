@@ -468,6 +468,7 @@ CASES: dict[str, dict[str, Case]] = {
             after(leased, lambda q: commands.receive(GROUP, "mail", "c", 5, 1_000, tags=("x",), now=NOW))
         ),
     },
+    "held_calls": {"ok": Case(after(leased, lambda q: commands.held_calls([(GROUP, "a"), (GROUP, "none")])))},
     "settle_received": {
         kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release")
     }

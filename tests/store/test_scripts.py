@@ -23,6 +23,7 @@ READ_ONLY = {
     "get",
     "glance",
     "group_lags",
+    "held_calls",
     "held_topics",
     "lacking",
     "letters",

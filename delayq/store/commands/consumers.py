@@ -21,8 +21,8 @@ __all__ = [
     "StreamEntry",
     "UnknownGroup",
     "give_up",
+    "held_calls",
     "receive",
-    "repeated",
     "settle_received",
     "stream_entry",
 ]
@@ -131,14 +131,16 @@ def receive(
     return Command("receive", (keys.consumers, keys.stream, keys.leases), args, read)
 
 
-def repeated(keys: ConsumerKeys, calls: Sequence[str]) -> Command[list[bool]]:
-    """Whether each of these calls has received messages that it still holds."""
-
-    def read(reply: list[bytes | None]) -> list[bool]:
-        return [one is not None or other is not None for one, other in zip(reply[::2], reply[1::2], strict=True)]
-
-    fields = [name + call for call in calls for name in ("call:", "received:")]
-    return plain("HMGET", keys.consumers, *fields, read=read)
+def held_calls(calls: Sequence[tuple[ConsumerKeys, str]]) -> Command[list[bool]]:
+    """Whether each of these calls holds messages, so that a call of the same name is a repeat. In a Redis Cluster all groups
+    have to be in one slot.
+    """
+    return Command(
+        "held_calls",
+        [keys.consumers for keys, _ in calls],
+        [call for _, call in calls],
+        lambda reply: [one == b"1" for one in reply],
+    )
 
 
 class Act(msgspec.Struct, frozen=True):
