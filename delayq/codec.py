@@ -49,6 +49,7 @@ __all__ = [
     "due_head",
     "encode",
     "json_of",
+    "property_bytes",
     "record_length",
     "tags_of",
     "topic_of",
@@ -235,6 +236,11 @@ def _refuse_nan(body: Any) -> None:
             left.extend(value.values())
         elif isinstance(value, (list, tuple)):
             left.extend(value)
+
+
+def property_bytes(name: str, value: str) -> bytes:
+    """Return a property as it is in the content."""
+    return _properties({name: value})
 
 
 def _properties(properties: Mapping[str, str]) -> bytes:

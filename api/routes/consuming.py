@@ -23,7 +23,7 @@ from api.wire.consuming import (
 )
 from api.wire.problems import Problem
 from api.wire.requests import decode
-from delayq import InvalidMessage, StoreError
+from delayq import DelayqError, InvalidMessage, StoreFull
 from delayq.answers.consuming import received_out
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import (
@@ -190,9 +190,13 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     return Answer(200, encode(LeasesOut(results)))
 
 
-def _result(id: str, found: Settlement | StoreError) -> LeaseOut:
-    if isinstance(found, StoreError):
-        problem = problems.problem_of(found).out
+def _result(id: str, found: Settlement | DelayqError) -> LeaseOut:
+    if isinstance(found, DelayqError):
+        if isinstance(found, StoreFull):
+            detail = "Redis has no memory left for a dead letter. The lease and the reason are kept. Repeat later."
+            problem = Problem("unavailable", detail, id=id).out
+        else:
+            problem = problems.problem_of(found).out
         return LeaseOut(id, problem.status, problem=problem)
     until = UNSET if found.until is None else format_instant(found.until)
     return LeaseOut(id, 409 if found.result == "lost" else 200, found.result, until)

@@ -604,7 +604,7 @@ class AsyncCalls:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        return single(await self.extend_many([message], lease))
+        return plans.only_settlement(await self.extend_many([message], lease))
 
     async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -626,7 +626,7 @@ class AsyncCalls:
             (found,) = await self._run(plans.hand_back(await self.context(), [given], now))
             return plans.settlement_of(found)
         change = plans.LeaseChange("back", message.lease, delay, reason)
-        return single(await self._settle([(message, change)]))
+        return plans.only_settlement(await self._settle([(message, change)]))
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.

@@ -601,7 +601,7 @@ class Client:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        return single(self.extend_many([message], lease))
+        return plans.only_settlement(self.extend_many([message], lease))
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -623,7 +623,7 @@ class Client:
             (found,) = self._run(plans.hand_back(self.context(), [given], now))
             return plans.settlement_of(found)
         change = plans.LeaseChange("back", message.lease, delay, reason)
-        return single(self._settle([(message, change)]))
+        return plans.only_settlement(self._settle([(message, change)]))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         extension,
         given_consumer,
         leases_to_ack,
+        only_settlement,
         receive,
         settle,
     )
@@ -105,6 +106,7 @@ __all__ = [
     "hand_back_of",
     "leases_to_ack",
     "nodes",
+    "only_settlement",
     "overview",
     "pause",
     "paused",
@@ -182,6 +184,7 @@ _PLACES = {
     "hand_back_of": "delayq.client.consuming.handing_back",
     "leases_to_ack": "delayq.client.consuming.receiving",
     "nodes": "delayq.client.looking.service",
+    "only_settlement": "delayq.client.consuming.receiving",
     "overview": "delayq.client.findings.overview",
     "pause": "delayq.client.changing.policies",
     "paused": "delayq.client.changing.policies",

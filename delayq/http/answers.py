@@ -28,7 +28,8 @@ from delayq.client.looking.service import NodeDeliveries, RouteState
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.codec import Record, due_head, encode
-from delayq.errors import StoreError, StoreUnavailable
+from delayq.errors import DelayqError
+from delayq.http.problems import Problem, error_of
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine, Owned
 from delayq.policies import Bucket, Limit, Pause, Policies, Policy
@@ -539,12 +540,12 @@ def handed_back_of(one: Json) -> HandedBack:
     )
 
 
-def settlements_of(one: Json) -> list[Settlement | StoreError]:
-    """The results of changes of leases, with a StoreError where the API could not settle one."""
-    found: list[Settlement | StoreError] = []
+def settlements_of(one: Json) -> list[Settlement | DelayqError]:
+    """The results of changes of leases, with the error where the API could not settle one."""
+    found: list[Settlement | DelayqError] = []
     for result in one["results"]:
         if result.get("problem"):
-            found.append(StoreUnavailable(result["problem"]["detail"]))
+            found.append(error_of(msgspec.convert(result["problem"], Problem), id=result["id"]))
         else:
             until = result.get("until")
             found.append(Settlement(result["result"], _ms(until)))

@@ -20,7 +20,14 @@ from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
-from delayq.client.consuming.receiving import MOST_REASON, Leased, Settlement, given_consumer, leases_to_ack
+from delayq.client.consuming.receiving import (
+    MOST_REASON,
+    Leased,
+    Settlement,
+    given_consumer,
+    leases_to_ack,
+    only_settlement,
+)
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -618,10 +625,9 @@ class Client:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
         return self._settle(messages, "ack")
 
-    def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
+    def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement:
         """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
-        (found,) = self.extend_many([message], lease)
-        return found
+        return only_settlement(self.extend_many([message], lease))
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -641,8 +647,7 @@ class Client:
             if problem is not None:
                 raise error_of(problem, topic=message.topic, id=message.id)
             return done
-        (found,) = self._settle((message,), "handBack", {}, more)
-        return found
+        return only_settlement(self._settle((message,), "handBack", {}, more))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name."""
@@ -775,10 +780,10 @@ def _handed_back(one: Json, problem: Problem | None) -> Settlement | None:
     return None if problem is not None else settlement_of(answers.handed_back_of(one))
 
 
-def _settlements(count: int) -> Callable[[Json], list[Settlement | StoreError]]:
+def _settlements(count: int) -> Callable[[Json], list[Settlement | DelayqError]]:
     """Read the results of so many leases."""
 
-    def settlements(found: Json) -> list[Settlement | StoreError]:
+    def settlements(found: Json) -> list[Settlement | DelayqError]:
         results = answers.settlements_of(found)
         if len(results) != count:
             raise ValueError("each lease has a result")

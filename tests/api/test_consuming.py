@@ -303,6 +303,24 @@ async def test_a_message_is_handed_back_and_becomes_a_dead_letter(
     assert (letter["id"], letter["reason"]) == ("a:mail", "stock API 503; again")
 
 
+async def test_a_last_hand_back_while_redis_is_full_is_503_and_a_repeat_makes_the_dead_letter(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    append(valkey, "a")
+    back = leased(*await receive(api), reason="stock API 503")
+    valkey.admin.config_set("maxmemory", 1)
+    try:
+        problem = assert_refused(await call(api, "handBack", messages=back), 503)
+        assert [(one["id"], one["status"]) for one in problem["results"]] == [("a", 503)]
+        assert "The lease and the reason are kept" in problem["results"][0]["problem"]["detail"]
+    finally:
+        valkey.admin.config_set("maxmemory", 0)
+    assert (await call(api, "handBack", messages=back)).json()["results"][0]["result"] == "dead"
+    (letter,) = (await api.get("/v1/dead-letters")).json()["deadLetters"]
+    assert letter["reason"] == "stock API 503"
+
+
 async def test_callers_that_wait_get_what_arrives_and_one_message_reaches_one_of_them(
     api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delayq.store import commands
-from delayq.store.commands import Act, FilterOfGroup, Lease, ReceivedEntries
+from delayq.store.commands import Act, FilterOfGroup, Lease, ReceivedEntries, StreamEntry
 from delayq.store.keys import ConsumerKeys, slot_tag
+from tests.support.amounts import amount
 from tests.support.queues import Queue
 
 STREAM, GROUP = "orders", "mail"
@@ -134,6 +135,68 @@ def test_a_message_that_is_handed_back_comes_again_after_its_pause_with_all_reas
     (exhausted,) = q.run(commands.settle_received(KEYS, GROUP, [last], now=13_000, most_hand_backs=1))
     assert (exhausted.result, exhausted.reasons) == ("exhausted", "stock API 503\nagain")
     assert settle(q, 13_000, Act("ack", entry.lease)) == ["ok"], "who made it a dead letter acknowledges it"
+
+
+def test_a_last_hand_back_that_made_no_dead_letter_keeps_its_lease_and_its_reason(q: Queue) -> None:
+    append(q, "a")
+    (first,) = receive(q, 1_000).entries
+
+    def back(entry: StreamEntry, now: int, reason: str) -> tuple[str, str]:
+        acts = [Act("back", entry.lease, 5, reason)]
+        (found,) = q.run(commands.settle_received(KEYS, GROUP, acts, now=now, most_hand_backs=0))
+        return found.result, found.reasons
+
+    for now in (2_000, 3_000):
+        assert back(first, now, "first") == ("exhausted", "first"), "a repeat adds nothing"
+    assert bodies(receive(q, 30_999)) == []
+    (second,) = receive(q, 31_000).entries
+    assert (second.reasons, second.deliveries - second.hand_backs) == ("first", 1), "this lease is not one that ended"
+    assert back(first, 32_000, "first") == ("lost", ""), "another call has it"
+    for now in (32_000, 33_000):
+        assert back(second, now, "second") == ("exhausted", "first\nsecond")
+    reasons = ["first", "second"]
+    for n in range(12):
+        now = 61_000 + n * 30_000
+        (last,) = receive(q, now).entries
+        reasons = [*reasons, f"r{n}"][-10:]
+        assert back(last, now, f"r{n}") == ("exhausted", "\n".join(reasons)), "as many as are kept"
+    assert settle(q, now, Act("ack", last.lease)) == ["ok"]
+
+
+@settings(max_examples=amount(30, 400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["receive", "back", "release", "repeat", "wait"]), st.integers(0, 3)), max_size=30
+    )
+)
+@pytest.mark.parametrize("ordering_key", ["", "k"])
+def test_a_repeated_hand_back_gets_the_first_answer(q: Queue, ordering_key: str, steps: list[tuple[str, int]]) -> None:
+    """The model: the answer of a hand-back is that of its first copy, until the entry is handed back by a later call.
+
+    Copies of calls come at any time: during the pause, after it, and when another call has the entry.
+    """
+    q.server.flush()
+    for body in "ab":
+        fields = {"id": body, "topic": STREAM, "tags": "", "body": body, "orderingKey": ordering_key}
+        q.server.admin.xadd(STREAM, {name: value for name, value in fields.items() if value})
+    now, held, answers = 1_000, list[Lease](), dict[str, tuple[Act, int | None]]()  # by entry, its last hand-back
+    for what, n in steps:
+        match what:
+            case "receive":
+                held += [one.lease for one in receive(q, now, 1 + n % 2, lease=10_000).entries]
+            case "wait":
+                now += (1, 4_000, 5_000, 12_000)[n]
+            case "repeat":
+                for act, until in answers.values():
+                    (found,) = q.run(commands.settle_received(KEYS, GROUP, [act], now=now))
+                    assert (found.result, found.until) == ("ok", until)
+            case _ if held:
+                lease = held.pop(n % len(held))
+                act = Act("back", lease, 5_000, "why") if what == "back" else Act("release", lease)
+                (found,) = q.run(commands.settle_received(KEYS, GROUP, [act], now=now))
+                if found.result == "ok":
+                    assert found.until == (now + 5_000 if what == "back" else now)
+                    answers[lease.entries] = act, found.until
 
 
 def test_a_message_whose_leases_end_too_often_is_marked_and_hand_backs_do_not_count(q: Queue) -> None:

@@ -51,7 +51,7 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "record_group": lambda q: commands.record_group(OTHER_RECORD, now=q.now),
     "forget_group": lambda q: commands.forget_group([RECORD]),
     "destroy_group": lambda q: commands.destroy_group(GROUP, "mail"),
-    "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock")], now=q.now),
+    "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock", b"")], now=q.now),
 }
 
 

@@ -13,14 +13,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from delayq import AsyncClient, Client, InvalidMessage, Message, OtherFilter, StoreUnavailable, TooManyPending
+from delayq import (
+    AsyncClient,
+    Client,
+    Conflict,
+    InvalidMessage,
+    Message,
+    OtherFilter,
+    StoreFull,
+    StoreUnavailable,
+    TooManyPending,
+)
 from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.known_policies import READ_EVERY
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.config import load_settings
+from delayq.message import Limits
 from delayq.received import Received
 from delayq.routes import Route, Routes
+from delayq.store import commands
+from delayq.store.keys import Layout, queue_keys
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
@@ -200,10 +214,120 @@ def test_what_cannot_be_stored_as_a_dead_letter_stays_with_its_group(
     append(valkey, "a")
     if ends == "by hand-backs":
         (got,) = receive(client)
-        assert client.hand_back(got).result == "lost"
+        with pytest.raises(Conflict, match="id a:mail belongs to a message with other content"):
+            client.hand_back(got)
+        assert client.extend(got, "1m").result == "extended"
+        client.cancel("a:mail")
+        assert client.hand_back(got).result == "dead"
     else:
         assert receive(client) == []
-    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+        assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+
+
+def test_a_dead_letter_of_another_message_with_this_id_is_not_taken_for_this_one(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    append(valkey, "a:mail")
+    append(valkey, "a", body="another body")
+    whole, own = receive(client)
+    assert client.hand_back(whole).result == "dead"
+    assert [one.id for one in client.dead_letters().letters] == ["a:mail:mail"]
+    for topic, properties in (
+        ("other", {"delayq-group": "mail"}),
+        (TOPIC, {"body": "delayq-group\0\4mail"}),
+        (TOPIC, {}),
+    ):
+        message = Message(
+            topic=topic, properties={} if "body" in properties else properties, body=str(properties), expect_date=1
+        )
+        content = encode(message, Limits(), due_head(1))[DUE_HEAD_LENGTH:]
+        keys = queue_keys(Layout(16).queue_of("a:mail"))
+        assert client.store.run(commands.give_up(keys, [("a:mail", content, 1, "other", b"")])) == ["dead"]
+        with pytest.raises(Conflict):
+            client.hand_back(own)
+        client.discard("a:mail")
+    assert client.hand_back(own).result == "dead"
+    assert client.hand_back(own).result == "lost", "it was acknowledged"
+
+
+def test_a_dead_letter_that_was_redriven_before_its_message_was_acknowledged_waits_and_is_not_made_again(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    append(valkey, "a")
+    (got,) = receive(client)
+    run_many = client.store.run_many
+
+    def losing(wanted: Any) -> list[Any]:
+        if any(one.script == "settle_received" and "ack" in one.args for one in wanted):
+            return [StoreUnavailable()]  # the acknowledgement does not reach Redis
+        return list(run_many(wanted))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.store, "run_many", losing)
+        with pytest.raises(StoreUnavailable):
+            client.hand_back(got)
+    assert client.redrive(["a:mail"]) == ["scheduled"]
+    assert client.hand_back(got).result == "dead"
+    assert client.dead_letters().letters == []
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 0
+
+
+def test_a_last_hand_back_while_redis_is_full_keeps_the_lease_and_the_reason(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    append(valkey, "a")
+    (got,) = receive(client)
+    valkey.admin.config_set("maxmemory", 1)
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreFull):
+                client.hand_back(got, reason="stock API 503")
+        assert receive(client) == []
+        assert client.extend(got, 1_000).result == "extended"
+    finally:
+        valkey.admin.config_set("maxmemory", 0)
+    again: list[Leased] = []
+
+    def is_received() -> bool:
+        again.extend(receive(client))
+        return again != []
+
+    eventually(is_received, "the lease has ended, as of a consumer that died")
+    assert client.hand_back(again[0], reason="second") == Settlement("dead")
+    (letter,) = client.dead_letters().letters
+    assert letter.reason == "stock API 503; second"
+
+
+@pytest.mark.parametrize("fails", ["XRANGE", "give_up", "settle_received"])
+def test_when_a_part_of_the_last_hand_back_fails_the_answer_is_its_error_and_a_repeat_completes_it(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    append(valkey, "a")
+    (got,) = receive(client)
+    run_many, seen = client.store.run_many, Counter[str]()
+
+    def losing(wanted: Any) -> list[Any]:
+        answers = list(run_many(wanted))
+        for at, one in enumerate(wanted):
+            name = one.script or one.args[0]
+            seen[name] += 1
+            if name == fails and seen[name] == (2 if fails == "settle_received" else 1):
+                answers[at] = StoreUnavailable()
+        return answers
+
+    monkeypatch.setattr(client.store, "run_many", losing)
+    with pytest.raises(StoreUnavailable):
+        client.hand_back(got, reason="stock API 503")
+    if fails != "settle_received":  # its reply was lost
+        assert client.hand_back(got, reason="stock API 503") == Settlement("dead")
+    (letter,) = client.dead_letters().letters
+    assert (letter.id, letter.reason) == ("a:mail", "stock API 503")
+    assert receive(client, group="mail", lease=1_000) == []
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 0
 
 
 @pytest.mark.parametrize("how", ["lease", "leases that ended", "of any target"])

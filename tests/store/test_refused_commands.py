@@ -365,7 +365,7 @@ def destroy_group(q: Queue) -> Command[Any]:
 def give_up(q: Queue) -> Command[Any]:
     q.given(row("there", at=60_000))
     content = encode(Message(topic="t", keys=("k1",), expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
-    return commands.give_up(q.keys, [(id, content, 17, "no stock") for id in ("a", "there")], now=10_001)
+    return commands.give_up(q.keys, [(id, content, 17, "no stock", b"") for id in ("a", "there")], now=10_001)
 
 
 @case

@@ -93,7 +93,7 @@ def settle(kind: Any, _: Queue) -> Command[Any]:
 
 
 def give_up(q: Queue, id: str) -> Command[Any]:
-    return commands.give_up(q.keys, [(id, CONTENT, 3, "no stock")], now=NOW)
+    return commands.give_up(q.keys, [(id, CONTENT, 3, "no stock", b"")], now=NOW)
 
 
 def three(q: Queue) -> list[Any]:

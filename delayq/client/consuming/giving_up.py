@@ -10,7 +10,7 @@ import msgspec
 
 from delayq.client.known_policies import reserved_keys
 from delayq.client.plan import Context, Plan, by_id
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode, property_bytes
 from delayq.errors import InvalidMessage
 from delayq.message import GROUP_PROPERTY, Message
 from delayq.store import commands
@@ -38,12 +38,14 @@ def dead_id(id: str, group: str) -> str:
 class Letter(msgspec.Struct, frozen=True):
     """A message that becomes a dead letter: how often it was received or handed back, and why it is given up.
 
-    It has its complete id, and an `expect_date`.
+    It has its complete id, and an `expect_date`. By the property `mark` it is known again: a dead letter of its id and topic with
+    the same one is this message, given up before.
     """
 
     message: Message
     count: int
     reason: str
+    mark: str
 
 
 def letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> Letter:
@@ -60,13 +62,17 @@ def letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> 
         expect_date=received.due,
         reserved=reserved,
     )
-    return Letter(message, received.deliveries, reason.replace("\n", "; "))
+    return Letter(message, received.deliveries, reason.replace("\n", "; "), GROUP_PROPERTY)
 
 
 def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
-    """Make each message a dead letter: 'dead' (now, or it is one already), 'taken' (one of its id waits), or an error."""
+    """Make each message a dead letter, and return the result of each, or its error.
+
+    It is 'dead' (now, or it is one already), 'waiting' (it was given up and redriven before, and waits), or 'taken' (another
+    message has its id).
+    """
     results: dict[str, Any] = {}
-    contents: dict[str, tuple[bytes, int, str]] = {}
+    contents: dict[str, tuple[bytes, int, str, bytes]] = {}
     for letter in letters:
         message = letter.message
         policy = context.policies.policy(message.topic)  # its bound and its index count dead letters, too
@@ -79,7 +85,8 @@ def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
         except InvalidMessage as error:
             results[message.id] = error
         else:
-            contents[message.id] = content, letter.count, letter.reason
+            mark = property_bytes(letter.mark, message.properties[letter.mark])
+            contents[message.id] = content, letter.count, letter.reason, mark
 
     def ask(keys: QueueKeys, ids: list[str]) -> Any:
         return commands.give_up(keys, [(id, *contents[id]) for id in ids])

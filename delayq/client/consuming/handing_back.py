@@ -186,7 +186,8 @@ def _bury(context: Context, wanted: dict[int, _Next], now: int, results: list[An
     for at, one in wanted.items():
         try:
             one.message.validate(context.limits, now)
-            letters[at] = Letter(one.message, one.count, one.message.properties[REASONS_PROPERTY])
+            reasons = one.message.properties[REASONS_PROPERTY]
+            letters[at] = Letter(one.message, one.count, reasons, ORIGIN_PROPERTY)
         except InvalidMessage as error:
             results[at] = error
     if not letters:

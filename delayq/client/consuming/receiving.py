@@ -14,7 +14,7 @@ from delayq.client.consuming.giving_up import give_up, letter_of
 from delayq.client.consuming.groups import check_group, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
-from delayq.errors import InvalidMessage, OtherFilter, StoreError
+from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError
 from delayq.message import check_topic, given_instant
 from delayq.patterns import is_pattern
 from delayq.policies import Policy
@@ -37,8 +37,8 @@ from delayq.times import Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
-    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "reason_line", "receive", "settle",
-    "streams_of", "topics_beside",
+    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
+    "settle", "streams_of", "topics_beside",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -148,6 +148,14 @@ class Settlement(msgspec.Struct, frozen=True):
 
     result: str
     until: int | None = None
+
+
+def only_settlement(settled: Sequence[Settlement | DelayqError]) -> Settlement:
+    """The single result of a change of one lease. Raises it if it is an error."""
+    (found,) = settled
+    if isinstance(found, DelayqError):
+        raise found
+    return found
 
 
 def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
@@ -373,7 +381,7 @@ def _bury(
     messages = [_received(consumer, place, entry) for place, entry in entries]
     reason = f"the lease of a consumer of group {consumer.group} ended {most_leases} times"
     dead = yield from give_up(context, [letter_of(one, reason, consumer.reserved) for one in messages])
-    done = [entry for entry, result in zip(entries, dead, strict=True) if result == "dead"]
+    done = [entry for entry, result in zip(entries, dead, strict=True) if result in ("dead", "waiting")]
     yield [
         commands.settle_received(
             ConsumerKeys(by_place[place], consumer.group), consumer.group, [Act("ack", entry.lease)]
@@ -407,7 +415,9 @@ def extension(lease: str, ms: int) -> LeaseChange:
     return LeaseChange("extend", lease, ms) if ms else LeaseChange("release", lease)
 
 
-def settle(context: Context, consumer: Consumer, changes: Sequence[LeaseChange]) -> Plan[list[Settlement | StoreError]]:
+def settle(
+    context: Context, consumer: Consumer, changes: Sequence[LeaseChange]
+) -> Plan[list[Settlement | DelayqError]]:
     """Acknowledge, extend or hand back messages; a result for each, in order. A repeated call gets the same results."""
     places = dict((yield from _streams(context, consumer.topic)))
     results = list[Any]([Settlement("lost")] * len(changes))
@@ -515,18 +525,22 @@ def _bury_handed_back(
 ) -> Plan[None]:
     """Make messages that were handed back too often dead letters, with all reasons, then acknowledge them."""
     entries = yield [commands.stream_entry(stream, lease.entries) for _, stream, lease, _ in exhausted]
+    for (at, *_), fields in zip(exhausted, entries, strict=True):
+        results[at] = fields if isinstance(fields, StoreError) else Settlement("lost")  # it was trimmed, or follows
     found = [
         (at, stream, lease, _received(consumer, "", StreamEntry(lease, 0, 0, True, "", fields)), reasons)
         for (at, stream, lease, reasons), fields in zip(exhausted, entries, strict=True)
         if isinstance(fields, dict)
     ]
-    dead = yield from give_up(
-        context, [letter_of(message, reasons, consumer.reserved) for *_, message, reasons in found]
-    )
-    done = [one for one, result in zip(found, dead, strict=True) if result == "dead"]
-    yield [
-        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [Act("ack", lease)])
-        for _, stream, lease, *_ in done
-    ]
-    for at, *_ in done:
-        results[at] = Settlement("dead")
+    letters = [letter_of(message, reasons, consumer.reserved) for *_, message, reasons in found]
+    dead = yield from give_up(context, letters)
+    done: list[tuple[int, Command[Any]]] = []
+    for (at, stream, lease, *_), letter, result in zip(found, letters, dead, strict=True):
+        if result in ("dead", "waiting"):
+            act = Act("ack", lease)
+            done.append((at, commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [act])))
+        else:  # the lease stays, and so does the message
+            results[at] = result if isinstance(result, DelayqError) else Conflict(letter.message.id or "")
+    answers = yield [command for _, command in done]
+    for (at, _), answer in zip(done, answers, strict=True):
+        results[at] = answer if isinstance(answer, StoreError) else Settlement("dead")

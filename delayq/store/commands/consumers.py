@@ -206,10 +206,14 @@ def settle_received(
     )
 
 
-def give_up(keys: QueueKeys, messages: Sequence[tuple[str, bytes, int, str]], *, now: Now = "") -> Command[list[str]]:
-    """Store messages of one queue as dead letters: of each its id, its content, how often it was received, and the reason.
+def give_up(
+    keys: QueueKeys, messages: Sequence[tuple[str, bytes, int, str, bytes]], *, now: Now = ""
+) -> Command[list[str]]:
+    """Store messages of one queue as dead letters.
 
-    Returns 'dead' (now, or it is one already), 'taken' (a message of this id waits) or 'moved' for each.
+    Of each that is its id, its content, how often it was received, the reason, and a property as it is in the content. A message
+    of the same id, topic and property was given up before. Returns 'dead' (now, or it is one already), 'waiting' (it was
+    redriven), 'taken' (another message has this id) or 'moved' for each.
     """
     each = [word for one in messages for word in one]
     return Command("give_up", (keys.state, keys.pool, keys.index, keys.dead, keys.reasons), (now, *each), texts)

@@ -1,18 +1,23 @@
 -- Store messages that the consumers of a group gave up. Each is a dead letter at once, with the reasons of the consumers.
 -- KEYS: state pool keys dead reasons
--- ARGV: now. Then of each message: id, content (see codec.py), deliveries, reason. Last the deadline (see include/deadline).
--- Returns: 'dead' (now, or it is one already) | 'taken' (a message of this id waits) | 'moved' of each
+-- ARGV: now. Then of each message: id, content (see codec.py), deliveries, reason, a property as it is in the content. Last the
+--   deadline (see include/deadline). Another message of the id with the same topic and property was given up before.
+-- Returns: 'dead' (now, or it is one already) | 'waiting' (it was redriven, and waits) | 'taken' (another message has this id)
+--   | 'moved' of each
 -- @promise
--- @include clock deadline offsets generation closed
+-- @include clock deadline record generation closed
 local state, pool, index, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = clock(ARGV[1])
 local answer, stored, generation = {}, 0, nil
-for i = 2, #ARGV, 4 do
+for i = 2, #ARGV, 5 do
   local id = ARGV[i]
-  if redis.call('ZSCORE', dead, id) then
-    answer[#answer + 1] = 'dead'
-  elseif redis.call('HEXISTS', pool, id) == 1 then
-    answer[#answer + 1] = 'taken'
+  local known = redis.call('HGET', pool, id)
+  if known then
+    local topic_end, _, _, _, keys_end, properties_end = fields(known)
+    local topic = string.sub(ARGV[i + 1], FIELDS - FLAGS + 1, FIELDS - FLAGS + byte(ARGV[i + 1], TOPIC_LENGTH - FLAGS + 1))
+    local is_same = topic_end and string.sub(known, FIELDS, topic_end) == topic
+      and string.find(string.sub(known, keys_end + 1, properties_end), ARGV[i + 4], 1, true)
+    answer[#answer + 1] = not is_same and 'taken' or redis.call('ZSCORE', dead, id) and 'dead' or 'waiting'
   elseif unknown(state) == 'moved' then
     answer[#answer + 1] = 'moved'
   else

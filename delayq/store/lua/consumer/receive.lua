@@ -81,7 +81,7 @@ local is_more = false -- there may be more entries, and this call has looked at 
 local function add(id, fields, count, backs, lane, reasons)
   local n = #taken + 1
   count_left(call, 1)
-  taken[n], contents[n], details[n] = id, fields, { count, backs, reasons }
+  taken[n], contents[n], details[n] = id, fields, { count, backs, (last_back(reasons)) }
   set_state(id, 'L', call, count, backs, lane, reasons)
   set_end(id, lane, digits(now + life))
 end

@@ -14,6 +14,7 @@
 local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
 local now, group, most_backs, name = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[5]
 -- @include lanes
+local MORE = 10 -- reasons that are kept beyond the most hand-backs, while the dead letter cannot be stored
 local answer, pauses = { digits(now) }, {}
 for pause in string.gmatch(ARGV[4], '%d+') do
   pauses[#pauses + 1] = tonumber(pause)
@@ -23,34 +24,47 @@ local function settle(act, id, call, ms, reason)
   local how, by, count, backs, lane, reasons = state_of(id)
   if not how then
     return act == 'ack' and 'ok' or 'lost', '' -- acknowledged already, or trimmed
+  end
+  local own, before, first_stop = last_back(reasons)
+  local is_repeat = before == call and (act == 'back' or act == 'release')
+  if is_repeat and first_stop ~= '' then
+    return 'ok', first_stop -- also if another call has the entry now
   elseif by ~= call then
     return 'lost', ''
-  elseif how == 'H' and act ~= 'ack' then -- the same call again
+  elseif how == 'H' and act ~= 'ack' then -- the same call again, of a version that did not remember it
     return (act == 'back' or act == 'release') and 'ok' or 'lost', redis.call('ZSCORE', leases, id) or ''
   elseif how == 'H' or lane ~= '' and lane_of(lane).holder ~= call then
     return 'lost', '' -- in a lane, another call may hold an earlier entry now
+  elseif is_repeat then
+    return 'exhausted', own
   elseif act == 'ack' then
     forget(id, lane, how, call)
     return 'ok', ''
   elseif act == 'release' then -- it was not handled, so this lease does not count
-    set_state(id, 'H', call, count - 1, backs, lane, reasons)
+    set_state(id, 'H', call, count - 1, backs, lane, own .. '\n\n' .. call .. ' ' .. digits(now))
     count_left(call, -1)
     handed_back = handed_back + 1
     set_end(id, lane, digits(now))
     return 'ok', digits(now)
   end
+  local stop
   if act == 'back' then
     backs = tonumber(backs) + 1
     ms = ms or pauses[math.min(backs, #pauses)]
-    reasons = (reasons == '' and '' or reasons .. '\n') .. reason
-    if backs > most_backs then
-      return 'exhausted', reasons -- the caller makes it a dead letter, then acknowledges it
+    if backs > most_backs + MORE then
+      own = string.match(own, '\n(.*)') or ''
     end
-    set_state(id, 'H', call, count, backs, lane, reasons)
+    own = (own == '' and '' or own .. '\n') .. reason
+    if backs > most_backs then -- the caller makes it a dead letter, then acknowledges it. If that fails, the reasons stay
+      set_state(id, 'L', call, count, backs, lane, own .. '\n\n' .. call .. ' ')
+      return 'exhausted', own
+    end
+    stop = digits(now + ms)
+    set_state(id, 'H', call, count, backs, lane, own .. '\n\n' .. call .. ' ' .. stop)
     count_left(call, -1)
     handed_back = handed_back + 1
   end
-  local stop = digits(now + ms)
+  stop = stop or digits(now + ms)
   set_end(id, lane, stop)
   if act == 'back' and lane ~= '' then
     leave_lane(lane_of(lane), id) -- later entries pass it

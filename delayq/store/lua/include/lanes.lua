@@ -18,6 +18,14 @@ local function parse(record)
   return string.match(record or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
 end
 
+-- The reasons of an entry are lines, none of them empty. Behind them an empty line may follow, then the call that handed the
+-- entry back or released it last, and when its pause ends. Without an end this call had the last hand-back: then the caller
+-- makes the entry a dead letter. Return the reasons, the call and the end.
+local function last_back(reasons)
+  local own, call, stop = string.match(reasons, '^(.-)\n\n(%S+) (%d*)$')
+  return own or reasons, call, stop
+end
+
 -- Return nothing for an entry that was acknowledged or trimmed.
 local function state_of(id)
   return parse(redis.call('HMGET', consumers, id)[1])
