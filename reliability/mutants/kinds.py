@@ -79,7 +79,7 @@ def _places() -> Mapping[str, str]:
     rules: list[Mutant | ChaosMutant] = [*MUTANTS, *OF_PAUSES, *CHAOS]
     rules += [one[0] for name in ("SCRIPT_MUTANTS", "HELD_MUTANTS") for one in getattr(living, name, ())]
     places = {rule.name.replace("-", " "): _scripts(rule) for rule in rules}
-    for name, (owner, attribute, *_) in living.MUTANTS.items():
+    for name, (owner, attribute, *_) in (living.MUTANTS | living.BACKLOG_MUTANTS).items():
         places[name.replace("-", " ")] = f"`{_file(owner)}`, {owner.__name__}.{attribute}"
     return places
 

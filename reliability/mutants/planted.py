@@ -38,6 +38,17 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a release that passes what its own tick has dropped",
+        "workers/queue/in_flight.py",
+        "keyed = self._offset.has_read(max(released.scores))",
+        "keyed = not self._offset.unread",
+        (
+            "tests/workers/test_backlog_order.py",
+            "tests/workers/test_living_owner.py::test_everything_ends_and_in_order_in_each_kind_of_life",
+        ),
+        (),
+    ),
+    Planted(
         "a limit that counts as unused until its first message is sent",
         "workers/limits/asking.py",
         "        limit.use(now)\n",

@@ -171,6 +171,7 @@ class Life:
     slots: bool = False
     limits: bool = False
     by_hand: bool = False
+    backlog: bool = False
     alive: dict[str, Known] = field(default_factory=dict)
     pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
     keep: list[InFlightMessage] = field(default_factory=list)
@@ -189,7 +190,8 @@ class Life:
         table = (GENERAL, OTHER, ONE_STREAM) if self.streams else (GENERAL, OTHER)
         self.topics = TOPICS | STREAM_TOPICS if self.streams else TOPICS
         self.pauses = PAUSES + STREAM_PAUSES if self.streams else PAUSES
-        self.world = OneQueue(self.store, table, BOUNDS)
+        bounds = msgspec.structs.replace(BOUNDS, window=self.dice.choice((9, 12, 30, 60))) if self.backlog else BOUNDS
+        self.world = OneQueue(self.store, table, bounds)
         self.faulty = FaultyStore(self.store, self.dice, lambda: self.world.now)
         self.routes = BreakableRoutes(table)
         self.pulse = Stalls()
@@ -223,9 +225,9 @@ class Life:
 
     def something_happens(self) -> None:
         dice = self.dice
-        if dice.random() < 0.5:
+        if dice.random() < (0.03 if self.backlog else 0.5):
             self.callers_call()
-        chance = dice.random()
+        chance = dice.random() * (10 if self.backlog else 1)  # a backlog drains a while before something goes wrong
         if chance < 0.06:
             self.targets[dice.choice(list(self.targets))] = dice.choice(
                 ("well", "well", "failing", "hanging", "full", "refusing", "sometimes")
@@ -242,6 +244,8 @@ class Life:
             self.redis_goes_back_in_time(self.snapshot)
         elif chance < 0.27:
             self.somebody_pauses_or_resumes()
+        if self.backlog and sum(not one.arrived for one in self.alive.values()) < 4:
+            self.a_backlog_is_held()
         if self.by_hand and self.alive and dice.random() < 0.4:
             self.somebody_has_it_delivered_now(self.alive[dice.choice(list(self.alive))], force=dice.random() < 0.7)
         if self.limits and dice.random() < 0.08:
@@ -250,7 +254,26 @@ class Life:
             self.the_stream_is_another(takes=dice.random() < 0.5)
         if dice.random() < 0.3:
             self.the_node_reads_the_policies()
-        self.world.advance(dice.choice((0, 0, 1, 5, 20, 120, 1_100)))
+        self.world.advance(dice.choice((0, 1, 20, 300, 700) if self.backlog else (0, 0, 1, 5, 20, 120, 1_100)))
+
+    def a_backlog_is_held(self) -> None:
+        """Many messages of a key fall due during a pause, and a lost reply sends the offset before them.
+
+        While they drain slowly, some get stale behind others, and the ack of one goes along with a release of the next ones.
+        """
+        self.world.pause("*", told=False)
+        self.promised, self.promised_at = Policies(pauses={"*": Pause(match="*")}), self.step
+        for _ in range(self.dice.choice((20, 40))):
+            self.schedule(self.dice.choice(KEYS[:2]), "g.t", self.dice.randrange(1_000))
+        self.world.advance(1_000)
+        self.the_node_reads_the_policies()
+        for fault in ("", "", "lost all", "", ""):
+            self.faulty.fault = fault
+            self.tick()
+            self.world.advance(60)
+        self.world.pause(told=False)
+        self.promised = NO_POLICIES
+        self.the_node_reads_the_policies()
 
     def callers_call(self) -> None:
         dice, now = self.dice, self.world.now
@@ -358,10 +381,11 @@ class Life:
     # -- the owner and its targets -----------------------------------------------------------------------------------
 
     def live(self) -> None:
-        for _ in range(self.dice.randrange(4)):
+        for _ in range(1 if self.backlog else self.dice.randrange(4)):
             self.tick()
+            answers = self.dice.choice((0, 0.5, 0.9, 1)) if self.backlog else 0.7
             for one in self.hand.senders.values():
-                while one.outbox and self.dice.random() < 0.7:
+                while one.outbox and self.dice.random() < answers:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
     def ask_for_permits(self) -> None:
@@ -554,11 +578,18 @@ class Life:
 
 
 def live(
-    url: str, seed: int, *, streams: bool = False, slots: bool = False, limits: bool = False, by_hand: bool = False
+    url: str,
+    seed: int,
+    *,
+    streams: bool = False,
+    slots: bool = False,
+    limits: bool = False,
+    by_hand: bool = False,
+    backlog: bool = False,
 ) -> None:
     """One life, with long lanes or short ones, and perhaps with topics that share a stream here, of which only so many messages
-    are sent at a time, or whose limits change, or of which somebody has messages delivered now, also by force; raises
-    AssertionError if a promise is broken.
+    are sent at a time, or whose limits change, or of which somebody has messages delivered now, also by force, or that have
+    a backlog from a pause; raises AssertionError if a promise is broken.
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
@@ -568,7 +599,7 @@ def live(
     store = Store(url, timeout=PATIENCE)
     try:
         with capture_logs():
-            Life(store, seed, streams, slots, limits, by_hand).play()
+            Life(store, seed, streams, slots, limits, by_hand, backlog).play()
     finally:
         store.close()
         ordering.MOST, ordering.LOW = lengths

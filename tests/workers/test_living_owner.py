@@ -12,6 +12,7 @@ from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
+from workers.queue.cursor import Cursor
 from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
@@ -28,6 +29,8 @@ LIVES: dict[str, dict[str, bool]] = {
     "limits-and-streams": {"limits": True, "streams": True},
     "by-hand-and-streams": {"by_hand": True, "streams": True},
     "by-hand-and-limits": {"by_hand": True, "limits": True},
+    "backlog": {"backlog": True},
+    "backlog-and-limits": {"backlog": True, "limits": True},
 }
 
 
@@ -150,6 +153,17 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
 }
 
 
+#: What breaks the order while a backlog drains; and seeds that show it, of which the tests of lives above try the first.
+BACKLOG_MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
+    "a release that passes what its own tick has dropped": (
+        Cursor,
+        "has_read",
+        lambda self, due: not self.unread,
+        (2, 3, 10),
+    ),
+}
+
+
 #: What is taken out of a script; and seeds that show it.
 SCRIPT_MUTANTS = (
     (
@@ -194,6 +208,16 @@ def test_the_random_life_fails_without_a_rule(
     monkeypatch.setattr(where, name, instead)
     with pytest.raises(AssertionError):
         _live_all(valkey.url, seeds)
+
+
+@pytest.mark.parametrize("mutant", BACKLOG_MUTANTS)
+def test_a_random_life_with_a_backlog_fails_without_a_rule(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    where, name, instead, seeds = BACKLOG_MUTANTS[mutant]
+    monkeypatch.setattr(where, name, instead)
+    with pytest.raises(AssertionError, match="overtakes"):
+        _live_all(valkey.url, seeds, backlog=True)
 
 
 @pytest.mark.parametrize("mutant", SCRIPT_MUTANTS, ids=lambda one: one[0].name)

@@ -172,7 +172,7 @@ def test_a_message_that_was_changed_while_its_failure_was_told_is_not_overtaken(
     hand = world.take_over()
     assert hand.settle() == ["m0"]
     hand.answer("m0", AWAY)
-    world.store.run(commands.plain("HSET", world.keys.attempts, "m0", 1, read=int))
+    world.store.run(commands.plain("HSET", world.keys.attempts, "m0", 2, read=int))
     hand.job.wake(START)  # it pulls from the front, past the very message
     assert hand.run(5_000, lambda held: OK) == ["m0", "m1", "m2"]
 

@@ -30,6 +30,10 @@ class Cursor:
         """All messages before this place are in flight or gone."""
         return self.due, self.ticket
 
+    def has_read(self, due: int) -> bool:
+        """Whether no message up to `due` must be read again, neither before this place nor after it."""
+        return not self.unread and (self.back is None or due < self.back)
+
     def begin_pull(self) -> Head:
         """Return the place from which a pull begins."""
         self.unread, self.back = False, None

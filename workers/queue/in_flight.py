@@ -233,8 +233,8 @@ class InFlight:
         if not released.tickets:
             return
         self._reached = max(self._reached, *zip(released.scores, released.tickets, strict=True))
-        # An earlier message of the key may be in the queue. Then a pull returns both, in order.
-        keyed = not self._offset.unread
+        # An earlier message of the key may be in the queue: this tick may have dropped it. Then a pull returns both, in order.
+        keyed = self._offset.has_read(max(released.scores))
         self._take(released, now, frozenset(), keyed=keyed)
         if not keyed:
             self.rewind(min(released.scores))
