@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from reliability.model import (
+    call_model,
     consumer_model,
     deadline_model,
     hold_model,
@@ -181,6 +182,32 @@ HOLD = Model(
         ),
         *_without("0 is sent twice", keeps="a pull that parks what its owner is sending"),
         *_without(_FOR_EVER, spares="a forced message that its own topic holds"),
+    ),
+)
+
+_OWN_ID, _MADE_ID = "an id of a caller", "an id that delayq made"
+
+CALLS = Model(
+    "calls",
+    _fields(call_model.Rules),
+    _searches(call_model.check, call_model.Rules, {_OWN_ID: {"given": True}, _MADE_ID: {"given": False}}),
+    (
+        Variant(
+            "calls that are told apart by what they do", {"by_name": False}, "that did nothing is answered as done"
+        ),
+        Variant("a late copy that moves the message again", {"asks_first": False}, "a call changes a message twice"),
+        Variant("an id that is forgotten before its calls", {"keeps_id": False}, "that nobody knows", (_MADE_ID,)),
+        Variant("calls that outlive their id", {"forgets": False}, "calls are remembered of an id that nobody knows"),
+        Variant(
+            "an id that is scheduled again with the calls of its former message",
+            {"made_forgets": False},
+            "that did nothing is answered as done",
+        ),
+        Variant(
+            "calls that are kept where Redis does not go back",
+            {"goes_back": False},
+            "that did nothing is answered as done",
+        ),
     ),
 )
 
@@ -391,5 +418,6 @@ RECORDS = Model(
 )
 
 MODELS = {
-    model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, MEMORY, PARKING, WAKE, CONSUMER, RECORDS)
+    model.name: model
+    for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, CALLS, MEMORY, PARKING, WAKE, CONSUMER, RECORDS)
 }
