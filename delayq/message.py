@@ -22,6 +22,7 @@ How a message ended is remembered for a window of time (15 minutes unless config
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -73,6 +74,7 @@ MAX_DUE: Final = 10**13 - 1
 
 # URLs fold a segment of one or two dots, so no path could address such an id.
 _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,128}")
+_CALL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
@@ -332,6 +334,23 @@ def check_id(value: object) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InvalidMessage("id", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, not '.' or '..'")
     return value
+
+
+def check_call(value: object) -> str:
+    """Return the name of a call. Raises InvalidMessage."""
+    if not isinstance(value, str) or not _CALL.fullmatch(value):
+        raise InvalidMessage("call", "has 1 to 64 characters of A-Z a-z 0-9 _ -")
+    return value
+
+
+def new_call() -> str:
+    """Return a new name for a call. A caller makes it before the first attempt, so that all attempts have the same name."""
+    return os.urandom(16).hex()
+
+
+def named(call: str | None) -> str:
+    """Return the name that a caller gives its call, or a new one. Raises InvalidMessage."""
+    return new_call() if call is None else check_call(call)
 
 
 def check_topic(value: object, field: str = "topic") -> str:

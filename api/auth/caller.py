@@ -128,16 +128,21 @@ class Caller:
 
     def sees(self, found: Found) -> bool:
         """Return whether the caller may know that a message of this topic or id exists."""
-        if found.record is not None:
-            return bool(self.on(found.record.topic))
+        if found.known_topic is not None:
+            return bool(self.on(found.known_topic)) or (found.record is None and self._owns_id(found.id))
         return bool(self.everywhere) or self._owns_id(found.id)
 
     def lacks(self, scope: Scope, found: Found) -> bool:
-        """Return whether the caller may read the message but has no such scope."""
-        return found.record is not None and scope not in self.on(found.record.topic)
+        """Return whether the caller may read the message but has no such scope. How its own ids end, each key may know."""
+        topic = found.known_topic
+        return (
+            topic is not None
+            and scope not in self.on(topic)
+            and (found.record is not None or not self._owns_id(found.id))
+        )
 
     def _owns_id(self, id: str) -> bool:
-        """Return whether an ended message, which has no topic, belongs to the caller by its id."""
+        """Return whether an ended message belongs to the caller by its id, whatever is known of its topic."""
         return self.key is not None and bool(self.key.ids) and id.startswith(self.key.ids)
 
     def count(self, messages: int) -> None:

@@ -41,11 +41,12 @@ def by_hand(request: Request, reason: str | None = None) -> By:
     return by
 
 
-def by_application(request: Request, reason: str | None = None) -> By | None:
-    """Return the actor of an application's call: none, unless its key is audited. Pages are always people."""
+def by_application(request: Request, reason: str | None = None) -> By:
+    """Return the actor of an application's call, which the audit has only if the key is audited. Pages are always people."""
     key = request.caller.key
-    written = (key is not None and key.audit) or from_a_page(request.scope["headers"])
-    return by_hand(request, reason) if written else None
+    if (key is not None and key.audit) or from_a_page(request.scope["headers"]):
+        return by_hand(request, reason)
+    return By(actor="" if key is None else key.name, written=False)
 
 
 def _act(request: Request) -> str:
@@ -70,9 +71,9 @@ def _header(request: Request) -> str:
         raise Problem("invalid", "Delayq-Reason: is not UTF-8. Encode it as UTF-8.", field="Delayq-Reason") from None
 
 
-def tell(service: Service, by: By | None, action: str, what: Iterable[str] = ()) -> None:
+def tell(service: Service, by: By, action: str, what: Iterable[str] = ()) -> None:
     """Log a change: the messages that were changed, or `what`."""
-    if by is None or not (changed := [*by.changed, *what]):
+    if not (changed := [*by.changed, *what]):
         return
     service.metrics.audited += 1
     log.info(

@@ -79,7 +79,7 @@ async def receive(service: Service, request: Request) -> Answer:
     if wait > LONGEST_WAIT:
         raise InvalidMessage("wait", "is at most 30s; receive again")
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
-    receiving.check_call(given.max, life, given.call)
+    receiving.check_receive(given.max, life, given.call)
     if len(given.ack or ()) > service.settings.batch_limit:
         raise InvalidMessage("ack", f"at most {service.settings.batch_limit} are accepted in one request")
     lost: list[str] = []

@@ -9,14 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from api.asgi import Answer, Request, encode
-from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import TO_MANY, answer_ids, result_of
 from api.routes.by import by_hand, tell
 from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire.problems import Problem
-from api.wire.requests import LIMIT, MOST, IdsIn, decode, instant_of, limit_of
+from api.wire.requests import LIMIT, MOST, IdsIn, RedriveIn, call_of, decode, instant_of, limit_of
 from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
 from delayq.answers.messages import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
@@ -33,6 +32,7 @@ __all__ = ["OPERATIONS"]
 OPERATIONS = Operations("deadLetters")
 
 _ids = msgspec.json.Decoder(IdsIn)
+_redrive = msgspec.json.Decoder(RedriveIn)
 
 #: A page is gathered in steps. It ends early after this many letters or bytes, because bodies may be large.
 STEP: Final = 25
@@ -151,15 +151,18 @@ async def dead_groups(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "POST", "/v1/dead-letters:redrive", "redriveDeadLetters", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY
+    "POST", "/v1/dead-letters:redrive", "redriveDeadLetters", takes=RedriveIn, example={"ids": ["order-42"]}, **TO_MANY
 )
 async def redrive(service: Service, request: Request) -> Answer:
     """Redrive dead letters
 
     Puts dead letters back into the queue, due now. The answer has a result for each id, in order: `scheduled`,
-    `notDead`, `noRoute`, or `corrupt`.
+    `notDead`, `noRoute`, or `corrupt`. A repeated `call` gets the first answer as long as the id is known.
     """
-    return await _mend(service, request, for_caller.redrive, "redrive")
+    given = decode(_redrive, await request.json_text(service.settings.request_limit))
+    by = by_hand(request, given.reason)
+    ask = partial(for_caller.redrive, service, request.caller, by, call_of(given))
+    return await _mend(service, given, by, ask, "redrive")
 
 
 @OPERATIONS.add(
@@ -171,17 +174,17 @@ async def discard_many(service: Service, request: Request) -> Answer:
     Deletes dead letters permanently. The answer has a result for each id, in order: `discarded` (now or before) or
     `notDead`.
     """
-    return await _mend(service, request, for_caller.discard, "discard")
+    given = decode(_ids, await request.json_text(service.settings.request_limit))
+    by = by_hand(request, given.reason)
+    return await _mend(service, given, by, partial(for_caller.discard, service, request.caller, by), "discard")
 
 
-Mend = Callable[[Service, Caller, By, Sequence[str]], Awaitable[Sequence[Any]]]
 _STATUS: Final = {"scheduled": 200, "discarded": 200}
 
 
-async def _mend(service: Service, request: Request, mend: Mend, action: str) -> Answer:
-    given = decode(_ids, await request.json_text(service.settings.request_limit))
-    by = by_hand(request, given.reason)
-    ask = partial(mend, service, request.caller, by)
+async def _mend(
+    service: Service, given: IdsIn, by: By, ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]], action: str
+) -> Answer:
     try:
         return await answer_ids(given.ids, service.settings.batch_limit, ask, partial(result_of, statuses=_STATUS))
     finally:

@@ -157,48 +157,52 @@ async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: 
     return await service.client.run(lambda context: by_key(context, key, each))
 
 
-async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
+async def cancel(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages and return the outcomes in order."""
     do = partial(messages.cancel, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "notFound") for id in ids]
 
 
-async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
+async def cancel_by_key(service: Service, caller: Caller, by: By, key: str) -> Sequence[Outcome]:
     """Cancel the messages with a business key that the caller may see, and return the outcomes."""
     return await _to_all(service, caller, "cancel", key, partial(messages.cancel, by=by))
 
 
-async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids: Sequence[str]) -> Sequence[Delivered]:
+async def deliver_now(
+    service: Service, caller: Caller, by: By, force: bool, call: str, ids: Sequence[str]
+) -> Sequence[Delivered]:
     """Deliver messages now and return the outcomes in order. `force` requires 'admin'."""
     scope: Scope = "admin" if force else "cancel"
-    do = partial(messages.deliver_now, force=force, by=by)
+    do = partial(messages.deliver_now, force=force, by=by, call=call)
     outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "notFound") for id in ids]
 
 
-async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
+async def deliver_now_by_key(
+    service: Service, caller: Caller, by: By, force: bool, call: str, key: str
+) -> Sequence[Delivered]:
     """Deliver the messages with a business key that the caller may see, and return the outcomes."""
     scope: Scope = "admin" if force else "cancel"
-    return await _to_all(service, caller, scope, key, partial(messages.deliver_now, force=force, by=by))
+    return await _to_all(service, caller, scope, key, partial(messages.deliver_now, force=force, by=by, call=call))
 
 
 async def reschedule(
-    service: Service, caller: Caller, by: By | None, id: str, due: dict[str, int | None]
+    service: Service, caller: Caller, by: By, id: str, due: dict[str, int | None], call: str
 ) -> Rescheduled:
     """Change the due time of a message."""
-    if caller.everything("cancel"):
-        return await service.client.reschedule(id, **due, by=by)
     spec = messages.spec_of(service.limits, service.clock.now(), **due)
-    topic = await _topic(service, caller, "cancel", id)
-    if topic is None:
-        return Rescheduled(id, "notFound")
-    return await service.client.run(lambda context: messages.reschedule(context, id, spec, topic, by))
+    topic = None
+    if not caller.everything("cancel"):
+        topic = await _topic(service, caller, "cancel", id)
+        if topic is None:
+            return Rescheduled(id, "notFound")
+    return await service.client.run(lambda context: messages.reschedule(context, id, spec, topic, by, call))
 
 
-async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
+async def redrive(service: Service, caller: Caller, by: By, call: str, ids: Sequence[str]) -> Sequence[Mended]:
     """Redrive dead letters and return the outcomes in order."""
-    return await _to_dead(service, caller, partial(dead_letters.redrive, by=by), ids)
+    return await _to_dead(service, caller, partial(dead_letters.redrive, by=by, call=call), ids)
 
 
 async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:

@@ -25,7 +25,7 @@ from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
-from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, decode, due_of
+from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, call_of, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state_out
@@ -206,12 +206,13 @@ async def reschedule(service: Service, request: Request) -> Answer:
     """Reschedule a message
 
     Changes the due time. Allowed only while cancelling the message would be certain.
-    Otherwise the answer is 409 with the `state` of the message.
+    Otherwise the answer is 409 with the `state` of the message. A repeated `call` gets the first answer as long as
+    the id is known, also with other fields.
     """
     id = check_id(request.path_params["id"])
     given = decode(_patch, await request.json_text(service.settings.request_limit))
     by, due = by_application(request, given.reason), due_of(given)
-    outcome = await for_caller.reschedule(service, request.caller, by, id, due)
+    outcome = await for_caller.reschedule(service, request.caller, by, id, due, call_of(given))
     if outcome.result == "notFound":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
@@ -239,7 +240,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     id = check_id(request.path_params["id"])
     given = decode(_deliver, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)
-    (outcome,) = await for_caller.deliver_now(service, request.caller, by, given.force, [id])
+    (outcome,) = await for_caller.deliver_now(service, request.caller, by, given.force, call_of(given), [id])
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
     if outcome.result == "notFound":
@@ -274,7 +275,7 @@ async def deliver_now_many(service: Service, request: Request) -> Answer:
     given = decode(_deliver_many, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)
     calls = [
-        partial(one, service, request.caller, by, given.force)
+        partial(one, service, request.caller, by, given.force, call_of(given))
         for one in (for_caller.deliver_now, for_caller.deliver_now_by_key)
     ]
 

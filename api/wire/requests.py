@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message, Policy, json_text, parse_duration, parse_instant
+from delayq.message import check_call
 from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_RECEIPTS, MOST_STEPS
 from delayq.times import EARLIEST, check_unix_ms, restore_plus
 
@@ -31,8 +32,10 @@ __all__ = [
     "IdsIn",
     "MessageIn",
     "PatchIn",
+    "RedriveIn",
     "SessionIn",
     "body_of",
+    "call_of",
     "decode",
     "due_of",
     "duration_of",
@@ -145,6 +148,15 @@ class PartsIn(msgspec.Struct, forbid_unknown_fields=True):
     messages: list[Raw]
 
 
+Call = Annotated[
+    str | None,
+    Meta(
+        description="A name that you make for this call. Repeated after a lost answer, it gets the first answer.",
+        extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    ),
+]
+
+
 class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The new due time, as exactly one of the three fields; null means not given."""
 
@@ -152,6 +164,7 @@ class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     expect_date: Date = None
     delay_level: Level = None
     reason: str | None = None
+    call: Call = None
 
 
 class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,6 +172,12 @@ class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: list[str]
     reason: str | None = None
+
+
+class RedriveIn(IdsIn, forbid_unknown_fields=True):
+    """Ids of dead letters, and the reason for the audit."""
+
+    call: Call = None
 
 
 class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -308,12 +327,14 @@ class DeliverIn(msgspec.Struct, forbid_unknown_fields=True):
 
     force: Annotated[bool, Meta(description="Ignore pauses and limits; needs the scope 'admin'.")] = False
     reason: str | None = None
+    call: Call = None
 
 
 class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
     """The messages to deliver, by exactly one of ids and business keys. An empty list counts as not given."""
 
     force: Annotated[bool, Meta(description="Ignore pauses and limits; needs the scope 'admin'.")] = False
+    call: Call = None
 
 
 class AdvanceIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -407,6 +428,11 @@ def due_of(given: PatchIn) -> dict[str, int | None]:
         "expect_date": None if given.expect_date is None else instant("expectDate", given.expect_date),
         "delay_level": given.delay_level,
     }
+
+
+def call_of(given: PatchIn | DeliverIn | DeliverManyIn | RedriveIn) -> str:
+    """Return the name of a call; '' without one. Raises InvalidMessage."""
+    return "" if given.call is None else check_call(given.call)
 
 
 def policy_of(name: str, given: PolicyIn) -> Policy:

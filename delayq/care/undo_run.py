@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.audit import By, entry_of, one_act
+from delayq.client.audit import By, entry_of, name_of, one_act
 from delayq.client.plan import Context
 from delayq.message import RUN_PROPERTY
 from delayq.store import commands
@@ -60,7 +60,7 @@ def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iter
     left = _queues(store, context, -1)
     while left:
         for queue in left:
-            for progress in _undo_queue(store, context, queue, run, entry):
+            for progress in _undo_queue(store, context, queue, run, entry, by):
                 undone += progress.undone
                 yield msgspec.structs.replace(progress, undone=undone)
         left = _queues(store, context, left[-1])  # queues of a layout that was listed meanwhile
@@ -72,7 +72,9 @@ def _queues(store: Store, context: Context, behind: int) -> list[int]:
     return [queue for queue in context.layouts.queues if queue > behind]
 
 
-def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str) -> Iterator[UndoProgress]:
+def _undo_queue(
+    store: Store, context: Context, queue: int, run: str, entry: str, by: By | None
+) -> Iterator[UndoProgress]:
     keys = queue_keys(queue)
     total = store.run(plain("HLEN", keys.pool, read=int))
     looked, look, cursor = 0, LOOK[0], "0"
@@ -80,7 +82,7 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str
         found = store.run(commands.find_by_property(keys, cursor, look, RUN_PROPERTY, run))
         undone = Undone()
         for first in range(0, len(found.ids), CHUNK):
-            undone += _cancel(store, context, keys, found.ids[first : first + CHUNK], entry)
+            undone += _cancel(store, context, keys, found.ids[first : first + CHUNK], entry, by)
         cursor, looked = found.cursor, looked + found.looked
         done = cursor == "0"
         yield UndoProgress(queue, looked, looked if done else max(total, looked), undone)
@@ -90,8 +92,10 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str
             look = min(max(LOOK_BYTES * found.looked // max(1, found.size), LOOK[0]), LOOK[1], 4 * look)
 
 
-def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str) -> Undone:
-    results: list[Any] = store.run(commands.cancel(keys, ids, free=True, entry=entry, retention=context.retention))
+def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str, by: By | None) -> Undone:
+    results: list[Any] = store.run(
+        commands.cancel(keys, ids, free=True, entry=entry, by=name_of(by), retention=context.retention)
+    )
     # A message that ended since it was found is delivered or gone: it is too late as well.
     cancelled, dead = results.count("cancelled"), results.count("dead")
     return Undone(cancelled, len(results) - cancelled - dead, dead)

@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
@@ -75,7 +75,13 @@ At = Annotated[str | None, option("--at", metavar="TIME", help="15:30, tomorrow 
 Level = Annotated[int | None, option("--level", metavar="N", help="Delay level, 1 (1 s) to 18 (2 h).")]
 Window = Annotated[str | None, option("--window", metavar="DURATION", help="Spread due times over this time, by id.")]
 
-Due = dict[str, int | None]
+
+class Due(TypedDict):
+    """The due time as the client takes it."""
+
+    delay_time: int | None
+    expect_date: int | None
+    delay_level: int | None
 
 
 def settings_of(redis_url: str | None) -> Settings:

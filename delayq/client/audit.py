@@ -12,7 +12,7 @@ from delayq.errors import InvalidMessage
 from delayq.store.commands import Retention
 from delayq.words import stored
 
-__all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "new_act", "one_act"]
+__all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "name_of", "new_act", "one_act"]
 
 LONGEST_REASON: Final = 200
 #: The manual changes, as entries name them.
@@ -28,7 +28,8 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `changed` gets the ids of the messages that the call really changed. `patterns` are the topics that the key may
     change, if these are not all topics. They bound the number of pauses and policies, and the audit does not have them.
-    All changes of one `act` are one entry. `run` is the backfill that is changed.
+    All changes of one `act` are one entry. `run` is the backfill that is changed. If the change is not `written` into the
+    audit, only the ended ids have the name.
     """
 
     actor: str
@@ -39,6 +40,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str = ""
     changed: list[str] = []
     patterns: tuple[str, ...] | None = None
+    written: bool = True
 
     def check(self) -> None:
         """Raise InvalidMessage for a reason that is too long, or for text of more than one line."""
@@ -49,8 +51,8 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def entry_of(by: By | None, action: Action, retention: Retention) -> str:
-    """The argument of a script that writes the entry; '' without a caller."""
-    if by is None:
+    """The argument of a script that writes the entry; '' if none is to be written."""
+    if by is None or not by.written:
         return ""
     by.check()
     said = msgspec.json.encode(
@@ -72,5 +74,10 @@ def one_act(by: By | None) -> By | None:
 
 
 def changed_by(by: By | None) -> list[str] | None:
-    """The list that gets the ids of changed messages; None without a caller."""
-    return None if by is None else by.changed
+    """The list that gets the ids of changed messages; None if no entry is written."""
+    return None if by is None or not by.written else by.changed
+
+
+def name_of(by: By | None) -> str:
+    """The name that is remembered with the ids that a caller ends; '' without one."""
+    return "" if by is None else by.actor

@@ -21,7 +21,7 @@ from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
-from delayq.message import Message, given_duration, given_instant
+from delayq.message import Message, given_duration, given_instant, named
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
@@ -251,34 +251,42 @@ class Client:
         expect_date: Instant | None = None,
         delay_level: int | None = None,
         by: By | None = None,
+        call: str | None = None,
     ) -> Rescheduled:
         """Change the due time of a message: exactly one of a delay (ms), a date (Unix ms) and a level.
 
+        Each call has a name of its own, so that the client may repeat it. If you repeat it yourself after a StoreUnavailable,
+        give both the same `call`: the second one then gets the answer of the first, here and in the methods below.
         Here and elsewhere, a duration may also be a `timedelta` or text such as '30m'. A time may also be an aware
         `datetime` or RFC 3339.
         """
         now = self._setup.clock.now()
         spec = plans.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return self._run(plans.reschedule(self.context(), id, spec, by=by))
+        return self._run(plans.reschedule(self.context(), id, spec, by=by, call=named(call)))
 
-    def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
+    def deliver_now(
+        self, id: str, *, force: bool = False, by: By | None = None, call: str | None = None
+    ) -> Rescheduled:
         """Deliver a message now. With `force`, a held message is delivered too, in spite of pauses and limits."""
-        delivered: Rescheduled = single(self.deliver_now_many((id,), force=force, by=by))
+        delivered: Rescheduled = single(self.deliver_now_many((id,), force=force, by=by, call=call))
         return delivered
 
     def deliver_now_many(
-        self, ids: Sequence[str], *, force: bool = False, by: By | None = None
+        self, ids: Sequence[str], *, force: bool = False, by: By | None = None, call: str | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver messages now and return the results in order (a StoreError where the result is unknown)."""
-        return self._run(plans.deliver_now(self.context(), ids, force=force, by=one_act(by)))
+        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
+        return self._run(each(self.context(), ids))
 
-    def deliver_now_by_key(self, key: str, *, force: bool = False, by: By | None = None) -> list[Rescheduled | Any]:
+    def deliver_now_by_key(
+        self, key: str, *, force: bool = False, by: By | None = None, call: str | None = None
+    ) -> list[Rescheduled | Any]:
         """Deliver all messages that carry a business key now and return the results (a StoreError where one is
         unknown).
 
         Messages that have ended are included, as in `cancel_by_key`, and their results are how they ended.
         """
-        each = partial(plans.deliver_now, force=force, by=one_act(by))
+        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
         return self._run(plans.by_key(self.context(), key, each))
 
     def get(self, id: str) -> Found | None:
@@ -367,9 +375,9 @@ class Client:
         wanted = plans.Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
         return self._page(lambda context, behind: plans.dead_letters(context, limit, behind, wanted), token)
 
-    def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
+    def redrive(self, ids: Sequence[str], *, by: By | None = None, call: str | None = None) -> list[Any]:
         """Redrive dead letters: put them back, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
-        return self._run(plans.redrive(self.context(), ids, by=one_act(by)))
+        return self._run(plans.redrive(self.context(), ids, by=one_act(by), call=named(call)))
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter permanently; False if no dead letter has this id."""

@@ -57,7 +57,7 @@ from delayq.http.calls import (
     split,
 )
 from delayq.http.problems import Problem, error_of, problem_in, read_answer
-from delayq.message import Message, check_id, check_topic, given_duration, given_instant
+from delayq.message import Message, check_id, check_topic, given_duration, given_instant, named
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.secrets import revealed
@@ -296,12 +296,17 @@ class AsyncClient:
         expect_date: Instant | None = None,
         delay_level: int | None = None,
         by: By | None = None,
+        call: str | None = None,
     ) -> Rescheduled:
-        """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level.
+
+        A repeated `call` gets the first answer, here and in the methods below. By default each call has a name of its own.
+        """
         body = {
             "delayTime": given_duration("delayTime", delay_time),
             "expectDate": given_instant("expectDate", expect_date),
             "delayLevel": delay_level,
+            "call": named(call),
         }
         return await self._move("PATCH", f"/v1/messages/{_part(check_id(id))}", id, body | _reason(by), by)
 
@@ -318,22 +323,24 @@ class AsyncClient:
             return Rescheduled(id, problem.state, reason=reason if held else None)
         raise error_of(problem, id=id)
 
-    async def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
+    async def deliver_now(
+        self, id: str, *, force: bool = False, by: By | None = None, call: str | None = None
+    ) -> Rescheduled:
         """Deliver a message now. With `force`, a held message is delivered too, in spite of pauses and limits."""
         path = f"/v1/messages/{_part(check_id(id))}:deliverNow"
-        return await self._move("POST", path, id, {"force": force} | _reason(by), by)
+        return await self._move("POST", path, id, {"force": force, "call": named(call)} | _reason(by), by)
 
     async def deliver_now_many(
-        self, ids: Sequence[str], *, force: bool = False, by: By | None = None
+        self, ids: Sequence[str], *, force: bool = False, by: By | None = None, call: str | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver messages now and return the results in order (an error where the result is unknown)."""
-        return await self._each_id("/v1/messages:deliverNow", ids, Rescheduled, by, force=force)
+        return await self._each_id("/v1/messages:deliverNow", ids, Rescheduled, by, force=force, call=named(call))
 
     async def deliver_now_by_key(
-        self, key: str, *, force: bool = False, by: By | None = None
+        self, key: str, *, force: bool = False, by: By | None = None, call: str | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver all messages that carry a business key now and return the results (a StoreError where one is unknown)."""
-        return await self._of_key("/v1/messages:deliverNow", key, Rescheduled, by, force=force)
+        return await self._of_key("/v1/messages:deliverNow", key, Rescheduled, by, force=force, call=named(call))
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
@@ -440,9 +447,9 @@ class AsyncClient:
         """Group the newest dead letters, about 20,000, by topic and reason."""
         return await self._get("/v1/dead-letters:groups", answers.groups_of, limit=PAGE)
 
-    async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
+    async def redrive(self, ids: Sequence[str], *, by: By | None = None, call: str | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
-        return await self._each_id("/v1/dead-letters:redrive", ids, _word, by)
+        return await self._each_id("/v1/dead-letters:redrive", ids, _word, by, call=named(call))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter permanently; False if no dead letter has this id."""

@@ -133,7 +133,7 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "audit", "calls", "census", "dead", "ended", "final", "index", "pool", "queue", "reasons", "state", "tag",
+        "attempts", "audit", "census", "dead", "ended", "final", "index", "moves", "pool", "queue", "reasons", "state", "tag",
         "wake",
     )  # fmt: skip
 
@@ -150,7 +150,7 @@ class QueueKeys:
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
         self.ended = prefix + "ended"
-        self.calls = prefix + "calls"
+        self.moves = prefix + "moves"
         self.wake = prefix + "wake"
         self.census = prefix + "census"
 

@@ -242,7 +242,7 @@ async def test_ids_of_a_key_begin_as_it_says_also_those_that_are_made_here(apart
 
 
 async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart: Tenants, worker: Worker) -> None:
-    """H10: An ended message is known by its id alone: how it ended is shown to a key whose `ids` the id begins with."""
+    """H10: How a message ended is shown to a key with rights on its topic, and to a key whose `ids` the id begins with."""
     cancelled = await apart.schedule("shop", "orders.a")
     delivered = await apart.schedule("shop", "orders.a", delayTime=0)
     worker.deliver(delivered)
@@ -251,7 +251,37 @@ async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart:
         again = await apart.ask("shop", "DELETE", f"/v1/messages/{delivered}")
         assert assert_refused(again, 409)["state"] == "delivered"
     assert (await apart.ask("shop", "GET", f"/v1/messages/{cancelled}")).json()["state"] == "cancelled"
-    for name in ("press", "other"):
-        for id in (cancelled, delivered):
+    for name, ids in (("press", (cancelled, delivered)), ("other", (delivered,))):
+        for id in ids:
             assert_refused(await apart.ask(name, "GET", f"/v1/messages/{id}"), 404)
             assert_refused(await apart.ask(name, "DELETE", f"/v1/messages/{id}"), 404)
+    assert (await apart.ask("other", "GET", f"/v1/messages/{cancelled}")).json()["endedBy"] == "shop"
+
+
+async def test_a_key_with_rights_on_the_topic_of_a_cancelled_message_gets_the_same_answers_again(
+    tenants: Tenants,
+) -> None:
+    id = await tenants.schedule("shop", "orders.unpaid", id="unpaid-42", keys=["order-42"])
+    by_id = {"results": [{"status": 200, "id": id, "result": "cancelled"}]}
+    by_key = {"results": [{"status": 200, "key": "order-42", "messages": by_id["results"]}]}
+    for _ in range(2):
+        assert (await tenants.ask("shop", "DELETE", f"/v1/messages/{id}")).json() == {"id": id, "result": "cancelled"}
+        assert (await tenants.ask("shop", "POST", "/v1/messages:cancel", {"ids": [id]})).json() == by_id
+        assert (await tenants.ask("shop", "POST", "/v1/messages:cancel", {"keys": ["order-42"]})).json() == by_key
+    found = (await tenants.ask("shop", "GET", f"/v1/messages/{id}?explain=true")).json()
+    assert (found["state"], found["endedBy"]) == ("cancelled", "shop")
+    assert found["explain"]["text"].endswith(", by shop")
+    page = (await tenants.ask("shop", "GET", "/v1/messages?key=order-42&state=cancelled")).json()
+    assert [one["id"] for one in page["messages"]] == [id]
+    conflict = await tenants.ask("shop", "POST", "/v1/messages", {"topic": "orders.unpaid", "id": id, "delayTime": 1})
+    assert "was cancelled" in assert_refused(conflict, 409)["detail"]
+    for method, path, body in UNKNOWN:
+        answers = []
+        for one in (id, "nobody"):
+            given = {"ids": [one]} if body is not None and "ids" in body else body
+            answer = await tenants.ask("press", method, path.format(id=one), given)
+            answers.append((answer.status_code, answer.text.replace(f'"{one}"', '"…"')))
+        assert answers[0] == answers[1], (method, path)
+    assert (await tenants.ask("press", "GET", "/v1/messages?key=order-42&state=cancelled")).json() == NOTHING
+    nothing = {"results": [{"status": 200, "key": "order-42", "messages": []}]}
+    assert (await tenants.ask("press", "POST", "/v1/messages:cancel", {"keys": ["order-42"]})).json() == nothing

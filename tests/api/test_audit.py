@@ -109,9 +109,10 @@ async def test_a_token_of_an_audit_is_of_that_one_and_whole(door: Door) -> None:
     for reason in ("x" * 201, "two\nlines"):
         body = {"ids": ["d"], "reason": reason}
         assert assert_refused(await door.ask("shop", "POST", "/v1/messages:cancel", body))["field"] == "reason"
-    await door.ask("boss", "DELETE", "/v1/messages/d")  # whose cancels are not written down
+    await door.ask("boss", "DELETE", "/v1/messages/d")
     ended = (await door.ask("boss", "GET", "/v1/messages/d")).json()
-    assert (ended["state"], ended.get("endedBy")) == ("cancelled", None)
+    assert (ended["state"], ended["endedBy"]) == ("cancelled", "boss"), "though its cancels are not in the audit"
+    assert await door.audit("boss", "?id=d") == []
 
 
 async def test_what_is_changed_in_the_console_is_done_by_hand_and_what_changes_nothing_is_not_told(

@@ -117,7 +117,9 @@ async def test_a_search_finds_what_has_ended_by_a_key_if_it_asks_for_that(
     assert (
         await states(state="delivered,cancelled,scheduled") == ["cancelled"] * 3 + ["delivered"] * 3 + ["scheduled"] * 3
     )
-    assert await states(state="delivered", topic="orders") == []  # of what has ended no topic is known
+    assert await states(state="cancelled", topic="orders") == ["cancelled"] * 3
+    assert await states(state="cancelled", topic="reviews") == []
+    assert await states(state="delivered", topic="orders") == ["delivered"] * 3
     assert (await api.get("/v1/messages", params={"state": "delivered"})).status_code == 400
 
 

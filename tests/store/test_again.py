@@ -102,7 +102,7 @@ def test_a_closed_queue_forgets_the_cancel_that_is_lifted_and_sends_on(q: Queue)
     assert q.schedule(row("a", at=20_000, given=True)).others == {0: ("cancelled", None)}
     assert q.schedule(again("a", "a20000")).others == {0: ("moved", None)}
     assert q.get("a")[0].state == "moved"  # type: ignore[union-attr]
-    assert (q.state().final, q.state().ended, q.state().queue) == ({"b": ("cancelled", 11_000)}, {}, {})
+    assert (q.state().final, q.state().ended, q.state().queue) == ({"b": ("cancelled", 11_000)}, {"b": []}, {})
 
 
 def test_a_client_schedules_again_across_layouts_and_under_an_ordering_key(client: Client) -> None:

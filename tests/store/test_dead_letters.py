@@ -76,9 +76,12 @@ def test_a_redriven_letter_has_a_new_generation_and_no_attempts_and_can_be_redri
         assert again.attempts == 0
         assert q.bury(again) == ["ok"]
         assert q.state().dead == {"a": now}
-    q.redrive("a", now=50_000)
+    q.redrive("a", now=50_000, call="one")
     q.retry((q.take_one(now=51_000), 60_000))
-    assert q.redrive("a", now=52_000) == ["scheduled"]  # the same call again, though it has been tried since
+    assert q.redrive("a", now=52_000, call="one") == [
+        "scheduled"
+    ]  # the same call again, though it has been tried since
+    assert q.redrive("a", now=52_000) == ["notDead"]
 
 
 def test_a_redriven_letter_expires_anew_and_its_id_is_remembered_as_before(q: Queue) -> None:

@@ -156,6 +156,7 @@ class Broken:
     score = 20_000
     attempts = 0
     digest = None
+    topic = ""
     index_keys = ()
 
     def __init__(self, ticket: bytes) -> None:

@@ -121,4 +121,57 @@ def test_a_damaged_record_ends_without_keys(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_000, keys=("k",)))
     q.admin.hset(q.keys.pool, "a", q.admin.hget(q.keys.pool, "a")[:25])
     assert q.cancel("a", "b", now=15_000) == ["cancelled", "cancelled"]
-    assert q.state().ended == {"b": ["k"]}
+    assert q.state().ended == {"a": [], "b": ["k"]}
+    (found,) = q.get("a")
+    assert found is not None and found.known_topic is None, "a topic that is cut short may be that of another tenant"
+
+
+def test_the_topic_of_a_cancelled_or_discarded_id_is_remembered_with_the_name_of_the_key_that_ended_it(
+    q: Queue,
+) -> None:
+    q.given(
+        *(row(id, at=20_000, keys=keys, topic="t.x") for id, keys in (("a", ("k1", "k2")), ("b", ()), ("c", ("k1",))))
+    )
+    q.cancel("a", by="shop of Müller & Söhne", now=15_000)
+    q.cancel("b", now=15_000)
+    q.bury(*q.take(now=20_000))
+    q.discard("c", by="press", now=21_000)
+    told = [(one.state, one.known_topic, one.ended_by, one.ended) for one in q.get("a", "b", "c", now=21_000) if one]
+    assert told == [
+        ("cancelled", "t.x", "shop of Müller & Söhne", 15_000),
+        ("cancelled", "t.x", None, 15_000),
+        ("discarded", "t.x", "press", 21_000),
+    ]
+    assert q.cancel("a", by="another", now=22_000) == ["cancelled"]
+    (again,) = q.get("a", now=22_000)
+    assert again is not None and (again.ended_by, again.ended) == ("shop of Müller & Söhne", 15_000), "who was first"
+
+
+@pytest.mark.parametrize("ending", ["acked", "appended to a stream"])
+def test_the_topic_of_a_delivered_message_is_remembered_if_it_has_business_keys(q: Queue, ending: str) -> None:
+    q.given(*(row(id, at=20_000, keys=keys, given=True) for id, keys in (("a", ("k1", "k2")), ("b", ()))))
+    if ending == "acked":
+        q.ack(*q.take(now=20_000))
+    else:
+        q.pull(now=20_000, known=[STREAM])
+    told = {one.id: (one.state, one.known_topic, one.ended_by) for one in q.get("a", "b", now=20_000) if one}
+    assert told == {"a": ("delivered", "orders", None), "b": ("delivered", None, None)}
+
+
+def test_what_a_former_version_remembers_of_an_id_is_read_and_forgotten_as_before(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k1", "k2"), given=True))
+    q.cancel("a", by="shop", now=15_000)
+    q.admin.hset(q.keys.ended, "a", "k1 k2")  # as a former version writes it
+    (found,) = q.get("a", now=15_000)
+    assert found is not None and (found.state, found.known_topic, found.ended_by) == ("cancelled", None, None)
+    assert known(q, "k2", 15_000) == ([], ["a"])
+    q.pull(now=15_000 + WINDOW + 1)
+    assert nothing_is_kept(q)
+
+
+def test_a_former_version_that_forgets_an_id_finds_its_keys_in_what_is_remembered_now(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k1", "k2"), given=True))
+    q.cancel("a", by="the shop", now=15_000)
+    words = q.admin.hget(q.keys.ended, "a").split(b" ")  # a former version takes them for keys
+    assert q.admin.zrem(q.keys.index, *(word + b"\0a" for word in words if word)) == 2
+    assert not q.admin.exists(q.keys.index)

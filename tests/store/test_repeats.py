@@ -571,68 +571,134 @@ MEANWHILE: dict[str, Callable[[Queue], object]] = {
     "discarded": lambda q: (bury_all(q), q.discard("a", now=LATER)),
     "forgotten": forget_all,
 }
-WITHDRAWN = ("cancelled", "removed in flight", "discarded")
-ENDED = ("cancelled", "removedInFlight", "discarded")
-CALLS: dict[str, Callable[[Queue, int], Any]] = {
-    "to a date": lambda q, now: q.reschedule("a", f"a{NOW}", now=now),
-    "by a delay": lambda q, now: q.reschedule("a", "r5000", now=now),
-    "to the past": lambda q, now: q.reschedule("a", "a1", now=now),
-    "now": lambda q, now: q.run(commands.deliver_now(q.keys, ["a"], now=now)),
-    "now by force": lambda q, now: q.run(commands.deliver_now(q.keys, ["a"], force=True, now=now)),
+Again = Callable[[Queue, int, str], Any]
+CALLS: dict[str, Again] = {
+    "to a date": lambda q, now, call: q.reschedule("a", f"a{NOW}", now=now, call=call),
+    "by a delay": lambda q, now, call: q.reschedule("a", "r5000", now=now, call=call),
+    "to the past": lambda q, now, call: q.reschedule("a", "a1", now=now, call=call),
+    "now": lambda q, now, call: q.run(commands.deliver_now(q.keys, ["a"], call=call, now=now))[0],
+    "now by force": lambda q, now, call: q.run(commands.deliver_now(q.keys, ["a"], force=True, call=call, now=now))[0],
 }
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-@pytest.mark.parametrize("call", CALLS)
-def test_a_repeated_call_gets_the_answer_of_the_first_unless_its_message_was_withdrawn(
-    q: Queue, call: str, meanwhile: str
+@pytest.mark.parametrize("change", CALLS)
+def test_a_repeated_call_gets_the_first_answer_as_long_as_the_id_is_known(
+    q: Queue, change: str, meanwhile: str
 ) -> None:
     q.given(row("a", at=NOW + 60_000, given=True))
-    first = CALLS[call](q, NOW - 5_000)
-    assert first in (("scheduled", NOW), ("scheduled", NOW - 5_000), [("scheduled", NOW - 5_000)])
+    first = CALLS[change](q, NOW - 5_000, "one")
+    assert first in (("scheduled", NOW), ("scheduled", NOW - 5_000))
     MEANWHILE[meanwhile](q)
     left = everything(q.admin)
-    tried_again = meanwhile == "tried" and call.startswith("now")  # it is tried now, in place of later
-    parked = meanwhile == "parked" and call.startswith("now")  # it goes back into the queue
-    again = CALLS[call](q, LATER)
-    if tried_again or parked:
-        assert again == [("scheduled", LATER)]
-    elif meanwhile in WITHDRAWN:
-        assert (again[0] if "now" in call else again) in ((answer, None) for answer in ENDED), (
-            "the message will not come"
-        )
-        assert everything(q.admin) == left
-    else:
-        assert again == first
-        assert everything(q.admin) == left
-    other = q.reschedule("a", "r5001", now=LATER) if "now" not in call else q.reschedule("a", "r5000", now=LATER)
-    assert other[0] != "scheduled" or tried_again or parked, "another call is told what has become of it"
+    again = CALLS[change](q, LATER, "one")
+    assert again == (("notFound", None) if meanwhile == "forgotten" else first)
+    assert everything(q.admin) == left
+    assert q.reschedule("a", "r5000", now=LATER)[0] != "scheduled", (
+        "a call without a name is told what has become of it"
+    )
+    assert q.reschedule("a", "r5000", now=LATER, call="two")[0] != "scheduled", "another call, too"
 
 
-@pytest.mark.parametrize("meanwhile", ["in flight", "tried", "parked", "delivered", "forgotten", "removed in flight"])
-def test_a_repeated_redrive_gets_the_answer_of_the_first_unless_the_message_was_withdrawn(
-    q: Queue, meanwhile: str
-) -> None:
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("change", CALLS)
+def test_a_call_without_a_name_is_told_what_has_become_of_the_message(q: Queue, change: str, meanwhile: str) -> None:
+    q.given(row("a", at=NOW + 60_000, given=True))
+    CALLS[change](q, NOW - 5_000, "")
+    MEANWHILE[meanwhile](q)
+    tried_now = meanwhile in ("tried", "parked") and change.startswith("now")
+    assert (CALLS[change](q, LATER, "")[0] == "scheduled") == tried_now
+    assert not q.admin.exists(q.keys.moves)
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_a_repeated_redrive_gets_the_first_answer_as_long_as_the_id_is_known(q: Queue, meanwhile: str) -> None:
     q.given(row("a", at=NOW, given=True))
     q.bury(*q.take(now=NOW))
-    assert q.redrive("a", now=NOW) == ["scheduled"]
+    assert q.redrive("a", now=NOW, call="one") == ["scheduled"]
     MEANWHILE[meanwhile](q)
     left = everything(q.admin)
-    answer = "notDead" if meanwhile in WITHDRAWN else "scheduled"
-    assert q.redrive("a", "nobody", now=LATER) == [answer, "notDead"]
+    answer = "notDead" if meanwhile == "forgotten" else "scheduled"
+    assert q.redrive("a", now=LATER, call="one") == [answer], "also if it is dead again"
     assert everything(q.admin) == left
 
 
-def test_calls_are_remembered_for_the_window_after_the_due_that_they_gave_and_no_more_than_that(q: Queue) -> None:
+def test_a_late_copy_of_a_call_does_not_move_a_message_that_another_call_has_moved_since(q: Queue) -> None:
+    q.given(row("a", at=NOW, given=True))
+    assert q.reschedule("a", "r5000", now=10_000, call="one") == ("scheduled", 15_000)
+    assert q.reschedule("a", "r5000", now=12_000, call="two") == ("scheduled", 17_000)
+    assert q.reschedule("a", "r5000", now=12_000, call="one") == ("scheduled", 15_000)
+    assert q.state().queue == {"a": 17_000}
+
+
+def test_a_call_with_the_name_of_another_one_gets_the_answer_of_that_one(q: Queue) -> None:
+    q.given(row("a", at=NOW, given=True), row("b", at=NOW, given=True))
+    assert q.reschedule("a", "r5000", now=10_000, call="one") == ("scheduled", 15_000)
+    assert q.run(commands.deliver_now(q.keys, ["a", "b"], call="one", now=11_000)) == [
+        ("scheduled", 15_000), ("scheduled", 11_000),
+    ], "a name counts for each id by itself"  # fmt: skip
+
+
+def test_a_call_that_found_a_message_due_already_gets_the_same_answer_after_its_delivery(q: Queue) -> None:
+    q.given(row("a", at=NOW, given=True))
+    assert q.run(commands.deliver_now(q.keys, ["a"], call="now", now=NOW)) == [("scheduled", NOW)]
+    deliver_all(q)
+    assert q.run(commands.deliver_now(q.keys, ["a"], call="now", now=LATER)) == [("scheduled", NOW)]
+    assert q.run(commands.deliver_now(q.keys, ["a"], call="another", now=LATER)) == [("delivered", None)]
+
+
+@pytest.mark.parametrize("way", ["to a target", "into a stream", "into a stream after a pause"])
+def test_an_id_that_delayq_made_is_remembered_after_the_delivery_if_a_named_call_moved_it(q: Queue, way: str) -> None:
+    q.given(*(row(id, at=NOW + 60_000, keys=keys) for id, keys in (("a", ()), ("b", ("k",)), ("c", ()))))
+    for id in "ab":
+        assert q.reschedule(id, "r40000", now=NOW, call="one") == ("scheduled", NOW + 40_000)
+    later = NOW + 60_000
+    if way == "to a target":
+        q.ack(*q.take(now=later))
+    elif way == "into a stream":
+        q.run(
+            commands.pull(
+                q.keys, EPOCH, offset=0, room=10, now=later, node_now=later, known=KnownTopics.of(q.keys, [ORDERS])
+            )
+        )
+    else:
+        q.pause("orders", version="1", now=NOW)
+        q.pull(version="1", now=later)
+        q.pause(version="2")
+        known = KnownTopics.of(q.keys, [ORDERS])
+        q.run(commands.release(q.keys, EPOCH, {"orders": 9}, known=known, upto=None, now=later, version="2"))
+    assert q.state().final.keys() == {"a", "b"}
+    assert q.state().ended == {"a": [], "b": ["k"]}
+    for id in "ab":
+        assert q.reschedule(id, "r40000", now=later, call="one") == ("scheduled", NOW + 40_000)
+    assert q.reschedule("c", "r40000", now=later, call="one") == ("notFound", None)
+
+
+def test_the_calls_of_an_id_are_forgotten_with_it_and_when_it_is_scheduled_again(q: Queue) -> None:
     q.retention = Retention(window=1_000)
-    q.given(*(row(id, at=NOW + 60_000, given=True) for id in "ab"))
-    assert q.reschedule("a", f"a{NOW}", now=NOW - 5_000) == ("scheduled", NOW)
+    q.given(*(row(id, at=NOW, given=True) for id in "abc"))
+    for id in "abc":
+        q.reschedule(id, "r5000", now=10_000, call="one")
+    q.cancel("a", now=10_000)
+    assert q.admin.hkeys(q.keys.moves) == [b"a", b"b", b"c"]
+    q.given(row("a", at=NOW, spec=f"B{NOW}", given=True), now=11_000)
+    assert q.admin.hkeys(q.keys.moves) == [b"b", b"c"], "the new message has had no call"
+    assert q.reschedule("a", "r6000", now=11_000, call="one") == ("scheduled", 17_000)
     q.ack(*q.take(now=NOW))
-    assert q.reschedule("a", f"a{NOW}", now=NOW + 1_000) == ("scheduled", NOW)
-    assert q.reschedule("a", f"a{NOW}", now=NOW + 1_001)[0] != "scheduled"
-    assert 1_000 < q.admin.pttl(q.keys.calls) <= 5_000 + 1_000 + 60_000
-    q.reschedule("b", f"a{NOW + 2_000}", now=NOW + 1_001)
-    assert q.admin.zrange(q.keys.calls, 0, -1, withscores=True) == [(f"b\0a{NOW + 2_000}".encode(), NOW + 2_000)]
+    assert q.reschedule("b", "r5000", now=NOW + 1_000, call="one") == ("scheduled", 15_000)
+    assert q.reschedule("b", "r5000", now=NOW + 1_001, call="one") == ("notFound", None), "though Redis has it yet"
+    q.pull(now=NOW + 1_001)
+    assert not q.admin.exists(q.keys.moves)
+
+
+def test_the_last_sixteen_calls_of_a_message_are_remembered(q: Queue) -> None:
+    q.given(row("a", at=NOW + 60_000, given=True))
+    for number in range(40):
+        q.reschedule("a", f"a{NOW + number}", now=10_000, call=f"call-{number}")
+    told = [q.reschedule("a", "r99000", now=10_000, call=f"call-{number}") for number in (24, 25, 39)]
+    assert told == [("scheduled", NOW + 24), ("scheduled", NOW + 25), ("scheduled", NOW + 39)]
+    assert q.admin.hget(q.keys.moves, "a").count(b"\n") == 16
+    assert q.reschedule("a", "r99000", now=10_000, call="call-23") == ("scheduled", 109_000), "a call of its own again"
 
 
 def everything(admin: Any) -> dict[bytes, Any]:

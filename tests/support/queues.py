@@ -247,6 +247,10 @@ class Taken:
         return self.record.digest if self.record.remembered else None
 
     @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
     def index_keys(self) -> tuple[str, ...]:
         return self.record.index_keys
 
@@ -300,11 +304,13 @@ class Queue:
         assert answers.others == {}
         return answers
 
-    def cancel(self, *ids: str, now: int | None = None) -> list[str]:
-        return self.run(commands.cancel(self.keys, ids, now=self._at(now), retention=self.retention))
+    def cancel(self, *ids: str, by: str = "", now: int | None = None) -> list[str]:
+        return self.run(commands.cancel(self.keys, ids, by=by, now=self._at(now), retention=self.retention))
 
-    def reschedule(self, id: str, spec: str, now: int | None = None) -> tuple[str, int | None]:
-        return self.run(commands.reschedule(self.keys, id, spec, now=self._at(now), retention=self.retention))
+    def reschedule(self, id: str, spec: str, now: int | None = None, *, call: str = "") -> tuple[str, int | None]:
+        return self.run(
+            commands.reschedule(self.keys, id, spec, call=call, now=self._at(now), retention=self.retention)
+        )
 
     def get(self, *ids: str, now: int | None = None) -> list[Found | None]:
         return self.run(commands.get(self.keys, ids, now=self._at(now), retention=self.retention))
@@ -429,11 +435,11 @@ class Queue:
         assert not isinstance(released, Outdated), released
         return released
 
-    def redrive(self, *ids: str, now: int | None = None) -> list[str]:
-        return self.run(commands.redrive(self.keys, ids, now=self._at(now), retention=self.retention))
+    def redrive(self, *ids: str, now: int | None = None, call: str = "") -> list[str]:
+        return self.run(commands.redrive(self.keys, ids, call=call, now=self._at(now), retention=self.retention))
 
-    def discard(self, *ids: str, now: int | None = None) -> list[bool | None]:
-        return self.run(commands.discard(self.keys, ids, now=self._at(now), retention=self.retention))
+    def discard(self, *ids: str, by: str = "", now: int | None = None) -> list[bool | None]:
+        return self.run(commands.discard(self.keys, ids, by=by, now=self._at(now), retention=self.retention))
 
     def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[DeadLetter]:
         return self.run(commands.dead_letters(self.keys, limit, after))
@@ -487,7 +493,9 @@ class Queue:
             if found := tickets(key.decode()):
                 state.parked[key.decode().removeprefix(prefix)] = found
         state.attempts = {id.decode(): int(count) for id, count in admin.hgetall(k.attempts).items()}
-        state.ended = {id.decode(): keys.decode().split() for id, keys in admin.hgetall(k.ended).items()}
+        state.ended = {
+            id.decode(): end.partition(b"\1")[0].decode().split() for id, end in admin.hgetall(k.ended).items()
+        }
         members = {tuple(member.decode().split("\0")) for member in admin.zrange(k.index, 0, -1)}
         for key, id in sorted(members - {(key, id) for id, keys in state.ended.items() for key in keys}):
             if not key.startswith("\1"):  # by what the caller gave: tests/store/test_asked_ids.py

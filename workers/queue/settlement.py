@@ -28,6 +28,7 @@ class Corrupt(msgspec.Struct, frozen=True):
     score: int
     attempts: int
     digest: None = None
+    topic: str = ""
     index_keys: tuple[str, ...] = ()
 
 

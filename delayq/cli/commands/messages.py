@@ -100,7 +100,7 @@ def reschedule(
     """
     due = due_of(delay, at, level)
     with connect_any(redis_url, api) as client:
-        outcome = client.reschedule(id, **due, by=by_me(reason))
+        outcome = client.reschedule(id, by=by_me(reason), **due)
     if outcome.result == "notFound":
         say(_UNKNOWN.format(id=id) + ".")
         return 1

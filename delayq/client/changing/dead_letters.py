@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from delayq.client.audit import By
+from delayq.client.audit import By, name_of
 from delayq.client.changing.messages import Topics, asks_by_id, is_elsewhere
 from delayq.client.handshake import learn_routes
 from delayq.client.looking.messages import look_in_steps, topic_of
@@ -18,13 +19,13 @@ __all__ = ["discard", "redrive"]
 
 
 def redrive(
-    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None, call: str = ""
 ) -> Plan[list[str | StoreError]]:
     """Redrive dead letters, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each, in order.
 
     A dead letter stays one if no route matches its topic any longer.
     """
-    ask = asks_by_id(context, commands.redrive, "redrive", topics, by)
+    ask = asks_by_id(context, partial(commands.redrive, call=call), "redrive", topics, by)
     for id in ids:
         check_id(id)
     refused: set[str] = set()
@@ -53,7 +54,7 @@ def discard(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[str | StoreError]]:
     """Delete dead letters permanently and return 'discarded' (now or before) or 'notDead' for each, in order."""
-    ask = asks_by_id(context, commands.discard, "discard", topics, by)
+    ask = asks_by_id(context, partial(commands.discard, by=name_of(by)), "discard", topics, by)
     for id in ids:
         check_id(id)
     results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)

@@ -8,11 +8,12 @@ an id is used again in between. Without topics, every message may be changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from delayq.client.audit import Action, By, changed_by, entry_of
+from delayq.client.audit import Action, By, changed_by, entry_of, name_of
 from delayq.client.looking.explain import held_by
 from delayq.client.looking.messages import look, look_in_steps, mark_held, topic_of
 from delayq.client.plan import Context, Plan, by_asked_id
@@ -83,7 +84,7 @@ def cancel(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
 ) -> Plan[list[Cancelled | StoreError]]:
     """Cancel messages by id and return the results in order. The audit names `by`, if it is given."""
-    ask = asks_by_id(context, commands.cancel, "cancel", topics, by)
+    ask = asks_by_id(context, partial(commands.cancel, by=name_of(by)), "cancel", topics, by)
     for id in ids:
         check_id(id)
     results = yield from by_asked_id(context, ids, ask, is_elsewhere, lambda answer: answer == "notFound")
@@ -141,15 +142,25 @@ def spec_of(
 
 
 def reschedule(
-    context: Context, id: str, spec: str, topic: str | None = None, by: By | None = None
+    context: Context, id: str, spec: str, topic: str | None = None, by: By | None = None, call: str = ""
 ) -> Plan[Rescheduled]:
-    """Give a message another due time; with `topic`, only if the message has this topic."""
+    """Give a message another due time; with `topic`, only if the message has this topic.
+
+    Here and elsewhere, a repeated `call` gets the first answer as long as the id is known. Without it, no call is remembered.
+    """
     entry = entry_of(by, "reschedule", context.retention)
     check_id(id)
 
     def ask(keys: QueueKeys, chunk: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
         command = commands.reschedule(
-            keys, chunk[0], spec, topic=topic, entry=entry, changed=changed_by(by), retention=context.retention
+            keys,
+            chunk[0],
+            spec,
+            topic=topic,
+            call=call,
+            entry=entry,
+            changed=changed_by(by),
+            retention=context.retention,
         )
 
         def read(reply: Any) -> list[Rescheduled]:
@@ -183,7 +194,13 @@ def _one(answers: list[Any]) -> Any:
 
 
 def deliver_now(
-    context: Context, ids: Sequence[str], topics: Topics | None = None, *, force: bool = False, by: By | None = None
+    context: Context,
+    ids: Sequence[str],
+    topics: Topics | None = None,
+    *,
+    force: bool = False,
+    by: By | None = None,
+    call: str = "",
 ) -> Plan[list[Rescheduled | StoreError]]:
     """Deliver messages now and return the results in order; with `force` also held ones, in spite of pauses and limits.
 
@@ -202,6 +219,7 @@ def deliver_now(
             force=force,
             held=held,
             topics=_seen_topics(topics, given),
+            call=call,
             entry=entry,
             changed=changed_by(by),
             retention=context.retention,

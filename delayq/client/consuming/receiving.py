@@ -15,7 +15,7 @@ from delayq.client.consuming.groups import check_group, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError
-from delayq.message import check_topic, given_instant
+from delayq.message import check_call, check_topic, given_instant
 from delayq.patterns import is_pattern
 from delayq.policies import Policy
 from delayq.store import commands
@@ -37,7 +37,7 @@ from delayq.times import Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
-    "Settlement", "check_call", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
+    "Settlement", "check_receive", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
     "settle", "streams_of", "topics_beside",
 ]  # fmt: skip
 
@@ -55,7 +55,6 @@ MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
 _TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}")
 _ENTRIES: Final = re.compile(r"\d{1,20}-\d{1,20}(?: \d{1,20}-\d{1,20})*")
-_CALL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
 _START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
 
@@ -179,14 +178,14 @@ def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
     return [("", stream)]
 
 
-def check_call(most: int, lease: int, call: str | None = None) -> None:
+def check_receive(most: int, lease: int, call: str | None = None) -> None:
     """Raise InvalidMessage for a number of messages, a lease (ms) or a name of a call that is not allowed."""
     if not 1 <= most <= MOST_RECEIVED:
         raise InvalidMessage("max", f"is from 1 to {MOST_RECEIVED}")
     if not 1_000 <= lease <= LONGEST_LEASE:
         raise InvalidMessage("lease", "is from 1 s to 12 h")
-    if call is not None and not _CALL.fullmatch(call):
-        raise InvalidMessage("call", "has 1 to 64 characters of A-Z a-z 0-9 _ -")
+    if call is not None:
+        check_call(call)
 
 
 def streams_of(context: Context, consumer: Consumer) -> Plan[tuple[str, ...]]:
@@ -211,7 +210,7 @@ def receive(
     The leases of `ack` are acknowledged before, in the same packet. Raises OtherFilter if the group has another filter, and a
     StoreError if no stream could be asked.
     """
-    check_call(most, lease, call)
+    check_receive(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
     yield from learn_policies(context.policies)
     given = context.policies.policy(consumer.topic).max_deliveries

@@ -18,11 +18,11 @@ from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
 from delayq.patterns import check_pattern, matches
 from delayq.store import commands
-from delayq.store.commands import Audited, AuditedMessage, Found
+from delayq.store.commands import Audited, AuditedMessage
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import AUDIT, Layout, queue_keys
 
-__all__ = ["AuditEntry", "AuditPage", "WantedEntries", "audit", "check_span", "ended_by"]
+__all__ = ["AuditEntry", "AuditPage", "WantedEntries", "audit", "check_span"]
 
 #: Entries that a stream is asked for at first, and at most. One entry may name 500 messages, so the number grows only while
 #: a reply names fewer than FEW messages. A page reads about MOST_LOOKS entries.
@@ -32,10 +32,6 @@ FEW: Final = 2_000
 MOST_LOOKS: Final = 5_000
 #: The stream of changes that concern no single queue, as if it were a queue.
 WHOLE: Final = -1
-#: Entries that are read to find who ended a message, and the ms by which an entry and the end may differ. A script
-#: reads the clock only when it has begun.
-LOOK: Final = 50
-APART: Final = 20
 #: ms by which the clocks of Redis and of a caller may differ, and the number of acts that a token remembers.
 SKEW: Final = 10_000
 MOST_ACTS: Final = 50
@@ -268,15 +264,3 @@ def _placed(pages: dict[int, list[Audited]]) -> Iterator[tuple[_Place, Audited]]
     for queue, page in pages.items():
         for one in page:
             yield _Place(one.at, one.number, queue), one
-
-
-def ended_by(found: Found) -> Plan[Found]:
-    """Add to a message who ended it manually, if the audit has it."""
-    assert found.ended is not None
-    stream = queue_keys(found.queue).audit
-    # The entry of a long act has the time of its last change.
-    (entries,) = yield [commands.audited_from(stream, LOOK, str(found.ended - APART))]
-    for entry in entries if isinstance(entries, list) else ():
-        if entry.since <= found.ended + APART and any(one.id == found.id for one in entry.messages):
-            return msgspec.structs.replace(found, ended_by=entry.actor)
-    return found

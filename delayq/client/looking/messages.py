@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from delayq.client.looking.audit import ended_by
 from delayq.client.looking.explain import explain_parked
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.codec import CorruptRecord
@@ -35,8 +34,6 @@ __all__ = [
 FIND_LIMIT: Final = 1_000
 #: Messages that are read at once to learn their topics.
 READ_STEP: Final = 25
-#: States of messages that a caller ended.
-ENDED_BY_HAND: Final = ("cancelled", "removedInFlight", "discarded")
 
 
 def look_in_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
@@ -48,7 +45,7 @@ def look_in_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found 
 
 
 def topic_of(found: Found | StoreError | None) -> str | None:
-    """The topic of a message, or None if it does not exist or cannot be read."""
+    """The topic of a message, or None if it does not exist, cannot be read, or has ended."""
     if not isinstance(found, Found) or found.record is None:
         return None
     try:
@@ -58,16 +55,13 @@ def topic_of(found: Found | StoreError | None) -> str | None:
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
-    """Read the states of messages, in order; for a single one also who ended it manually. Raises StoreError."""
+    """Read the states of messages, in order. Raises StoreError."""
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
     found = yield from mark_held(all_good([results[id] for id in ids]))
     parked = yield from explain_parked(found)
-    explained = [parked.get(one.id, one) if one is not None else None for one in found]
-    if len(explained) == 1 and explained[0] is not None and explained[0].state in ENDED_BY_HAND:
-        explained = [(yield from ended_by(explained[0]))]
-    return explained
+    return [parked.get(one.id, one) if one is not None else None for one in found]
 
 
 def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:

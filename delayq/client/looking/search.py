@@ -47,7 +47,7 @@ MOST_SECONDS: Final = 1.0
 
 #: The states of a message that has not ended.
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
-#: The states of a message that has ended. Only its id and business keys are remembered, so only a key finds it.
+#: The states of a message that has ended. Only its id, business keys and topic are remembered, so only a key finds it.
 ENDED_STATES: Final = (State.DELIVERED, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED)
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 
@@ -95,11 +95,13 @@ def takes(wanted: Filter, found: Found) -> bool:
     if not wanted.wants(found.state) or not found.id.startswith(wanted.id_prefix):
         return False
     if record is None:
-        among = (
-            wanted.among is not None and found.state not in ENDED_STATES
-        )  # the API checks the caller's topics by the id
+        ended = found.state in ENDED_STATES
         dues = wanted.due_from is not None or wanted.due_to is not None
-        return not (wanted.topic or among or wanted.tags or wanted.property or (dues and found.state in ENDED_STATES))
+        if wanted.tags or wanted.property or (dues and ended):
+            return False
+        if wanted.topic and (found.topic is None or not has_topic(wanted, found.topic)):
+            return False
+        return wanted.among is None or ended  # the API decides by the topic or the id of an ended message
     due = _due_of(found)
     return (
         has_topic(wanted, record.topic)

@@ -104,8 +104,8 @@ class SearchByKey:
             self._take(dict(zip(asked, answers, strict=True)))
         ids = self._next()
         for one in (yield from get(self._context, ids)):
-            topic = one.record.topic if one is not None and one.record is not None else ""
-            self._told += is_among(self._wanted, topic)
+            topic = one.known_topic if one is not None else None
+            self._told += is_among(self._wanted, topic or "")
             if one is None or one.state not in (*SEARCHED_STATES, *self._wanted.states):
                 continue
             size = _size(one)

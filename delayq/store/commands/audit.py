@@ -9,7 +9,7 @@ import msgspec
 from delayq.store.commands.command import Command, plain
 from delayq.words import shown
 
-__all__ = ["Audited", "AuditedMessage", "audited", "audited_from", "trim_audit"]
+__all__ = ["Audited", "AuditedMessage", "audited", "trim_audit"]
 
 
 class AuditedMessage(msgspec.Struct, frozen=True):
@@ -64,15 +64,6 @@ def audited(stream: str, most: int, newest: str = "+", oldest: str = "-") -> Com
         return [_audited(id, fields) for id, fields in reply or ()]
 
     return plain("XREVRANGE", stream, newest, oldest, "COUNT", most, read=read)
-
-
-def audited_from(stream: str, most: int, oldest: str) -> Command[list[Audited]]:
-    """Read a number of entries of a stream, oldest first, from the id of an entry on."""
-
-    def read(reply: list[Any]) -> list[Audited]:
-        return [_audited(id, fields) for id, fields in reply or ()]
-
-    return plain("XRANGE", stream, oldest, "+", "COUNT", most, read=read)
 
 
 def _audited(id: bytes, fields: Any) -> Audited:

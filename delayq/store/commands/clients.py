@@ -72,7 +72,7 @@ def schedule(
     after `codec.due_head` of its due time or delay (ms).
     """
     args: list[Arg] = [now, keys.wake, retention.window, retention.short, policies, kinds, *ids, *bodies]
-    names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead, keys.ended)
+    names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead, keys.ended, keys.moves)
     return Command("schedule", names, args, _read_schedule)
 
 
@@ -98,6 +98,7 @@ def cancel(
     topics: Sequence[str] | None = None,
     free: bool = False,
     entry: str = "",
+    by: str = "",
     changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
@@ -105,7 +106,7 @@ def cancel(
     """Cancel messages of one queue. Returns the result of each, or 'moved'; see `Cancelled`.
 
     With `free`, the id of a certainly cancelled message may be scheduled again by every caller. `entry` is for the
-    audit; the ids in it are appended to `changed`.
+    audit; the ids in it are appended to `changed`. `by` is the name of the caller's API key.
     """
     return Command(
         "cancel",
@@ -119,8 +120,9 @@ def cancel(
             keys.dead,
             keys.audit,
             keys.ended,
+            keys.moves,
         ),
-        (now, retention.window, retention.most, "1" if free else "", entry, *allowed(ids, topics)),
+        (now, retention.window, retention.most, "1" if free else "", entry, by, *allowed(ids, topics)),
         _noting(entry, changed, words),
     )
 
@@ -131,13 +133,14 @@ def reschedule(
     spec: str,
     *,
     topic: str | None = None,
+    call: str = "",
     entry: str = "",
     changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[tuple[str, int | None]]:
     """Change the due time of a message. Returns ('scheduled', due time), or the reason and None. `entry` is for the
-    audit; see `cancel`.
+    audit; see `cancel`. A repeated `call` gets the first answer.
     """
 
     def read(reply: list[Any]) -> tuple[str, int | None]:
@@ -148,7 +151,7 @@ def reschedule(
 
     return Command(
         "reschedule",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.calls),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.moves),
         (
             now,
             keys.wake,
@@ -156,6 +159,7 @@ def reschedule(
             retention.short,
             spec,
             entry,
+            call,
             *allowed([id], None if topic is None else [topic]),
         ),
         read,
@@ -169,6 +173,7 @@ def deliver_now(
     force: bool = False,
     held: Sequence[str] = (),
     topics: Sequence[str] | None = None,
+    call: str = "",
     entry: str = "",
     changed: list[str] | None = None,
     now: Now = "",
@@ -178,11 +183,11 @@ def deliver_now(
 
     `held` are the topics that may hold them; with `force`, held messages are delivered too. `entry` is for the audit.
     """
-    names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.calls)
+    names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit, keys.moves)
     return Command(
         "deliver_now",
         (*names, *(keys.held(topic) for topic in held)),
-        (now, keys.wake, retention.window, "1" if force else "", entry, *allowed(ids, topics)),
+        (now, keys.wake, retention.window, "1" if force else "", entry, call, *allowed(ids, topics)),
         _noting(
             entry,
             changed,
@@ -269,6 +274,7 @@ def redrive(
     ids: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
+    call: str = "",
     entry: str = "",
     changed: list[str] | None = None,
     now: Now = "",
@@ -277,8 +283,8 @@ def redrive(
     """Redrive dead letters, due now. Returns 'scheduled', 'notDead', 'corrupt' or 'moved' for each."""
     return Command(
         "redrive",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.calls, keys.final),
-        (now, keys.wake, retention.window, entry, *allowed(ids, topics)),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit, keys.moves, keys.final),
+        (now, keys.wake, retention.window, entry, call, *allowed(ids, topics)),
         _noting(entry, changed, words),
     )
 
@@ -289,6 +295,7 @@ def discard(
     *,
     topics: Sequence[str] | None = None,
     entry: str = "",
+    by: str = "",
     changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
@@ -306,7 +313,8 @@ def discard(
             keys.final,
             keys.audit,
             keys.ended,
+            keys.moves,
         ),
-        (now, retention.window, retention.most, entry, *allowed(ids, topics)),
+        (now, retention.window, retention.most, entry, by, *allowed(ids, topics)),
         _noting(entry, changed, lambda reply: [None if removed < 0 else bool(removed) for removed in reply]),
     )

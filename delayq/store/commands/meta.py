@@ -127,7 +127,7 @@ def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTI
     """Return whether a closed queue is empty and remembers no ids. Ids that ended before the window are forgotten."""
     return Command(
         "is_drained",
-        (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index, keys.ended),
+        (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index, keys.ended, keys.moves),
         (now, retention.window),
         bool,
     )

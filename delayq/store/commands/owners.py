@@ -322,6 +322,7 @@ def _keys_to_deliver(keys: QueueKeys) -> tuple[str, ...]:
         keys.dead,
         keys.reasons,
         keys.ended,
+        keys.moves,
     )
 
 
@@ -390,6 +391,10 @@ class AsPulled(Protocol):
         """Return its digest, if its id is remembered after delivery."""
 
     @property
+    def topic(self) -> str:
+        """Return its topic."""
+
+    @property
     def index_keys(self) -> tuple[str, ...]:
         """Return the keys of its entries in the index."""
 
@@ -412,13 +417,13 @@ def ack(
                 own = [key for key in index_keys if not key.startswith(RESERVED)]
                 reserved += [key.encode() + b"\0" + id for key in index_keys[len(own) :]]
             if own:
-                keyed += (id, own[0] if len(own) == 1 else " ".join(own))
+                keyed += (id, f"{' '.join(own)} \1{one.topic}\0")
                 remembered = remembered or 0
         args.append("" if remembered is None else remembered)
     args += (len(keyed) // 2, *keyed, *reserved)
     return Command(
         "ack",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.ended),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.ended, keys.moves),
         args,
         lambda reply: (reply[0] == b"ok", reply[1]),
     )

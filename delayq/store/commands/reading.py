@@ -53,9 +53,10 @@ LOOK_BY_KEY: Final = 5_000
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
 
-    For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, and
-    `ended_by` is who did it manually, if the audit has it. For a parked message, `reason` is the cause of its wait, and
-    `next_probe` the time of its target's next probe, if the workers report it.
+    For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, `topic` is
+    its topic if that is remembered, and `ended_by` is the name of the API key (or of the person) that cancelled or
+    discarded it. For a parked message, `reason` is the cause of its wait, and `next_probe` the time of its target's next
+    probe, if the workers report it.
     """
 
     id: str
@@ -67,7 +68,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     ended: int | None = None
     ended_by: str | None = None
+    topic: str | None = None
     next_probe: int | None = None
+
+    @property
+    def known_topic(self) -> str | None:
+        """The topic of the message, or of an ended one whose topic is remembered."""
+        return self.topic if self.record is None else self.record.topic
 
 
 def get(
@@ -83,7 +90,7 @@ def get(
 
     return Command(
         "get",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.reasons),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.reasons, keys.ended),
         (now, retention.window, *ids),
         read,
     )
@@ -95,8 +102,9 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
         return None
     if isinstance(reply, bytes):
         return Found(id=id, queue=queue, state=MOVED)
-    if len(reply) == 2:
-        return Found(id=id, queue=queue, state=shown(reply[0].decode()), ended=int(reply[1]))
+    if len(reply) == 4:
+        how, at, topic, by = texts(reply)
+        return Found(id=id, queue=queue, state=shown(how), ended=int(at), topic=topic or None, ended_by=by or None)
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":

@@ -1,8 +1,8 @@
 -- Cancel messages. The answer 'cancelled' is certain: the message was never in flight. It is not due yet, or a pause
 -- has held it since before its due time. Any other pending message is removed too, but the answer is 'in_flight': it
 -- may have been delivered, or may still be.
--- KEYS: state queue pool attempts keys final dead audit ended.
--- ARGV: now, window of final, most in final, '1' or '', entry or '', the ids, deadline.
+-- KEYS: state queue pool attempts keys final dead audit ended moves.
+-- ARGV: now, window of final, most in final, '1' or '', entry or '', name of the caller's API key or '', the ids, deadline.
 --   With '1' anybody may schedule an id again if its message was cancelled for certain.
 --   See include/audit for the entry, include/rights for the ids, and include/deadline.
 -- Returns: for each id 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'.
@@ -13,7 +13,8 @@
 -- @empties
 -- @include clock deadline record unreserved index rights final forget life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, audit, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local index, final, dead, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local ended_keys, moves, by = KEYS[9], KEYS[10], ARGV[6]
 local now = clock(ARGV[1])
 local window, most_final, freed, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1' and FREE, ARGV[5]
 local noted = entry ~= '' and {}
@@ -36,13 +37,11 @@ local function cancel(id)
   redis.call('HDEL', pool, id)
   redis.call('HDEL', attempts, id)
   local members = {}
-  local keys = split_keys_of(members, record, id)
+  local remembered = end_of_record(members, record, id, by)
   if #members > 0 then
     redis.call('ZREM', index, unpack(members))
   end
-  if keys ~= '' then
-    redis.call('HSET', ended_keys, id, keys)
-  end
+  redis.call('HSET', ended_keys, id, remembered)
   redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT, certain and freed), id)
   if noted then
     -- @include note
@@ -52,10 +51,10 @@ local function cancel(id)
 end
 
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 6)) do
+for i, id in ipairs(allowed_ids(pool, 7)) do
   answer[i] = cancel(id)
 end
-forget_over(final, index, ended_keys, most_final)
+forget_over(final, index, ended_keys, moves, most_final)
 if noted and #noted > 0 then
   -- @include audit
 end

@@ -3,18 +3,18 @@
 -- message is delivered only by force, despite pauses and limits. A message that passes a circuit or a pause is exposed
 -- until its next attempt is counted. An overdue message with an ordering key keeps its due time, so that it keeps its
 -- place among the messages of its key.
--- KEYS: state queue pool attempts final dead audit calls, then the held sets of the messages' topics.
--- ARGV: now, wake channel, window of final, '1' by force, entry or '', the ids, deadline.
+-- KEYS: state queue pool attempts final dead audit moves, then the held sets of the messages' topics.
+-- ARGV: now, wake channel, window of final, '1' by force, entry or '', name of the call or '', the ids, deadline.
 --   See include/audit for the entry, include/rights for the ids, and include/deadline.
 -- Returns: for each id {'scheduled', due time}, or {a state}.
---   A repeated call gets the same answer (see include/repeated), unless the message has become held.
+--   A named call that is repeated gets the same answer (see include/repeated).
 --   A state is 'held', 'in_flight', 'dead', 'delivered', 'cancelled', 'removed_in_flight', 'discarded' or 'not_found'.
 --   The answer is {'moved'} if the queue is closed and does not have the id.
 --   With an entry, the last element lists the changes for the audit (see include/note).
 -- @promise
 -- @include clock deadline record rights generation wake final life closed moved describe_set repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local now, by_force, audit, entry, calls = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5], KEYS[8]
+local now, by_force, audit, entry, call, moves = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5], ARGV[6], KEYS[8]
 local noted = entry ~= '' and {}
 local floor, paused, watermark, by_both = floor_of_certainty(state, now)
 local window = tonumber(ARGV[3])
@@ -24,23 +24,27 @@ for i = 9, #KEYS do
   sets[topic] = KEYS[i]
 end
 local generation, earliest
-local call, made = by_force and 'now by force' or 'now', {}
 
--- Return the first answer to this call if it is repeated. Otherwise return `answer`.
-local function otherwise(id, answer)
-  local before = due_of_call(calls, id, call, answer, now, by_both, window)
-  return before and { 'scheduled', before } or { answer }
+-- Return the answer for a message that is, or becomes, due at `due`.
+local function scheduled(id, due)
+  due = digits(due)
+  remember_call(moves, id, call, due)
+  return { 'scheduled', due }
 end
 
 local function deliver(id)
   local record = redis.call('HGET', pool, id)
-  if not record then
-    return otherwise(id, ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state))
+  local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
+  local before = (record or ended_how) and due_of_call(moves, id, call)
+  if before then
+    return { 'scheduled', before }
+  elseif not record then
+    return { ended_how or unknown(state) }
   end
   local ticket = ticket_of(id, record)
   local place, due = place_of(queue, dead, id, ticket)
   if place == 'dead' then
-    return otherwise(id, place)
+    return { place }
   end
   local topic = topic_of(record)
   mark_of = mark_of or paused and marks_of(paused)
@@ -49,13 +53,13 @@ local function deliver(id)
   held = held or aside
   local tried = redis.call('HGET', attempts, id)
   if due and tried and string.find(tried, held and '^%+0%d' or '^%+') then
-    return { 'scheduled', digits(due) } -- the same call again
+    return scheduled(id, due) -- another call has done this
   elseif due and due <= watermark and (tried or not untouched(record, due, floor, paused)) then
-    return otherwise(id, 'in_flight')
+    return { 'in_flight' }
   elseif held and not by_force then
     return { 'held' }
   elseif due and due <= now and not held then
-    return { 'scheduled', digits(due) }
+    return scheduled(id, due)
   end
   local keyed = (byte(record, ORDERING_LENGTH) or 0) > 0
   local was = keyed and (due or tonumber(aside or string.sub(record, ASKED, MARK - 1)))
@@ -79,22 +83,20 @@ local function deliver(id)
   end
   redis.call('ZADD', queue, digits(at), ticket)
   earliest = math.min(earliest or at, at)
-  made[#made + 1], made[#made + 2] = digits(at), id .. '\0' .. call
   if noted then
     -- @include note
   end
   if held or not due then
     redis.call('HSET', attempts, id, (held and '+0' or '+') .. digits(tonumber(tried or '') or 0))
   end
-  return { 'scheduled', digits(at) }
+  return scheduled(id, at)
 end
 
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 6)) do
+for i, id in ipairs(allowed_ids(pool, 7)) do
   answer[i] = deliver(id)
 end
 if earliest then
-  remember_calls(calls, made, by_both, window)
   wake(state, ARGV[2], earliest, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 end
 if noted and #noted > 0 then

@@ -1,31 +1,33 @@
 -- Put dead letters back into the queue, due now. They get a new generation and no attempts. They are still exposed,
 -- because they were in flight before.
--- KEYS: state queue pool attempts dead reasons audit calls final.
--- ARGV: now, wake channel, window of final, entry or '', the ids, deadline.
+-- KEYS: state queue pool attempts dead reasons audit moves final.
+-- ARGV: now, wake channel, window of final, entry or '', name of the call or '', the ids, deadline.
 --   See include/audit for the entry, include/rights for the ids, and include/deadline.
 -- Returns: for each id 'scheduled', 'not_dead' or 'corrupt'.
---   A repeated call gets 'scheduled' again (see include/repeated).
+--   A named call that is repeated gets 'scheduled' again (see include/repeated).
 --   The answer is 'moved' if the queue is closed and does not have the id.
 --   With an entry, the last element lists the changes for the audit (see include/note).
 -- @promise
 -- @include clock deadline record rights generation wake final closed moved repeated
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local audit, now, entry, calls, final = KEYS[7], clock(ARGV[1]), ARGV[4], KEYS[8], KEYS[9]
-local window, by_both, made = tonumber(ARGV[3]), earlier(state, now), {}
+local audit, now, entry, call, moves, final = KEYS[7], clock(ARGV[1]), ARGV[4], ARGV[5], KEYS[8], KEYS[9]
+local window, by_both = tonumber(ARGV[3]), earlier(state, now)
 local noted = entry ~= '' and {}
 local generation
 local answer = {}
-for _, id in ipairs(allowed_ids(pool, 5)) do
-  local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
-  if not record then
-    local here = redis.call('HEXISTS', pool, id) == 1
-    local ended = not here and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
-    if due_of_call(calls, id, 'redrive', ended, now, by_both, window)
-      or here and redis.call('HGET', attempts, id) == '0' then
-      answer[#answer + 1] = 'scheduled'
-    else
-      answer[#answer + 1] = not here and unknown(state) == 'moved' and 'moved' or 'not_dead'
+for _, id in ipairs(allowed_ids(pool, 6)) do
+  local record = redis.call('HGET', pool, id)
+  local is_known = record or ending(redis.call('ZSCORE', final, id), by_both, window)
+  if is_known and due_of_call(moves, id, call) then
+    answer[#answer + 1] = 'scheduled'
+  elseif not record then
+    answer[#answer + 1] = not is_known and unknown(state) == 'moved' and 'moved' or 'not_dead'
+  elseif not redis.call('ZSCORE', dead, id) then
+    local is_redriven = redis.call('HGET', attempts, id) == '0' -- and was not tried since
+    if is_redriven then
+      remember_call(moves, id, call, digits(now))
     end
+    answer[#answer + 1] = is_redriven and 'scheduled' or 'not_dead'
   elseif not fields(record) then
     answer[#answer + 1] = 'corrupt'
   else
@@ -36,7 +38,7 @@ for _, id in ipairs(allowed_ids(pool, 5)) do
     redis.call('ZADD', queue, digits(now), ticket_of(id, record))
     redis.call('ZREM', dead, id)
     redis.call('HDEL', reasons, id)
-    made[#made + 1], made[#made + 2] = digits(now), id .. '\0redrive'
+    remember_call(moves, id, call, digits(now))
     if noted then
       -- @include note
     end
@@ -44,7 +46,6 @@ for _, id in ipairs(allowed_ids(pool, 5)) do
   end
 end
 if generation then
-  remember_calls(calls, made, by_both, window)
   wake(state, ARGV[2], now, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 end
 if noted and #noted > 0 then

@@ -1,11 +1,12 @@
 -- Give a message another due time, if a cancel of it would be certain. It gets a new generation, so that no process can
 -- settle it by the old one.
--- KEYS: state queue pool attempts final dead audit calls.
--- ARGV: now, wake channel, window of final, bound, spec, entry or '', the id, deadline.
+-- KEYS: state queue pool attempts final dead audit moves.
+-- ARGV: now, wake channel, window of final, bound, spec, entry or '', name of the call or '', the id, deadline.
 --   An id is remembered after delivery if its delay (ms) is below the bound.
 --   The spec is 'a' (at) or 'r' (after) and ms.
 --   See include/audit for the entry, include/rights for the id, and include/deadline.
--- Returns: {'scheduled', due time}, or {a state}. A repeated call gets the same answer (see include/repeated).
+-- Returns: {'scheduled', due time}, or {a state}. A named call that is repeated gets the same answer (see
+--   include/repeated).
 --   A state is 'in_flight', 'parked', 'dead', 'delivered', 'cancelled', 'removed_in_flight', 'discarded', 'not_found'
 --   or 'invalid'.
 --   The answer is {'moved'} if the queue is closed and does not have the id: ask the next layout.
@@ -14,9 +15,9 @@
 -- @include clock deadline record rights generation wake final life closed moved repeated
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
-local spec, audit, entry, calls = ARGV[5], KEYS[7], ARGV[6], KEYS[8]
+local spec, audit, entry, call, moves = ARGV[5], KEYS[7], ARGV[6], ARGV[7], KEYS[8]
 local window, by_both = tonumber(ARGV[3]), earlier(state, now)
-local id = allowed_ids(pool, 7)[1]
+local id = allowed_ids(pool, 8)[1]
 local due = tonumber(string.sub(spec, 2))
 if due and string.byte(spec) == 114 then
   due = now + due
@@ -26,27 +27,26 @@ if not due or due ~= due or due < 0 or due >= 1e13 or due % 1 ~= 0 then
 end
 due = math.max(due, now)
 
--- Return the first answer to this call if it is repeated. Otherwise return `answer`.
-local function otherwise(answer)
-  local before = due_of_call(calls, id, spec, answer, now, by_both, window)
-  return before and { 'scheduled', before } or { answer }
-end
-
 local record = redis.call('HGET', pool, id)
-if not record then
-  return otherwise(ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state))
+local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
+local before = (record or ended_how) and due_of_call(moves, id, call)
+if before then
+  return { 'scheduled', before }
+elseif not record then
+  return { ended_how or unknown(state) }
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)
 if place == 'dead' then
-  return otherwise(place)
+  return { place }
 end
 if redis.call('HEXISTS', attempts, id) == 1 or not untouched(record, score, floor_of_certainty(state, now)) then
-  return otherwise(place == 'parked' and place or 'in_flight')
+  return { place == 'parked' and place or 'in_flight' }
 end
 local mark = (byte(record, MARK) or 48) - 48
 if mark % 2 == 1 and (score or due) == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
-  return { 'scheduled', digits(due) } -- the same call again
+  remember_call(moves, id, call, digits(due))
+  return { 'scheduled', digits(due) } -- it has this due time already
 end
 local generation = generation_of(redis.call('HINCRBY', state, 'generation', 1))
 record = moved(record, generation, due, due - now < tonumber(ARGV[4]))
@@ -54,7 +54,7 @@ redis.call('ZREM', queue, ticket)
 redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))
 redis.call('HINCRBY', state, 'rescheduled', 1)
-remember_calls(calls, { digits(due), id .. '\0' .. spec }, by_both, window)
+remember_call(moves, id, call, digits(due))
 wake(state, ARGV[2], due, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 local answer = { 'scheduled', digits(due) }
 if entry ~= '' then

@@ -1,6 +1,6 @@
 -- Schedule messages of one queue. Each record goes into the pool, its ticket into the queue, and its keys into the
 -- index.
--- KEYS: state queue pool keys final dead ended.
+-- KEYS: state queue pool keys final dead ended moves.
 -- ARGV: now, wake channel, window of final (ms), bound (ms), version, kinds, all ids, all bodies, deadline.
 --   An id is remembered after delivery if its delay is below the bound.
 --   The version is that of the policies that the messages follow ('' = none).
@@ -20,7 +20,7 @@
 -- @promise
 -- @first HGET HMGET HSET TIME ZCARD ZCOUNT ZMSCORE ZRANGE ZSCORE
 -- @include clock deadline offsets generation wake
-local state, queue, pool, index, final, dead, ended_keys = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local soon = now + ARGV[4]
 local by_policy, kinds = ARGV[5] ~= '', ARGV[6]
@@ -164,7 +164,7 @@ end
 if outlived then
   -- @guard EXISTS HDEL HSET ZREM
   -- @include index forget
-  forget_ids(final, index, ended_keys, outlived)
+  forget_ids(final, index, KEYS[7], KEYS[8], outlived)
 end
 if generation then
   redis.call('HSET', pool, unpack(records))

@@ -4,6 +4,6 @@ if n_ends > 0 or not more and not fresh then
   local count = too_many(final, now, window, n_ends > 0 and most_final or math.huge)
   if count > 0 then
     -- @guard HDEL HSET ZREM
-    forget(final, index, ended_keys, count)
+    forget(final, index, ended_keys, moves, count)
   end
 end

@@ -16,11 +16,19 @@ local function split_keys(members, keys, id)
   return own
 end
 
--- The same of a record; no keys if that is damaged.
-local function split_keys_of(members, record, id)
-  local _, _, _, options_end, keys_end = fields(record)
-  if not options_end or keys_end == options_end then
-    return ''
+-- What `ended` has of an id (see also `commands.ack`): its business keys, the byte 1, its topic, a NUL byte, and the name of the API key that ended
+-- it. The keys come first, so that a process of a former version finds them, and takes the rest for one more key. A value of
+-- such a process has only the keys.
+local function end_of(keys, topic, by)
+  return keys .. ' \1' .. topic .. '\0' .. by
+end
+
+-- The same of a record. A damaged one has neither keys nor a topic: a topic that is cut short may be another one.
+local function end_of_record(members, record, id, by)
+  local topic_end, _, _, options_end, keys_end = fields(record)
+  if not topic_end then
+    return end_of('', '', by)
   end
-  return split_keys(members, string.sub(record, options_end + 1, keys_end), id)
+  local keys = string.sub(record, options_end + 1, keys_end)
+  return end_of(split_keys(members, keys, id), string.sub(record, FIELDS, topic_end), by)
 end

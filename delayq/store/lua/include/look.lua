@@ -51,11 +51,12 @@ local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local first_orphan
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
+local any_calls = due_count > 0 and redis.call('EXISTS', moves) == 1
 local full, sure = false, false -- sure: the rights to remove something are there
 local dead_wrong, ends_wrong -- why a message can neither be buried nor remembered once it has ended
 -- Almost every due time is between these texts. Comparing texts costs less than converting each due time to a number.
 local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
-local records, attempts, chunk = {}, {}, 0
+local records, attempts, calls, chunk = {}, {}, {}, 0
 for i = 1, due_count do
   local at = i - chunk
   if at > #records then
@@ -64,6 +65,7 @@ for i = 1, due_count do
     local last = math.min(i + 99, due_count)
     records = redis.call('HMGET', pool, unpack(ids, i, last))
     attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
+    calls = any_calls and redis.call('HMGET', moves, unpack(ids, i, last)) or {} -- named ones, which have to be remembered
   end
   local id, record = ids[i], records[at]
   if in_memory and in_memory[entries[i]] then
@@ -143,7 +145,7 @@ for i = 1, due_count do
           dead_wrong = wrong_type(reasons, { dead })
         end
         wrong = dead_wrong
-      elseif due and (mark > 1 or keys_end > options_end) then
+      elseif due and (mark > 1 or keys_end > options_end or calls[at]) then
         if ends_wrong == nil then
           ends_wrong = wrong_type(ended_keys, { final, index })
         end
@@ -194,14 +196,14 @@ for i = 1, due_count do
           if #told < #keys then
             split_keys(members, keys, id)
           end
-          if told ~= '' then
-            keyed[n_keyed + 1], keyed[n_keyed + 2] = id, told
+          if told ~= '' or calls[at] then
+            keyed[n_keyed + 1], keyed[n_keyed + 2] = id, end_of(told, topic, '')
             n_keyed = n_keyed + 2
           end
           if mark > 1 then
             ends[n_ends + 1], ends[n_ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
             n_ends = n_ends + 2
-          elseif told ~= '' then
+          elseif told ~= '' or calls[at] then
             if not plain_end then
               plain_end, next_plain = plain_ends(now)
             end

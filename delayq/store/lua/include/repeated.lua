@@ -1,30 +1,23 @@
--- A call that gives a message another due time is remembered until the window after that time ends. Once that time has
--- come, a repeated call gets the first answer, unless somebody withdrew the message. Without this, a caller that lost
--- the reply would only learn that the message is gone. A member is the id, a NUL byte and the call. Its score is the
--- new due time.
-local MOST_CALLS = 200000
+-- `moves` has the named calls that gave a message another due time, or found it due. They are kept as long as the id is
+-- known: a caller that lost the reply of such a call would otherwise only learn what has become of the message. A field
+-- is an id. Its value has three parts for each call, the newest last: a line feed, the name with a space, and the due time.
+local MOST_CALLS = 16 -- of a message
 
--- After one of these changes, the answer is the change and not the first answer of the call.
-local WITHDRAWN = { cancelled = true, removed_in_flight = true, discarded = true }
-
--- Return the due time that the same call gave before, in digits. Return nil if there was no such call, if the due time
--- is still to come, or if the message was withdrawn since. `answer` is the script's answer without this. `by_both` is
--- the earlier of two clocks.
-local function due_of_call(calls, id, call, answer, now, by_both, window)
-  local due = not WITHDRAWN[answer] and tonumber(redis.call('ZSCORE', calls, id .. '\0' .. call) or '')
-  return due and due <= now and due >= by_both - window and digits(due) or nil
+-- Return the due time that the same call of this id got before, in digits. Return nil if there was no such call.
+local function due_of_call(moves, id, call)
+  local made = call ~= '' and redis.call('HGET', moves, id)
+  local _, name_end = string.find(made or '', '\n' .. call .. ' ', 1, true)
+  return name_end and string.match(made, '^%d+', name_end + 1)
 end
 
--- Remember calls. `made` has a due time and a member for each. Calls that are too old or too many are forgotten.
-local function remember_calls(calls, made, now, window)
-  redis.call('ZADD', calls, unpack(made))
-  local old = redis.call('ZCOUNT', calls, '-inf', '(' .. digits(now - window))
-  local beyond = math.min(math.max(old, redis.call('ZCARD', calls) - MOST_CALLS), 2000)
-  if beyond > 0 then
-    redis.call('ZREM', calls, unpack(redis.call('ZRANGE', calls, 0, beyond - 1)))
+-- Remember the due time (in digits) that a call of this id gets. A call without a name is not remembered.
+local function remember_call(moves, id, call, due)
+  if call == '' then
+    return
   end
-  local last = redis.call('ZRANGE', calls, -1, -1, 'WITHSCORES')[2]
-  if last then
-    redis.call('PEXPIRE', calls, digits(math.max(0, last - now) + window + 60000))
+  local made = (redis.call('HGET', moves, id) or '') .. '\n' .. call .. ' ' .. due
+  if select(2, string.gsub(made, '\n', '')) > MOST_CALLS then
+    made = string.match(made, '\n.*', 2)
   end
+  redis.call('HSET', moves, id, made)
 end

@@ -1,25 +1,25 @@
 -- Forget delivered messages, if each has the generation (in its ticket) and the due time with which it was pulled. A
 -- Redis server that lost changes gives a generation twice, so the ticket alone may be that of another message with the
 -- same id. An older epoch may ack, too: a late but true ack is better than a duplicate.
--- KEYS: state queue pool attempts keys final ended.
+-- KEYS: state queue pool attempts keys final ended moves.
 -- ARGV: epoch, now, window of final, most in final, count, tickets, due times as pulled, digests, keyed count, keyed
 --   ids, members.
 --   A digest is that of the content if the id is remembered (see include/content), else ''.
---   The keyed count is the number of messages with business keys. For each follow its id and its keys, a space between
---   two.
+--   The keyed count is the number of messages with business keys. For each follow its id and what `ended` has of it (see
+--   include/index).
 --   The members are those of the index to remove.
 -- Returns: {'ok' or 'fenced', how many were removed}.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS HGET TIME ZCOUNT ZMSCORE ZREM
--- @include clock record index final forget fence
+-- @include clock record unreserved index final forget fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, ended_keys = KEYS[5], KEYS[6], KEYS[7]
+local index, final, ended_keys, moves = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local count, sub = tonumber(ARGV[5]), string.sub
 local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
 local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
 local tickets, ids, n, m = {}, {}, 0, 0
-local ends, by_both, plain_end, next_plain = {}, nil, nil, nil
+local ends, remembered, by_both, plain_end, next_plain = {}, {}, nil, nil, nil
 for i = 1, count do
   local due, pulled = stored[i], ARGV[5 + count + i]
   if due and (due == pulled or tonumber(due) == tonumber(pulled)) then
@@ -38,14 +38,31 @@ for i = 1, count do
         ends[m + 1] = ended(by_both, FORWARDED, tonumber(digest))
       end
       ends[m + 2] = ids[n]
+      remembered[n] = true
       m = m + 2
+    end
+  end
+end
+local called = {} -- ids with named calls, and what `ended` has of them: their callers may repeat these calls
+if n > 0 and redis.call('EXISTS', moves) == 1 then
+  local calls = redis.call('HMGET', moves, unpack(ids))
+  for i = 1, n do
+    local record = calls[i] and redis.call('HGET', pool, ids[i])
+    if record then
+      local topic = sub(record, FIELDS, FIELDS - 1 + byte(record, TOPIC_LENGTH))
+      called[#called + 1], called[#called + 2] = ids[i], end_of(unreserved(keys_of(record)), topic, '')
+      if not remembered[i] then
+        by_both = by_both or earlier(state, clock(ARGV[2]))
+        ends[m + 1], ends[m + 2] = ended(by_both, FORWARDED), ids[i]
+        m = m + 2
+      end
     end
   end
 end
 if n > 0 then
   local keyed = 7 + 3 * count
   local reserved = keyed + 2 * ARGV[keyed - 1]
-  if reserved > keyed then
+  if reserved > keyed or #called > 0 then
     -- @guard HSET
   end
   if m > 0 then
@@ -80,9 +97,12 @@ if n > 0 then
       end
     end
   end
+  if #called > 0 then
+    redis.call('HSET', ended_keys, unpack(called))
+  end
   if m > 0 then
     redis.call('ZADD', final, unpack(ends))
-    forget_over(final, index, ended_keys, tonumber(ARGV[4]))
+    forget_over(final, index, ended_keys, moves, tonumber(ARGV[4]))
   end
   redis.call('HINCRBY', state, 'forwarded', n)
 end

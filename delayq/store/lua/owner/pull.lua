@@ -2,7 +2,7 @@
 -- is appended to it and removed here, exactly once. Other messages are returned and stay in the queue until they are
 -- settled. A message of a paused topic, or of a topic whose set is not empty, moves into that set. It stays if a caller
 -- forced its delivery, or if the owner has it in memory.
--- KEYS: state queue pool attempts keys final dead reasons ended, then the streams, then the buckets.
+-- KEYS: state queue pool attempts keys final dead reasons ended moves, then the streams, then the buckets.
 -- ARGV: epoch, now, node's now (ms, or ''), offset due time, offset ticket, most to return, most to look at, most bytes,
 --   fresh, then the following.
 --   '1' as fresh: messages with an ordering key stay.
@@ -11,7 +11,7 @@
 --   The version is that of the policies that the owner uses.
 --   From 16 on: number of known topics, number of limited topics, known topics, limited topics, tickets in memory.
 --   A known topic has three values: topic, stream and MAXLEN ('' = none).
---   The stream is its place behind the 9 keys, or '' for general.
+--   The stream is its place behind the 10 keys, or '' for general.
 --   '=PLACE RATE BURST' behind MAXLEN means that the pull spends from the bucket of its rate.
 --   A limited topic has three values: topic, the name that it shares ('' = none), and most to append of all together.
 --   The latter is 'N' or 'N@TIME N@TIME ...', each valid until its time.
@@ -31,7 +31,7 @@
 -- @first EXISTS HMGET TIME ZRANGE
 -- @include clock record properties content sound index final forget fence bucket
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, reasons, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local index, final, dead, reasons, ended_keys, moves = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
   'ahead', 'policies', 'paused', 'held')
 if fenced(state, known[1], ARGV[1]) then
@@ -98,14 +98,14 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
-local named_at, n_known, n_limited, streams_behind = 18, tonumber(ARGV[16]), tonumber(ARGV[17]), 9
+local named_at, n_known, n_limited, streams_behind = 18, tonumber(ARGV[16]), tonumber(ARGV[17]), 10
 local in_memory
 if due_count == 0 then
   n_known, n_limited = 0, 0
 end
 -- @include named_topics
 local buckets = {}
-if n_known > 0 and #KEYS > 9 + n_streams then
+if n_known > 0 and #KEYS > 10 + n_streams then
   -- @guard MGET SET
   bounds = bounds or {}
   -- Return the permits of the bucket for a topic's rate.
@@ -113,7 +113,7 @@ if n_known > 0 and #KEYS > 9 + n_streams then
     local place, rate, burst = match(trims[topic] or '', '=(%d+) (%S+) (%S+)$')
     local bound = place and buckets[place]
     if place and not bound then
-      local bucket = read_bucket(KEYS[9 + place], tonumber(rate), tonumber(burst), ARGV[15], here_micro)
+      local bucket = read_bucket(KEYS[10 + place], tonumber(rate), tonumber(burst), ARGV[15], here_micro)
       bound = { bucket = bucket, most = bucket and bucket.has or 0 }
       buckets[place] = bound
     end

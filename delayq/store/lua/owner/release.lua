@@ -4,7 +4,7 @@
 -- paused topic, none that is not due, and none that the owner's pulls have not reached. A message from another set
 -- moves into the set of its topic if a pull would move it there. An owner that misses the reply finds the messages at
 -- the head of the queue.
--- KEYS: state queue pool attempts keys final dead reasons ended, the set of each topic or the other set, then the
+-- KEYS: state queue pool attempts keys final dead reasons ended moves, the set of each topic or the other set, then the
 --   streams.
 -- ARGV: epoch, now, node's now (ms, or ''), the owner's policy version, due time and ticket that its pulls have reached,
 --   then the following.
@@ -29,7 +29,7 @@
 -- @first EXISTS HMGET TIME ZRANGE
 -- @include clock record properties content sound index final forget fence describe_set pauses
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, reasons, ended_keys = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local index, final, dead, reasons, ended_keys, moves = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'ahead', 'policies', 'paused', 'held')
 if fenced(state, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
@@ -48,8 +48,8 @@ local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ah
 local most_bytes, now_text = tonumber(ARGV[7]), digits(now)
 local window, most_final, traced = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1'
 local named_at, n_known, n_limited = 13, tonumber(ARGV[11]), tonumber(ARGV[12])
-local paused, some_held, all_held, source = known[5] or nil, known[6] == '1', false, KEYS[10]
-local streams_behind = 9 + math.max(1, n_known)
+local paused, some_held, all_held, source = known[5] or nil, known[6] == '1', false, KEYS[11]
+local streams_behind = 10 + math.max(1, n_known)
 -- @include named_topics
 
 -- Return whether a ticket sorts after another, by bytes: `<` would use the language of the server.
@@ -93,7 +93,7 @@ for place = 1, n_known do
   local topic, before = ARGV[named_at + 3 * place - 3], due_count
   local most = most_of(place, topic)
   if most > 0 and not (mark_of_topic and mark_of_topic(topic) < math.huge) then
-    add(KEYS[9 + place], 0, most - 1)
+    add(KEYS[10 + place], 0, most - 1)
     if bounds and bounds[topic] then
       bounds[topic].taken = (bounds[topic].taken or 0) + due_count - before
     end
@@ -136,7 +136,7 @@ if latest_back > (tonumber(known[2] or '') or -1) then -- it may be lower again 
 end
 local left, removed = held_now, 0
 for place = 1, #upto_of do
-  local name, set = other or 'h:' .. ARGV[named_at + 3 * place - 3], KEYS[9 + place]
+  local name, set = other or 'h:' .. ARGV[named_at + 3 * place - 3], KEYS[10 + place]
   local count = math.min(looked, upto_of[place]) - removed
   if count > 0 then
     redis.call('ZREMRANGEBYRANK', set, first, first + count - 1)

@@ -1,9 +1,10 @@
 -- Return the record and state of ids.
--- KEYS: state queue pool attempts final dead reasons.
+-- KEYS: state queue pool attempts final dead reasons ended.
 -- ARGV: now, window of final, then the ids.
 -- Returns: {now, watermark or '', then one of these for each id}.
 --   '' means not found, 'moved' means that the next layout may have it.
---   {ending, time} is for an ended id. The ending is 'delivered', 'cancelled', 'removed_in_flight' or 'discarded'.
+--   {ending, time, topic, name} is for an ended id. The ending is 'delivered', 'cancelled', 'removed_in_flight' or
+--   'discarded'. The topic is '' if it is not remembered. The name is that of the API key that ended it, or ''.
 --   {record, place, due time or '', attempts or '', reason or ''} is for any other id.
 --   The place is 'pending', 'held', 'parked' or 'dead'. A pulled message of a paused topic that was certainly not sent
 --   is held, parked or not.
@@ -26,8 +27,11 @@ for i = 3, #ARGV do
     answer[i] = { record, place, due and digits(due) or '', tried or '', place == 'dead' and redis.call('HGET', reasons, id) or '' }
   else
     local how, at = ending(redis.call('ZSCORE', final, id), earlier(state, now), tonumber(ARGV[2]))
-    answer[i] = how and { ENDS[how], digits(at) } or ''
-    if not how and unknown(state) == 'moved' then
+    answer[i] = ''
+    if how then
+      local topic, by = string.match(redis.call('HGET', KEYS[8], id) or '', '\1([^%z]*)%z(.*)$')
+      answer[i] = { ENDS[how], digits(at), topic or '', by or '' }
+    elseif unknown(state) == 'moved' then
       answer[i] = 'moved'
     end
   end
