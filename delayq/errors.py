@@ -27,6 +27,7 @@ __all__ = [
     "StoreUnavailable",
     "TooManyPending",
     "TooManyPolicies",
+    "WrongRedis",
 ]
 
 
@@ -53,7 +54,8 @@ class DelayqError(Exception):
         │   ├── NotDone        nothing was done
         │   └── NotDurable     not confirmed to be kept as required
         ├── StoreFull          Redis has no memory left
-        └── StoreRefused       Redis refused the user, the password or a command: nothing was done
+        ├── StoreRefused       Redis refused the user, the password or a command: nothing was done
+        └── WrongRedis         the URL is for another kind of Redis; also a ConfigError
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,3 +248,7 @@ class StoreRefused(StoreError):
 
     Repeating the call helps only after the rights or the password were changed.
     """
+
+
+class WrongRedis(StoreError, ConfigError):
+    """The URL is for another kind of Redis than the server: a single server, Sentinels or a Cluster. Nothing was done."""

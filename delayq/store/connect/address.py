@@ -70,6 +70,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         query = f"?{self.query}" if self.query else ""
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{node[1]}{path}{query}"
 
+    @property
+    def scheme(self) -> str:
+        """Return the scheme of the URL."""
+        return self.url.partition(":")[0]
+
     def same_as(self, other: Address) -> bool:
         """Return whether both name the same data, as written. A Unix socket may name its server's host and port too."""
         return not self._places().isdisjoint(other._places())

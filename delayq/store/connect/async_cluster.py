@@ -6,15 +6,17 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import Any
 
+import redis
+
 from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.async_sentinel import ask
+from delayq.store.connect.async_sentinel import ask, mode_of
 from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
 from delayq.store.connect.exchange import outdates
-from delayq.store.connect.server_state import Fault, ServerState
+from delayq.store.connect.server_state import Fault, ServerState, WrongKind
 
 __all__ = ["AsyncCluster", "drop_idle"]
 
@@ -179,6 +181,12 @@ class AsyncCluster:
         connection = await server.connect()
         try:
             return await ask(connection, *WHO)
+        except Fault as fault:
+            if not isinstance(fault.error, redis.exceptions.ConnectionError):
+                mode = await mode_of(connection)
+                if mode not in ("", "cluster"):
+                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
+            raise
         finally:
             await connection.close()
 

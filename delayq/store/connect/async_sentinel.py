@@ -1,17 +1,21 @@
-"""The primary behind sentinels: looked up when a connection is made, forgotten when a connection breaks."""
+"""The server of a plain URL, and the primary behind sentinels.
+
+The primary is looked up when a connection is made, and forgotten when a connection breaks.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import redis
 
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.event_loop import Connection, Semaphore, Server
 from delayq.store.connect.exchange import reason_of
-from delayq.store.connect.server_state import Fault, packed
+from delayq.store.connect.server_state import Fault, WrongKind, mode_in, packed
 
-__all__ = ["AsyncPrimary", "ask"]
+__all__ = ["AsyncPrimary", "AsyncSingle", "ask", "mode_of"]
 
 
 async def ask(connection: Connection, *words: str) -> Any:
@@ -23,6 +27,50 @@ async def ask(connection: Connection, *words: str) -> Any:
     return reply
 
 
+async def mode_of(connection: Connection) -> str:
+    """Return the mode of a server, or '' if it does not say it; raises Fault."""
+    try:
+        return mode_in(await ask(connection, "HELLO"))
+    except Fault as fault:
+        if isinstance(fault.error, redis.exceptions.ConnectionError):
+            raise
+        return ""  # an old server, or its user may not run the command
+
+
+class AsyncSingle(Server):
+    """Makes connections to the server of a plain URL.
+
+    Before its first use it is asked for its kind: a node of a cluster would take some commands, and refuse others.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        super().__init__(url, timeout)
+        self._scheme = url.partition(":")[0]
+        self._asked = False
+
+    async def connect(self) -> Connection:
+        """Return a connection; raises Fault."""
+        connection = await super().connect()
+        if self._asked:
+            return connection
+        try:
+            mode = await mode_of(connection)
+            if mode not in ("", "standalone"):
+                raise Fault(WrongKind.of(mode, self._scheme))
+        except BaseException:
+            await connection.close()
+            raise
+        self._asked = True
+        return connection
+
+
+class Named(NamedTuple):
+    """A server that a sentinel names."""
+
+    node: Node
+    server: Server
+
+
 class AsyncPrimary:
     """Makes connections to the server that the sentinels name."""
 
@@ -31,30 +79,42 @@ class AsyncPrimary:
         self._timeout = timeout
         self.after_fork()
         self._sentinels = list(address.nodes)
-        self._server: Server | None = None
+        self._named: Named | None = None
         self._known: Server | None = None  # the last server, kept after it is forgotten
 
     async def connect(self) -> Connection:
-        """A connection to the primary; raises Fault."""
-        server = self._server or await self._resolve()
-        try:
-            connection = await server.connect()
+        """A connection to the primary; raises Fault.
+
+        A sentinel may be the only one that still names a server, for example after it was cut off. So if that server is not
+        the primary, the next sentinel is asked, until none is left.
+        """
+        left = list(self._sentinels)
+        wrong: list[Node] = []
+        last: Fault | None = None
+        while True:
+            named = self._named
+            if named is None or named.node in wrong:
+                named = await self._resolve(left, wrong, last)
             try:
-                _check(await ask(connection, "ROLE"))
-            except BaseException:
-                await connection.close()
-                raise
-        except Fault:
-            if self._server is server:  # by the first caller that finds this out
-                self.forget()
-                # The sentinel may be the only one that still names this server, so another one is asked first now.
-                self._sentinels = [*self._sentinels[1:], self._sentinels[0]]
+                return await self._checked(named.server)
+            except Fault as fault:
+                last = fault
+                wrong.append(named.node)
+                if self._named is named:  # by the first caller that finds this out
+                    self.forget()
+
+    async def _checked(self, server: Server) -> Connection:
+        connection = await server.connect()
+        try:
+            _check(await ask(connection, "ROLE"))
+        except BaseException:
+            await connection.close()
             raise
         return connection
 
     def forget(self) -> None:
         """Ask again before the next connection is made."""
-        self._server = None
+        self._named = None
 
     def outdate(self) -> None:
         """Mark every connection made so far as `outdated`."""
@@ -66,25 +126,32 @@ class AsyncPrimary:
         """Release the lock after a fork: a task of the parent process that held it does not exist here."""
         self._asking = Semaphore(1, self._timeout)
 
-    async def _resolve(self) -> Server:
+    async def _resolve(self, left: list[Node], wrong: Sequence[Node], last: Fault | None) -> Named:
+        """Return the server that one of the sentinels that are left names, and that is none of the wrong ones.
+
+        Raises the last Fault of these if there is none.
+        """
         lease = await self._asking.acquire()
         try:
-            if self._server is not None:  # another task has asked meanwhile
-                return self._server
-            last: Exception | None = None
-            for sentinel in list(self._sentinels):
+            if (named := self._named) is not None and named.node not in wrong:  # another task has asked meanwhile
+                return named
+            while left:
+                sentinel = left.pop(0)
                 try:
                     node = await self._ask(sentinel)
                 except Fault as fault:
-                    last = fault.error
+                    last = last if last is not None and isinstance(last.error, WrongKind) else fault
                     continue
-                if node is not None:
+                if node is not None and node not in wrong:
                     self._sentinels.sort(key=lambda one, first=sentinel: one != first)  # type: ignore[misc]  # a default binds it
-                    server = self._server = self._known = Server(self._address.url_of(node), self._timeout)
-                    return server
+                    server = self._known = Server(self._address.url_of(node), self._timeout)
+                    named = self._named = Named(node, server)
+                    return named
         finally:
             self._asking.release(lease)
-        why = f": {reason_of(last)}" if last is not None else ", they do not know it"
+        if last is not None and (wrong or isinstance(last.error, WrongKind)):
+            raise last
+        why = f": {reason_of(last.error)}" if last is not None else ", they do not know it"
         raise Fault(redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}"))
 
     async def _ask(self, sentinel: Node) -> Node | None:
@@ -93,6 +160,12 @@ class AsyncPrimary:
         connection = await Server(url, self._timeout / len(self._sentinels)).connect()
         try:
             reply = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
+        except Fault as fault:
+            if not isinstance(fault.error, redis.exceptions.ConnectionError):
+                mode = await mode_of(connection)
+                if mode not in ("", "sentinel"):
+                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
+            raise
         finally:
             await connection.close()
         return (reply[0].decode(), int(reply[1])) if reply else None

@@ -20,9 +20,9 @@ from delayq.errors import ConfigError, StoreError
 from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
 from delayq.store.connect.async_cluster import AsyncCluster, drop_idle
-from delayq.store.connect.async_sentinel import AsyncPrimary
+from delayq.store.connect.async_sentinel import AsyncPrimary, AsyncSingle
 from delayq.store.connect.durability import Durability, DurableExchange
-from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
+from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore
 from delayq.store.connect.exchange import Exchange, all_good, outdates, single
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 
@@ -70,7 +70,7 @@ class AsyncStore:
                 return
             if where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
-            self._server = self._primary or Server(url, timeout)
+            self._server = self._primary or AsyncSingle(url, timeout)
             self._state = ServerState(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None

@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable, Iterable, Set
 from typing import Any
 
+import redis
+
 from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.exchange import outdates
-from delayq.store.connect.sentinel import ask
-from delayq.store.connect.server_state import Fault, ServerState
+from delayq.store.connect.sentinel import ask, mode_of
+from delayq.store.connect.server_state import Fault, ServerState, WrongKind
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
 __all__ = ["Cluster", "drop_idle"]
@@ -176,6 +178,12 @@ class Cluster:
         connection = server.connect()
         try:
             return ask(connection, *WHO)
+        except Fault as fault:
+            if not isinstance(fault.error, redis.exceptions.ConnectionError):
+                mode = mode_of(connection)
+                if mode not in ("", "cluster"):
+                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
+            raise
         finally:
             connection.close()
 

@@ -44,7 +44,7 @@ from delayq.store.connect.exchange import (
     read_reply,
     translate,
 )
-from delayq.store.connect.server_state import ServerState, WrongServer, late_by
+from delayq.store.connect.server_state import ServerState, WrongKind, WrongServer, late_by
 
 __all__ = [
     "PAUSES",
@@ -419,7 +419,9 @@ class ClusterExchange:
         return self.answers
 
 
-def nobody(tried: Iterable[Node], error: Exception | None) -> StoreUnavailable:
+def nobody(tried: Iterable[Node], error: Exception | None) -> StoreError:
     """Return the error for a cluster of which no server returns the map of slots."""
+    if isinstance(error, WrongKind):
+        return translate(error)
     named = ", ".join(f"{host}:{port}" for host, port in tried)
     return StoreUnavailable(f"no server of the Redis Cluster answers ({named}): {error}")

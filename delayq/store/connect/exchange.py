@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 import redis
 
-from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable
+from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable, WrongRedis
 from delayq.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command, plain
-from delayq.store.connect.server_state import SLOW, ServerState, WrongServer, late_by, packed
+from delayq.store.connect.server_state import SLOW, ServerState, WrongKind, WrongServer, late_by, packed
 from delayq.store.rights import lacking_of
 
 __all__ = [
@@ -47,6 +47,8 @@ def translate(error: Exception) -> StoreError:
     text = reason_of(error)
     if isinstance(error, StoreError):
         return error
+    if isinstance(error, WrongKind):
+        return WrongRedis(text)
     if late_by(error) is not None:
         return NotDone("Redis refused the call, because it came too late")
     if isinstance(error, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
@@ -319,6 +321,8 @@ class Exchange:
                 return self._sent(index, command)
         if (other := instead(command, error)) is not None:
             return self._sent(index, other)
+        if isinstance(error, redis.exceptions.MovedError | redis.exceptions.ClusterCrossSlotError):
+            error = WrongKind.of("cluster", "redis")  # its user may not run HELLO
         told = StoreError(too_old("an older server")) if command is WHICH_VERSION else translate(error)
         self._put(index, as_unknown(told) if index in self._unsure else told)
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import hiredis
 import redis
@@ -40,10 +40,12 @@ __all__ = [
     "NamedServer",
     "Packer",
     "ServerState",
+    "WrongKind",
     "WrongServer",
     "arrived",
     "connection_options",
     "late_by",
+    "mode_in",
     "packed",
     "read_error",
     "reader",
@@ -66,6 +68,33 @@ _WRONG_SERVER: Final = re.compile(r"(?:^|: -?|-)(?:READONLY|MASTERDOWN|NOREPLICA
 
 #: The errors of redis-py and the system on the way to a server.
 IO_ERRORS: Final = (redis.exceptions.RedisError, OSError)
+
+
+#: The kinds of servers by their `mode`, and the URL for each.
+_KINDS: Final = {
+    "standalone": ("a single Redis server", "redis://HOST:PORT/0"),
+    "cluster": ("a node of a Redis Cluster", "redis+cluster://HOST:PORT"),
+    "sentinel": ("a Sentinel", "redis+sentinel://HOST:PORT/SERVICE"),
+}
+
+
+class WrongKind(redis.exceptions.RedisError):
+    """The server is of another kind than the URL. Nothing was sent to it but the question for its kind."""
+
+    @classmethod
+    def of(cls, mode: str, scheme: str) -> Self:
+        """Return the error of a server with this mode, for a URL of this scheme."""
+        kind, url = _KINDS.get(mode, (f"a server of the kind {mode!r:.30}", "redis://HOST:PORT/0"))
+        return cls(f"the Redis URL is wrong: it begins with {scheme}://, but the server is {kind}; use {url}")
+
+
+def mode_in(reply: Any) -> str:
+    """Return the mode in the reply to HELLO: 'standalone', 'cluster' or 'sentinel'; '' if it has none."""
+    if not isinstance(reply, list):
+        return ""
+    fields = dict(zip(reply[::2], reply[1::2], strict=False))
+    mode = fields.get(b"mode", b"")
+    return mode.decode(errors="replace") if isinstance(mode, bytes) else ""
 
 
 class Fault(Exception):

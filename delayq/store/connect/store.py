@@ -23,9 +23,9 @@ from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.exchange import Exchange, all_good, outdates, single
-from delayq.store.connect.sentinel import Primary
+from delayq.store.connect.sentinel import Primary, Single
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
-from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
+from delayq.store.connect.threads import CLOCK, Connection, Semaphore
 
 __all__ = ["Begun", "Store"]
 
@@ -71,7 +71,7 @@ class Store:
                 return
             if where.kind == address.SENTINEL:
                 self._primary = Primary(where, timeout)
-            self._server = self._primary or Server(url, timeout)
+            self._server = self._primary or Single(url, timeout)
             self._state = ServerState(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None

@@ -18,6 +18,7 @@ from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.doctor import examine
+from delayq.errors import WrongRedis
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.message import Limits
 from delayq.policies import Policy
@@ -139,11 +140,11 @@ def test_each_primary_is_checked(cluster: ClusterUnderTest, client: Client, stor
 
 
 def test_nobody_there_is_unavailable_and_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None:
-    for url, told in (
-        (f"redis+cluster://{LOCALHOST}:{free_port()}", "no server of the Redis Cluster answers"),
-        (valkey.url.replace("redis://", "redis+cluster://"), "cluster support disabled"),
+    for url, kind, told in (
+        (f"redis+cluster://{LOCALHOST}:{free_port()}", StoreUnavailable, "no server of the Redis Cluster answers"),
+        (valkey.url.replace("redis://", "redis+cluster://"), WrongRedis, "is a single Redis server; use redis://"),
     ):
-        with closing(Store(url, timeout=PATIENCE)) as store, pytest.raises(StoreUnavailable, match=told):
+        with closing(Store(url, timeout=PATIENCE)) as store, pytest.raises(kind, match=told):
             store.run(commands.layout(QUEUES))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from delayq.clock import AdvancedClock, Clock, SystemClock
 from delayq.config import Settings
-from delayq.errors import StoreError
+from delayq.errors import StoreError, WrongRedis
 from delayq.store import commands
 from delayq.store.connect.store import Store
 
@@ -28,6 +28,8 @@ def clock_for(settings: Settings) -> Clock:
     store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000)
     try:
         advanced = store.run(commands.advanced())
+    except WrongRedis:
+        raise
     except StoreError:
         return SystemClock()
     finally:
