@@ -13,6 +13,7 @@ from delayq import received
 from delayq.client import handshake, plans
 from delayq.client.audit import By, one_act
 from delayq.client.consumer import Consumer
+from delayq.client.consuming.leases import log_lost
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -554,9 +555,14 @@ class Client:
         else:
             self.ack(*ack)
         while True:
-            streams, soonest, since = list[str](), list[int](), 0
+            streams, soonest, since, failure = list[str](), list[int](), 0, None
             for consumer in consumers:
-                page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
+                try:
+                    page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
+                except StoreError as error:
+                    failure = failure or error  # the other topics are received all the same
+                    continue
+                log_lost(one for one in ack if one.lease in page.lost)
                 leases = []
                 if page.messages:
                     return page.messages
@@ -564,6 +570,8 @@ class Client:
                 since = since or page.now
                 if page.next is not None:
                     soonest.append(page.next - page.now)
+            if failure is not None:
+                raise failure
             left = end - clock.monotonic()
             if left <= 0 or not streams:
                 return []
@@ -589,15 +597,23 @@ class Client:
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
         prefetch: int = 10,
+        max_lease: Duration | None = None,
     ) -> Consumer:
         """Return a consumer that iterates over the messages of topics. Use it in a `with` block.
 
         The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
         messages are received at a time. `lease`, `start` and `tags` are those of `receive`. `topic` is a topic, a pattern with
-        `*` and `?`, or a list of both. Every 5 s the consumer adds the topics of `topics` that fit a pattern.
+        `*` and `?`, or a list of both. Every 5 s the consumer adds the topics that fit a pattern: those of `topics`, and those
+        from which the group has received. The leases of the messages that it holds are renewed until `max_lease` after each
+        was received: 1 h unless you choose another time, at most 12 h.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return Consumer(self, self._setup.clock, topic, given_duration("lease", lease) or 0, options)
+        return Consumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
+
+    def _topics_to_consume(self, match: str, group: str) -> list[str]:
+        groups = self._run(plans.known_groups(self.reading(), match))
+        found = [one.topic for one in self.topics(match=match)]
+        return list(dict.fromkeys([*found, *(one.topic for one in groups if one.group == group)]))
 
     def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""

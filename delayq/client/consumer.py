@@ -5,30 +5,39 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from delayq.client.consuming.leases import Leases, is_lost, log_lost, log_unsettled
 from delayq.client.consuming.threads import Handlers
 from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
-from delayq.errors import InvalidMessage, StoreUnavailable
+from delayq.errors import InvalidMessage, StoreError, StoreRefused
+from delayq.message import given_duration
 from delayq.patterns import check_pattern, is_pattern
 from delayq.store.connect.threads import pause
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Leased, TopicState
+    from delayq.client.plans import Leased
     from delayq.times import Duration, Instant
 
-__all__ = ["Consumer"]
+__all__ = ["LONGEST_RENEWED", "Consumer"]
 
+#: How long a consumer renews the lease of a message, and at most (ms).
+LONGEST_RENEWED: Final = 3_600_000
+MOST_RENEWED: Final = 12 * 3_600_000
 #: ms that one wait for messages lasts at most, so that a stop is seen.
 LONGEST_WAIT: Final = 500
 #: ms between two looks for topics that fit a pattern.
 FIND_EVERY: Final = 5_000
 #: ms that messages take together at most, if they are acknowledged together while others are there to be handled.
 ACK_AFTER: Final = 5
+#: While the server is away, each so many attempts are logged.
+LOG_EVERY: Final = 60
+Names = list[str]
 
 
 class Receiving(Protocol):
@@ -50,7 +59,6 @@ class Receiving(Protocol):
     def extend(self, message: Leased, lease: Duration) -> Any: ...
     def extend_many(self, messages: Sequence[Leased], lease: Duration) -> list[Any]: ...
     def hand_back(self, message: Leased, *, reason: str) -> Any: ...
-    def topics(self, *, match: str) -> list[TopicState]: ...
 
 
 class Consumer:
@@ -58,27 +66,43 @@ class Consumer:
 
     The next step of the loop acknowledges the message before; quick ones are acknowledged together. An exception in a `with`
     block hands the current message back, with the exception as its reason. Other consumers receive the messages that are left,
-    at once.
+    at once. Until then the leases of all messages that it holds are renewed, up to `max_lease` from when each was received.
+
+    While the server is away, the loop and `run` try again. They end by an error that does not pass: a key without the right, a
+    topic that cannot be received, another filter.
     """
 
     def __init__(
-        self, client: Receiving, clock: Clock, topic: str | Sequence[str], lease: int, options: dict[str, Any]
+        self,
+        client: Receiving,
+        clock: Clock,
+        find: Callable[[str, str], Names],
+        topic: str | Sequence[str],
+        lease: Duration,
+        max_lease: Duration | None,
+        options: dict[str, Any],
     ) -> None:
         given = [topic] if isinstance(topic, str) else list(topic)
         self._client = client
         self._clock = clock
+        self._find_topics = find
         self._patterns = [check_pattern(one) for one in given if is_pattern(one)]
-        self._topics = deque(one for one in given if not is_pattern(one))
+        self._named = [one for one in given if not is_pattern(one)]
+        self._topics = deque(self._named)
         self._find_at = clock.monotonic()
-        self._lease = lease
+        self._lease = given_duration("lease", lease) or 0
         self._options = options
-        self._ahead: deque[tuple[Leased, int]] = deque()
+        self._ahead: deque[Leased] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Leased | None = None
-        self._done: deque[Leased] = deque()  # to be acknowledged
+        self._leases = Leases(client, clock, self._lease, _longest(self._lease, max_lease))
+        self._done = self._leases.done
         self._done_from = 0  # when the first of them was handed out
         self._acknowledging = threading.Lock()
+        self._failures = 0  # without an answer in between
         self._stopped = False
+        # A loop that was left without `close` ends here. At the end of the process, leases end by themselves.
+        weakref.finalize(self, self._leases.abandon).atexit = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
@@ -95,49 +119,74 @@ class Consumer:
         self._options["max"] = max(self._options["max"], concurrency)
         handlers = Handlers(concurrency)
         try:
-            while not self._stopped:
+            while True:
                 handlers.wait_for_room()
-                try:
+                if self._stopped or handlers.failure is not None:
+                    break
+                message = self._take()
+                if message is None and self._ahead:  # all are behind others of their keys
+                    self._receive(0)
                     message = self._take()
-                    if message is None and self._ahead:  # all are behind others of their keys
-                        self._receive(0)
-                        message = self._take()
-                        if message is None:
-                            handlers.wait(LONGEST_WAIT / 1000)
-                    elif message is None:
-                        self._receive(LONGEST_WAIT)
-                except StoreUnavailable as error:
-                    logging.getLogger(LOGGER).warning("cannot receive messages, trying again: %s", error)
-                    pause(LONGEST_WAIT / 1000)
-                    continue
+                    if message is None:
+                        handlers.wait(LONGEST_WAIT / 1000)
+                elif message is None:
+                    self._receive(LONGEST_WAIT)
                 if message is not None:
                     self._busy.add(_key_of(message))
                     handlers.start(self._handle, handler, message)
         finally:
-            handlers.close()
-            self._end(None)
+            try:
+                handlers.close()
+            finally:
+                self._end(None)
+        if handlers.failure is not None:
+            raise handlers.failure
 
     def _handle(self, handler: Callable[[Leased], object], message: Leased) -> None:
         try:
-            try:
-                handler(message)
-            except Exception as error:  # noqa: BLE001  # the handler's: it is the reason of the hand-back
-                self._client.hand_back(message, reason=_reason(error))
-            else:
-                self._done.append(message)
-        except Exception as error:  # noqa: BLE001  # other messages are handled all the same
-            _log_unsettled([message], error)
+            handler(message)
+        except BaseException as error:  # the handler's: it is the reason of the hand-back
+            self._hand_back(message, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._done.append(message)
         finally:
             self._busy.discard(_key_of(message))
-        # Handlers that end during this call leave their messages to this one, which looks again after it released the lock.
+        self._acknowledge()
+
+    def _hand_back(self, message: Leased, error: BaseException) -> None:
+        self._leases.take([message])
+        try:
+            found = self._client.hand_back(message, reason=f"{type(error).__name__}: {error}")
+        except Exception as failure:  # noqa: BLE001  # other messages are handled all the same
+            log_unsettled([message], failure)
+        else:
+            log_lost([message] if is_lost(found) else [])
+
+    def _acknowledge(self) -> None:
+        """Acknowledge what is done. Handlers that end during this call leave their messages to it: it looks again."""
         while self._done and self._acknowledging.acquire(blocking=False):
             done = self._take_done()
+            held = self._leases.take(done)
             try:
-                self._client.ack(*done)
-            except Exception as error:  # noqa: BLE001  # as above
-                _log_unsettled(done, error)
+                results = self._client.ack(*done)
+            except Exception as error:  # noqa: BLE001  # the next acknowledgement includes them
+                results = [error] * len(done)
+            except BaseException:
+                self._done.extendleft(reversed(self._leases.keep(held)))
+                raise
             finally:
                 self._acknowledging.release()
+            log_lost(one for one, result in zip(done, results, strict=True) if is_lost(result))
+            failed = {
+                one.lease: result for one, result in zip(done, results, strict=True) if isinstance(result, Exception)
+            }
+            if failed:
+                kept = self._leases.keep(one for one in held if one.message.lease in failed)
+                self._done.extendleft(reversed(kept))
+                self._log_failure(next(iter(failed.values())))
+                return
 
     def __iter__(self) -> Self:
         return self
@@ -149,13 +198,13 @@ class Consumer:
         while not self._stopped:
             now = self._clock.monotonic()
             if self._ahead and self._done and now - self._done_from >= ACK_AFTER:
-                self._client.ack(*self._take_done())
+                self._acknowledge()
             self._current = self._take()
             if self._current is not None:
                 if not self._done:
                     self._done_from = now
                 return self._current
-            self._receive(LONGEST_WAIT, self._take_done())
+            self._receive(LONGEST_WAIT)
         self.close()
         raise StopIteration
 
@@ -166,52 +215,93 @@ class Consumer:
     def _take(self) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
         passed = set[tuple[str, str]]()
-        for one in list(self._ahead):
-            message, end = one
+        for message in list(self._ahead):
             key = _key_of(message)
             if message.ordering_key and (key in self._busy or key in passed):
                 passed.add(key)
                 continue
-            self._ahead.remove(one)
-            is_old = end - self._clock.monotonic() < self._lease / 2  # it has waited here behind slow ones
-            if not is_old or (self._client.extend(message, self._lease)).result != "lost":
+            lasts = self._leases.lasts(message)  # it may have waited here behind slow ones
+            self._ahead.remove(message)
+            if lasts:
                 return message
+            self._leases.take([message])
         return None
 
-    def _receive(self, wait: int, done: Sequence[Leased] = ()) -> None:
-        """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms."""
+    def _receive(self, wait: int) -> None:
+        """Acknowledge messages that are done, and receive messages of the topics, after at most `wait` ms.
+
+        If the server is away, this pauses instead.
+        """
+        try:
+            self._ask(wait)
+        except StoreRefused:
+            raise
+        except StoreError as error:
+            self._log_failure(error)
+            pause(LONGEST_WAIT / 1000)
+        except InvalidMessage as error:
+            if error.field != "topic" or len(self._topics) == len(self._named):
+                raise
+            # A topic that was found has another route now. Those that can still be received are found again.
+            self._topics = deque(self._named)
+            self._find_at = self._clock.monotonic()
+        else:
+            self._failures = 0
+
+    def _log_failure(self, error: Exception) -> None:
+        if self._failures % LOG_EVERY == 0:
+            logging.getLogger(LOGGER).warning("cannot receive messages, trying again: %s", error)
+        self._failures += 1
+
+    def _ask(self, wait: int) -> None:
         if len(self._ahead) >= 2 * self._options["max"]:
+            self._acknowledge()
             return
         if self._patterns and self._clock.monotonic() >= self._find_at:
             self._find()
-        if done and (len(self._topics) != 1 or any(one.topic != self._topics[0] for one in done)):
-            self._client.ack(*done)
-            done = ()
-        if not self._topics:
+        topics = self._topics[0] if len(self._topics) == 1 else list(self._topics)
+        if not isinstance(topics, str) or any(one.topic != topics for one in self._done):
+            self._acknowledge()
+        if not topics:
             pause(wait / 1000)
             return
-        end = self._clock.monotonic() + self._lease
+        since = self._clock.monotonic()
         self._topics.rotate(-1)  # so that no topic is always first
-        topics = self._topics[0] if len(self._topics) == 1 else list(self._topics)
-        messages = self._client.receive(topics, wait=wait, lease=self._lease, ack=done, **self._options)
-        self._ahead.extend((one, end) for one in messages)
+        done = self._take_done() if isinstance(topics, str) else []
+        held = self._leases.take(done)
+        try:
+            messages = self._client.receive(topics, wait=wait, lease=self._lease, ack=done, **self._options)
+        except BaseException:
+            self._done.extendleft(reversed(self._leases.keep(held)))  # they are acknowledged with the next call
+            raise
+        self._add(messages, since)
+
+    def _add(self, messages: Sequence[Leased], since: int) -> None:
+        self._leases.add(messages, since)
+        self._ahead.extend(messages)
 
     def _find(self) -> None:
         """Add the topics that fit a pattern, except those that are received elsewhere."""
         self._find_at = self._clock.monotonic() + FIND_EVERY
+        failure: StoreError | None = None
         for pattern in self._patterns:
-            for found in self._client.topics(match=pattern):
-                if found.topic in self._topics:
+            for topic in self._find_topics(pattern, self._options["group"]):
+                if topic in self._topics:
                     continue
-                end = self._clock.monotonic() + self._lease
+                since = self._clock.monotonic()
                 try:
-                    messages = self._client.receive(found.topic, wait=0, lease=self._lease, ack=(), **self._options)
+                    messages = self._client.receive(topic, wait=0, lease=self._lease, ack=(), **self._options)
                 except InvalidMessage as error:
                     if error.field != "topic":
                         raise
                     continue  # its route is no stream of delayq's own Redis
-                self._topics.append(found.topic)
-                self._ahead.extend((one, end) for one in messages)
+                except StoreError as error:
+                    failure = error  # the others are received all the same
+                    continue
+                self._topics.append(topic)
+                self._add(messages, since)
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Give back the messages that were not handled; again is harmless."""
@@ -220,16 +310,13 @@ class Consumer:
     def _end(self, error: BaseException | None) -> None:
         self._stopped = True
         current, self._current = self._current, None
-        left = [one for one, _ in self._ahead]
+        left = list(self._ahead)
         self._ahead.clear()
         if current is not None and isinstance(error, Exception):
-            self._client.hand_back(current, reason=_reason(error))
+            self._hand_back(current, error)
         elif current is not None:
-            left.append(current)
-        if done := self._take_done():
-            self._client.ack(*done)
-        if left:
-            self._client.extend_many(left, 0)
+            left.insert(0, current)
+        self._leases.close(left)
 
     def __enter__(self) -> Self:
         return self
@@ -244,11 +331,11 @@ def _key_of(message: Leased) -> tuple[str, str]:
     return message.topic, message.ordering_key
 
 
-def _log_unsettled(messages: Sequence[Leased], error: Exception) -> None:
-    text = "message %s could not be settled, and is received again: %s"
-    for one in messages:
-        logging.getLogger(LOGGER).warning(text, one.id, error)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _longest(lease: int, max_lease: Duration | None) -> int:
+    """For how many ms the lease of a message is renewed. Raises InvalidMessage."""
+    if max_lease is None:
+        return max(lease, LONGEST_RENEWED)
+    longest = given_duration("maxLease", max_lease) or 0
+    if not lease <= longest <= MOST_RENEWED:
+        raise InvalidMessage("maxLease", "is at least the lease, and at most 12 h")
+    return longest

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from delayq.client.looking.dead_groups import DeadGroups, dead_groups
     from delayq.client.looking.dead_letters import DeadLetterPage, Wanted, dead_letters
     from delayq.client.looking.explain import Explanation, explain
-    from delayq.client.looking.groups import ConsumerGroup, consumers
+    from delayq.client.looking.groups import ConsumerGroup, consumers, known_groups
     from delayq.client.looking.messages import find, get
     from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS, SearchPage
     from delayq.client.looking.search_by_key import search_of
@@ -104,6 +104,7 @@ __all__ = [
     "given_consumer",
     "hand_back",
     "hand_back_of",
+    "known_groups",
     "leases_to_ack",
     "nodes",
     "only_settlement",
@@ -182,6 +183,7 @@ _PLACES = {
     "given_consumer": "delayq.client.consuming.receiving",
     "hand_back": "delayq.client.consuming.handing_back",
     "hand_back_of": "delayq.client.consuming.handing_back",
+    "known_groups": "delayq.client.looking.groups",
     "leases_to_ack": "delayq.client.consuming.receiving",
     "nodes": "delayq.client.looking.service",
     "only_settlement": "delayq.client.consuming.receiving",

@@ -507,9 +507,9 @@ class _Received(msgspec.Struct, rename="camel"):
     properties: dict[str, str] = {}
 
 
-def received_of(one: Json, group: str) -> list[Leased]:
-    """The messages that a consumer of the group received."""
-    return [
+def received_of(one: Json, group: str) -> tuple[list[Leased], list[str]]:
+    """The messages that a consumer of the group received, and the leases to acknowledge that were lost."""
+    messages = [
         Leased(
             id=found.id,
             topic=found.topic,
@@ -527,6 +527,7 @@ def received_of(one: Json, group: str) -> list[Leased]:
         )
         for found in msgspec.convert(one["messages"], list[_Received])
     ]
+    return messages, msgspec.convert(one.get("lost", []), list[str])
 
 
 def handed_back_of(one: Json) -> HandedBack:

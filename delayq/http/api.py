@@ -31,9 +31,10 @@ class Api:
         self._give_up_after = give_up_after
         self._idle: deque[Stream] = deque()
 
-    def attempts(self) -> Attempts:
-        """The attempts of a call that begins now."""
-        return Attempts(CLOCK.precise(), self._give_up_after)
+    def attempts(self, longest: int | None = None) -> Attempts:
+        """The attempts of a call that begins now, for at most so many ms."""
+        most = self._give_up_after
+        return Attempts(CLOCK.precise(), most if longest is None else min(longest, most))
 
     def wait(self, attempts: Attempts, retry_after: int = 0) -> bool:
         """Wait before the next attempt; False if the time of the call is over before it."""

@@ -20,6 +20,7 @@ from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
+from delayq.client.consuming.leases import log_lost
 from delayq.client.consuming.receiving import (
     MOST_REASON,
     Leased,
@@ -50,6 +51,7 @@ from delayq.http.calls import (
     MOST_KEYS,
     REPEATED,
     Answer,
+    Attempts,
     Base,
     Call,
     Sized,
@@ -127,10 +129,18 @@ class Client:
             raise error_of(self._problem(answer))
         return read_answer(answer, self.url, make)
 
-    def _ask(self, method: str, path: str, make: Callable[[Any], T], body: Any = None, **more: Any) -> T:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        make: Callable[[Any], T],
+        body: Any = None,
+        attempts: Attempts | None = None,
+        **more: Any,
+    ) -> T:
         """Send a call and return what `make` makes of the value in the answer; raises the error for a problem."""
         content = None if body is None else msgspec.json.encode(body)
-        answer = self._api.send(Call(method=method, path=path, body=content, **more))
+        answer = self._api.send(Call(method=method, path=path, body=content, **more), attempts)
         return self._read(answer, lambda body: make(answers.value_of(body)))
 
     def _get(self, path: str, make: Callable[[Any], T], **query: Any) -> T:
@@ -572,7 +582,7 @@ class Client:
         """
         body = {"time": given_duration("time", time) or 0}
         extra = given_duration("timeout", timeout) or 0
-        more = {"extra": extra, "may_repeat": False}
+        more: dict[str, Any] = {"extra": extra, "may_repeat": False}
         return self._ask("POST", "/v1/dev:advance", answers.advanced_of, body, **more)
 
     def receive(
@@ -597,12 +607,21 @@ class Client:
             self.ack(*ack)
             ack = ()
         while True:
+            failure: StoreError | None = None
             for at, one in enumerate(topics):
                 left = end - self._clock.monotonic() if at == len(topics) - 1 else 0
                 waits = int(min(left, TURN if len(topics) > 1 else left)) if left > 0 else 0
-                found = self._receive(one, group, max, waits, lease, start, tags, ack)
+                # A topic that fails is not repeated for so long that the others wait.
+                attempts = self._api.attempts(TURN) if len(topics) > 1 else None
+                try:
+                    found = self._receive(one, group, max, waits, lease, start, tags, ack, attempts)
+                except StoreError as error:
+                    failure = failure or error
+                    continue
                 if found:
                     return found
+            if failure is not None:
+                raise failure
             if not topics or self._clock.monotonic() >= end or len(topics) == 1:
                 return []
 
@@ -616,6 +635,7 @@ class Client:
         start: str | Instant,
         tags: str | Sequence[str],
         ack: Sequence[Leased],
+        attempts: Attempts | None,
     ) -> list[Leased]:
         consumer = given_consumer(topic, group, start, tags)
         body = {
@@ -628,7 +648,11 @@ class Client:
             "ack": leases_to_ack(consumer, ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
-        return self._lease(topic, "receive", lambda found: answers.received_of(found, group), body, extra=wait)
+        messages, lost = self._lease(
+            topic, "receive", lambda found: answers.received_of(found, group), body, attempts, extra=wait
+        )
+        log_lost(one for one in ack if one.lease in lost)
+        return messages
 
     def ack(self, *messages: Leased) -> list[Settlement | Any]:
         """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
@@ -687,13 +711,19 @@ class Client:
         start: str | Instant = "beginning",
         tags: str | Sequence[str] = (),
         prefetch: int = 10,
+        max_lease: Duration | None = None,
     ) -> Consumer:
         """Return a consumer that iterates over the messages of topics, as the client of Redis does.
 
         While nothing arrives, each topic of several takes a request every half a second.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return Consumer(self, self._clock, topic, given_duration("lease", lease) or 0, options)
+        return Consumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
+
+    def _topics_to_consume(self, match: str, group: str) -> list[str]:
+        found = [one.topic for one in self.topics(match=match)]
+        groups = self.consumers(match=match)
+        return list(dict.fromkeys([*found, *(one.topic for one in groups if one.group == group)]))
 
     def _settle(
         self, messages: Sequence[Leased], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}
@@ -710,8 +740,16 @@ class Client:
                 results.update(zip(part, found, strict=True))
         return [results[at] for at in range(len(messages))]
 
-    def _lease(self, topic: str, verb: str, make: Callable[[Any], T], body: Any, **more: Any) -> T:
-        return self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", make, body, **more)
+    def _lease(
+        self,
+        topic: str,
+        verb: str,
+        make: Callable[[Any], T],
+        body: Any,
+        attempts: Attempts | None = None,
+        **more: Any,
+    ) -> T:
+        return self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", make, body, attempts, **more)
 
     def close(self) -> None:
         """Close the connections to the API."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -78,6 +79,16 @@ def client(request: pytest.FixtureRequest, process: Api) -> Iterator[Any]:
         awaited = Awaited(http.AsyncClient(url))
         yield awaited
         awaited.end()
+
+
+def answer(status: int, body: Any, *headers: str) -> bytes:
+    content = json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(content)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def problem(status: int, kind: str, detail: str = "why.", **more: Any) -> dict[str, Any]:
+    return {"type": f"urn:delayq:problem:{kind}", "status": status, "title": "", "detail": detail} | more
 
 
 class Told:

@@ -14,19 +14,9 @@ import trustme
 
 from delayq import ConfigError, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
 from delayq.embedded.processes import LOCALHOST
-from tests.http.conftest import Awaited, Told
+from tests.http.conftest import Awaited, Told, answer, problem
 
 GOOD = {"id": "a", "queue": 1, "state": "scheduled", "dueMs": 5}
-
-
-def answer(status: int, body: Any, *headers: str) -> bytes:
-    content = json.dumps(body).encode()
-    lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(content)}", *headers]
-    return "\r\n".join([*lines, "", ""]).encode() + content
-
-
-def problem(status: int, kind: str, detail: str = "why.", **more: Any) -> dict[str, Any]:
-    return {"type": f"urn:delayq:problem:{kind}", "status": status, "title": "", "detail": detail} | more
 
 
 def test_a_call_is_repeated_with_the_same_bytes_until_it_is_answered(told: Told, caller: Any) -> None:

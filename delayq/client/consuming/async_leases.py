@@ -1,0 +1,180 @@
+"""The leases that a consumer holds, and their renewal while handlers work."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from delayq.client.consuming.event_loop import LATE, Repeats
+from delayq.client.known_routes import LOGGER
+from delayq.clock import Clock
+
+if TYPE_CHECKING:
+    from delayq.client.plans import Leased
+    from delayq.times import Duration
+
+__all__ = ["AsyncLeases", "log_lost", "log_unsettled"]
+
+#: The shortest lease that delayq gives (ms).
+SHORTEST: Final = 1_000
+#: ms before the next attempt, if leases could not be renewed.
+AGAIN: Final = 500
+
+
+class AsyncSettling(Protocol):
+    """The calls of a client that change leases."""
+
+    async def ack(self, *messages: Leased) -> list[Any]: ...
+    async def extend_many(self, messages: Sequence[Leased], lease: Duration) -> list[Any]: ...
+
+
+class _Held:
+    """A message, when its lease ends, and until when the lease can be renewed (ms of the monotonic clock)."""
+
+    __slots__ = ("end", "is_final", "limit", "message")
+
+    def __init__(self, message: Leased, end: int, limit: int) -> None:
+        self.message = message
+        self.end = end
+        self.limit = limit
+        self.is_final = False
+
+
+class AsyncLeases:
+    """The leases of one consumer.
+
+    All of them are renewed together, three times in each lease, up to `longest` ms from when their messages were received.
+    If the server is away, the renewal is tried again and again. A consumer that nobody refers to any more is ended here.
+    """
+
+    def __init__(self, client: AsyncSettling, clock: Clock, lease: int, longest: int) -> None:
+        self.done: deque[Leased] = deque()  # handled, and to be acknowledged
+        self._client = client
+        self._clock = clock
+        self._lease = lease
+        self._longest = longest
+        self._held: dict[str, _Held] = {}
+        self._is_away = False
+        self._next = clock.monotonic()
+        self._repeats = Repeats(clock, self.renew, self.end)
+
+    def add(self, messages: Iterable[Leased], since: int) -> None:
+        """Hold the leases of messages that a call received which began at `since` (ms of the monotonic clock)."""
+        for one in messages:
+            self._held[one.lease] = _Held(one, since + self._lease, since + self._longest)
+        if self._held and self._longest > self._lease and not self._repeats.is_running:
+            self._next = self._clock.monotonic() + self._lease // 3
+            self._repeats.start(self._lease // 3)
+
+    def take(self, messages: Iterable[Leased]) -> list[_Held]:
+        """Hold these leases no longer: they are being settled."""
+        found = (self._held.pop(one.lease, None) for one in messages)
+        return [one for one in found if one is not None]
+
+    def keep(self, held: Iterable[_Held]) -> list[Leased]:
+        """Hold leases again that could not be settled, and return their messages, without those that were held for too long."""
+        now = self._clock.monotonic()
+        kept = [one for one in held if one.limit > now]
+        self._held.update((one.message.lease, one) for one in kept)
+        return [one.message for one in kept]
+
+    async def lasts(self, message: Leased) -> bool:
+        """Return whether the lease of a message lasts. If half of it is over, it is renewed before."""
+        held = self._held.get(message.lease)
+        if held is None:
+            return False
+        if held.end - self._clock.monotonic() < self._lease / 2 and held.end < held.limit:
+            await self.renew()
+        return message.lease in self._held and held.end > self._clock.monotonic()
+
+    async def renew(self) -> int:
+        """Renew all leases, and return after how many ms that is to be done again."""
+        now, failure = self._clock.monotonic(), None
+        if self._held and now - self._next > self._lease / 3:
+            logging.getLogger(LOGGER).warning("leases are renewed %d ms late: %s", now - self._next, LATE)
+        for life, some in self._by_life(now).items():
+            try:
+                results = await self._client.extend_many([one.message for one in some], life)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the next attempt may succeed
+                failure = error
+                continue
+            for one, result in zip(some, results, strict=True):
+                if isinstance(result, Exception):
+                    failure = result
+                elif result.result == "lost":
+                    if self.take([one.message]):  # else it was settled during the call
+                        log_lost([one.message])
+                else:
+                    one.end = now + life
+        if failure is not None and not self._is_away:
+            logging.getLogger(LOGGER).warning("cannot renew leases, trying again: %s", failure)
+        self._is_away = failure is not None
+        wait = self._lease // 3 if failure is None else min(AGAIN, self._lease // 3)
+        self._next = self._clock.monotonic() + wait
+        return wait
+
+    def _by_life(self, now: int) -> dict[int, list[_Held]]:
+        """The leases by how long they are to last from now; without those that may last no longer."""
+        found: dict[int, list[_Held]] = {}
+        for one in list(self._held.values()):
+            life = min(self._lease, one.limit - now)
+            if one.end < one.limit and life >= SHORTEST:
+                found.setdefault(life, []).append(one)
+            elif not one.is_final:
+                one.is_final = True
+                text = "the lease of message %s is not renewed any more: it ends %d s after its receipt, the maximum (max_lease)"
+                logging.getLogger(LOGGER).warning(text, one.message.id, self._longest // 1000)
+        return found
+
+    def abandon(self) -> None:
+        """End without a consumer, in the background: from a finalizer, on any thread."""
+        self._repeats.abandon()
+
+    async def end(self) -> None:
+        """Acknowledge what is done, and give back the rest."""
+        await self.close([one.message for one in list(self._held.values())])
+
+    async def close(self, left: Sequence[Leased]) -> None:
+        """End the renewal, acknowledge what is done, and give back the messages that are left. Failures are logged."""
+        self._repeats.stop()
+        done = [self.done.popleft() for _ in range(len(self.done))]
+        handled = {one.lease for one in done}
+        left = [one for one in left if one.lease not in handled]
+        self.take(done)
+        self.take(left)
+        if done:
+            try:
+                log_lost(
+                    one for one, result in zip(done, await self._client.ack(*done), strict=True) if is_lost(result)
+                )
+            except Exception as error:  # noqa: BLE001  # the others are given back all the same
+                log_unsettled(done, error)
+        if left:
+            try:
+                await self._client.extend_many(left, 0)
+            except Exception as error:  # noqa: BLE001  # the consumer ends all the same
+                log_unsettled(left, error)
+        await self._repeats.close()
+
+
+def is_lost(result: Any) -> bool:
+    """Return whether a change of a lease came too late. A StoreError is no answer."""
+    return not isinstance(result, Exception) and bool(result.result == "lost")
+
+
+def log_lost(messages: Iterable[Leased]) -> None:
+    """Log messages whose lease is lost."""
+    text = (
+        "the lease of message %s of topic %s was lost: it had ended, and another consumer may have received the message"
+    )
+    for one in messages:
+        logging.getLogger(LOGGER).warning(text, one.id, one.topic)
+
+
+def log_unsettled(messages: Iterable[Leased], error: BaseException) -> None:
+    """Log messages that could not be acknowledged or handed back."""
+    text = "message %s could not be settled, and is received again: %s"
+    for one in messages:
+        logging.getLogger(LOGGER).warning(text, one.id, error)
