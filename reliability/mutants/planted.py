@@ -49,6 +49,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a bucket that holds more than the burst less the valid permits",
+        "workers/limits/rate.py",
+        "return life, burst - bucket.rate * life / 1_000",
+        "return life, max(1.0, bucket.burst - bucket.rate * life / 1_000 + 0.5)",
+        ("tests/workers/test_permits.py::test_whenever_permits_are_used_no_more_are_sent_than_by_a_plain_token_bucket",),
+        (),
+    ),
+    Planted(
         "a limit that counts as unused until its first message is sent",
         "workers/limits/asking.py",
         "        limit.use(now)\n",

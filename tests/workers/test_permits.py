@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import Counter
@@ -11,6 +12,8 @@ from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from delayq import Client, Message
@@ -20,6 +23,7 @@ from delayq.store import commands
 from delayq.store.commands import Granted
 from delayq.testing import MemoryTarget
 from tests.protocol.world import NodeClock
+from tests.support.amounts import amount
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -28,7 +32,7 @@ from tests.workers.one_queue import OneQueue
 from tests.workers.test_limits import Worlds, bounded, in_a_cluster, limit, live
 from workers.limits.asking import NodeLimits, _Asker
 from workers.limits.limit import IDLE, Limit
-from workers.limits.rate import SHORTEST_LIFE, VALID, RateLimit
+from workers.limits.rate import SHORTEST_LIFE, VALID, RateLimit, life_and_burst
 from workers.limits.slots import BESIDES, SlotLimit
 from workers.queue.in_flight import InFlight
 
@@ -259,6 +263,45 @@ def test_never_more_than_the_burst_is_granted_and_valid(
         most = max(most, sum(count for _, count in valid))
     assert (most <= max(burst, 1 + rate * SHORTEST_LIFE / VALID / 1_000)) is not (mistake and rate > 1)
     assert total >= 0.93 * 60 * rate
+
+
+class PlainBucket:
+    """A token bucket that is full at first. `spend` returns whether there was a token; 1e-6 is for rounding."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.has, self.at = burst, 0
+
+    def spend(self, now: int) -> bool:
+        self.has = min(self.burst, self.has + (now - self.at) * self.rate / 1_000) - 1
+        self.at = now
+        return self.has >= -1e-6
+
+
+@given(
+    rate=st.one_of(st.floats(0.01, 20), st.integers(1, 5_000)),
+    burst=st.one_of(st.integers(1, 5), st.integers(1, 5_000)),
+    steps=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 20), st.floats(0, 1)), min_size=1, max_size=60),
+)
+@example(rate=2.0, burst=1, steps=[(0, 1, 1.0), (500, 1, 0.0), (500, 1, 0.0)])
+@example(rate=5.0, burst=2, steps=[(399, 1, 1.0), (0, 9, 0.0)])
+@settings(max_examples=amount(200, 5_000), deadline=None)
+def test_whenever_permits_are_used_no_more_are_sent_than_by_a_plain_token_bucket(
+    rate: float, burst: int, steps: list[tuple[int, int, float]]
+) -> None:
+    """A step asks some ms after the one before it for so many permits, and uses them after this part of their life."""
+    life, in_redis = life_and_burst(Bucket("t:x", rate, burst))
+    assert life >= SHORTEST_LIFE
+    shared, sends, now = PlainBucket(rate, in_redis), list[int](), 1_000_000
+    shared.at = now
+    for wait, wanted, part in steps:
+        now += wait
+        shared.has, shared.at = min(in_redis, shared.has + wait * rate / 1_000), now
+        granted = min(wanted, math.floor(shared.has + 1e-6))
+        shared.has -= granted
+        sends += [now + int(part * (life - 1))] * granted
+    plain = PlainBucket(rate, max(burst, 1 + 0.15 * rate))
+    assert all(plain.spend(at) for at in sorted(sends))
 
 
 class Waits:

@@ -44,11 +44,12 @@ PART: Final = 4
 def life_and_burst(bucket: Bucket) -> tuple[int, float]:
     """The life of permits in ms, and the burst of the bucket in Redis.
 
-    That burst is smaller by the valid permits, so that both together never exceed the burst of the policy.
+    That burst is smaller by the valid permits, so that both together never exceed the burst of the policy. It is at least 1,
+    since a bucket without room for one permit grants none. So the permits of a small burst live shorter.
     """
     burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / VALID / 1_000)
-    life = int(min(LIFE, 1_000 * VALID * burst / bucket.rate))
-    return life, max(1.0, burst - bucket.rate * life / 1_000)
+    life = int(min(LIFE, 1_000 * min(VALID * burst, burst - 1) / bucket.rate))
+    return life, burst - bucket.rate * life / 1_000
 
 
 class RateLimit(Limit):
