@@ -17,7 +17,9 @@ from delayq.store.scripts import stopped_when_full
 
 __all__ = [
     "EVICTION",
+    "MEND_SNAPSHOTS",
     "PERSISTENCE",
+    "SNAPSHOTS",
     "Disk",
     "ServerSettings",
     "complaints",
@@ -36,6 +38,11 @@ __all__ = [
 PERSISTENCE: Final = "unknown-persistence"
 EVICTION: Final = "unknown-eviction"
 _GIVE: Final = "give it these rights (ACL SETUSER); docs/operations.md lists all"
+SNAPSHOTS: Final = "Redis refuses changes, because its last snapshot (RDB) failed"
+MEND_SNAPSHOTS: Final = (
+    "free its disk, or memory for the fork, then run BGSAVE; or turn snapshots off by CONFIG SET save '' (delayq needs "
+    "only the append-only file)"
+)
 #: The command that Redis refuses.
 _COMMAND: Final = re.compile(r"run the '([a-z|]+)'")
 #: The oldest major version of Redis that has scripts with flags.
@@ -58,6 +65,12 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     rewrites: int = 0  # rewrites that have begun
     rewriting: bool = False
     rewritten: bool = True  # the last one succeeded
+    snapshot_failed: bool = False  # the last one
+
+    @property
+    def refuses_for_snapshots(self) -> bool:
+        """Whether it refuses changes because of its snapshots: its errors do not come from the append-only file then."""
+        return self.snapshot_failed and not self.failing and self.suspect
 
     @property
     def suspect(self) -> bool:
@@ -162,6 +175,7 @@ def _disk(info: Mapping[str, str]) -> Disk:
         rewrites=int(info.get("aof_rewrites", 0)),
         rewriting=any(info.get(name) == "1" for name in under_way),
         rewritten=info.get("aof_last_bgrewrite_status") != "err",
+        snapshot_failed=info.get("rdb_last_bgsave_status") == "err",
     )
 
 
@@ -180,6 +194,8 @@ def complaints(
         found.append(
             f"Redis cannot write its append-only file{_where(server)}, and refuses changes: free space on its disk"
         )
+    elif any(disk.refuses_for_snapshots for disk in server.disks):
+        found.append(f"{SNAPSHOTS}{_where(server)}: {MEND_SNAPSHOTS}")
     elif any(disk.suspect for disk in server.disks):
         found.append(
             f"Redis could not always write its append-only file{_where(server)}, and may not load it again: "

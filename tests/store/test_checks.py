@@ -62,6 +62,24 @@ def test_what_a_disk_has_refused_counts_until_a_rewrite_has_made_it_good() -> No
     assert "do not restart it" in checks.complaints(checks.told([found, {}]))[-1]
 
 
+def test_errors_while_snapshots_fail_are_not_taken_for_those_of_the_append_only_file() -> None:
+    info = (
+        b"run_id:abc\r\naof_enabled:1\r\nmaxmemory_policy:noeviction\r\naof_last_write_status:%s\r\n"
+        b"rdb_last_bgsave_status:%s\r\nerrorstat_MISCONF:count=12\r\n"
+    )
+    for aof, rdb, told in (
+        (b"ok", b"err", "its last snapshot (RDB) failed"),
+        (b"ok", b"ok", "may not load it again"),
+        (b"err", b"err", "cannot write its append-only file"),
+        (b"err", b"ok", "cannot write its append-only file"),
+    ):
+        (complaint,) = checks.complaints(checks.told([checks.server().read(info % (aof, rdb)), {}]))
+        assert told in complaint, (aof, rdb)
+    failed = checks.server().read(info % (b"ok", b"err"))
+    assert checks.complaints(checks.told([failed, {"abc": 12}])) == []  # it refuses nothing
+    assert failed.disk_failing
+
+
 def test_nothing_is_said_against_a_good_server() -> None:
     for good in (GOOD, msgspec.structs.replace(GOOD, role="unknown")):
         assert checks.complaints(good) == []

@@ -21,7 +21,7 @@ from delayq.store.connect.store import Store
 from tests.support.clusters import Member
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
-from workers.node.duties.alarms import Alarms, Rewriting
+from workers.node.duties.alarms import CALM, Alarms, Rewriting
 
 SUSPECT = "may not load it again"
 
@@ -150,3 +150,41 @@ def test_nothing_is_asked_of_a_disk_that_still_fails() -> None:
     assert asked == []
     rewriting.look([Disk(run_id="a", errors=3)])
     assert len(asked) == 1
+
+
+def test_failing_snapshots_are_named_and_a_rewrite_waits_until_nothing_is_refused_any_more(
+    own_valkey: EmbeddedServer, client: Client, admin: Any
+) -> None:
+    watch = Alarms(client.store, range(16))
+    folder, name = (admin.config_get(one)[one] for one in ("dir", "dbfilename"))
+    (Path(folder) / name).mkdir()  # so that no snapshot can be written
+    admin.config_set("save", "1 1")
+    admin.set("other", "1")
+    with suppress(redis.exceptions.ResponseError):
+        admin.bgsave()
+    eventually(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot failed")
+    with pytest.raises(redis.exceptions.ResponseError, match=r"MISCONF .*snapshots"):
+        admin.set("other", "2")
+    for _ in range(CALM - 1):
+        (text,) = look(watch)
+        assert text.startswith("Redis refuses changes, because its last snapshot (RDB) failed: ")
+        assert "CONFIG SET save ''" in text
+        assert SUSPECT not in text
+    assert rewrites(admin) == 0
+    admin.config_set("save", "")  # what the text says
+    for _ in range(CALM + 1):
+        look(watch)
+    assert rewrites(admin) == 1
+    look(watch)
+    assert look(watch) == []
+    assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
+
+
+def test_while_snapshots_fail_each_refusal_puts_the_rewrite_off(client: Client, admin: Any) -> None:
+    rewriting = Rewriting(client.store)
+    for errors in range(1, 3 * CALM):
+        rewriting.look([Disk(run_id="a", errors=errors // 2, snapshot_failed=True)])
+    assert rewrites(admin) == 0
+    for _ in range(CALM + 1):
+        rewriting.look([Disk(run_id="a", errors=errors, snapshot_failed=True)])
+    eventually(lambda: rewrites(admin) > 0, "it is rewritten")

@@ -214,7 +214,7 @@ def _of_servers(node: Node) -> Iterator[Metric]:
         failing = "1 while a write to the append-only file, or a snapshot, has failed"
         yield _gauge("delayq_redis_disk_failing", failing, int(server.disk_failing))
         needed = "1 from a failed write to the append-only file until a rewrite succeeds"
-        suspect = any(disk.suspect or disk.failing for disk in server.disks)
+        suspect = any(disk.failing or (disk.suspect and not disk.refuses_for_snapshots) for disk in server.disks)
         yield _gauge("delayq_redis_rewrite_needed", needed, int(suspect))
     if node.settings.zookeeper:
         text = "1 while this node is registered in ZooKeeper"

@@ -52,14 +52,15 @@ def _check_aof(server: checks.ServerSettings, accept: Collection[str]) -> Check:
     if any(disk.failing for disk in server.disks):
         text = "the append-only file cannot be written, so Redis refuses changes"
         return Check("aof", FAIL, text, "free space on its disk", runbook="delayqredisdiskfailing")
+    if any(disk.refuses_for_snapshots for disk in server.disks):
+        return Check("aof", FAIL, checks.SNAPSHOTS, checks.MEND_SNAPSHOTS, runbook="delayqredisdiskfailing")
     if any(disk.suspect for disk in server.disks):
         text = "the append-only file could not be written for a while, and may not load after a restart"
         mend = "do not restart Redis before BGREWRITEAOF has succeeded; a worker starts it, or you do"
         return Check("aof", FAIL, text, mend, runbook="delayqredisrewriteneeded")
     if server.disk_failing:
-        text = "the last snapshot could not be written to the disk"
-        mend = "free space on its disk; BGSAVE retries at once"
-        return Check("aof", WARN, text, mend, runbook="delayqredisdiskfailing")
+        text = "the last snapshot (RDB) failed, and by its defaults Redis then refuses changes"
+        return Check("aof", WARN, text, checks.MEND_SNAPSHOTS, runbook="delayqredisdiskfailing")
     return Check("aof", OK, "the append-only file is on")
 
 

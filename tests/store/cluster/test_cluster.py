@@ -18,8 +18,8 @@ from delayq.client.scheduling.schedule import Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.doctor import examine
-from delayq.errors import WrongRedis
 from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.errors import WrongRedis
 from delayq.message import Limits
 from delayq.policies import Policy
 from delayq.routes import Route, Routes

@@ -25,6 +25,7 @@ from delayq.targets.redis_stream.backlog import backlogs
 __all__ = ["Alarms", "Rewriting"]
 
 QUEUES_EVERY = 30_000  # ms between two checks of all queues
+CALM = 15  # looks without a new error, after which failed snapshots refuse no change: half a minute
 SERVER_EVERY = 2_000  # ms between two checks of the server. A shorter failure may go unnoticed.
 MOST_STREAMS = 256  # streams whose backlog one check reads
 log = structlog.get_logger()
@@ -35,12 +36,16 @@ class Rewriting:
 
     A rewrite counts only if it began after the last failure and nothing failed during it. So the number of errors is kept
     before the rewrite begins. Its success is written into Redis for all workers.
+
+    While a server refuses changes because of its snapshots, each refusal counts as an error, and a rewrite helps nothing. So
+    a rewrite begins once there are no more errors.
     """
 
     def __init__(self, store: Store) -> None:
         self.refused = ""  # the reason, if Redis denies this worker the rewrite
         self._store = store
         self._noted: dict[str, Disk] = {}  # by run id
+        self._calm: dict[str, tuple[int, int]] = {}  # by run id: the errors, and the looks since they were fewer
 
     def look(self, disks: Sequence[Disk]) -> None:
         """Ask for rewrites if they are needed; raises StoreUnavailable."""
@@ -48,15 +53,20 @@ class Rewriting:
         self._noted = {disk.run_id: self._noted[disk.run_id] for disk in suspect if disk.run_id in self._noted}
         if not suspect:
             self.refused = ""
+        self._calm = {disk.run_id: self._looks(disk) for disk in suspect}
         for disk in suspect:
             noted = self._noted.get(disk.run_id)
-            if disk.rewriting:
+            if disk.rewriting or (disk.refuses_for_snapshots and self._calm[disk.run_id][1] < CALM):
                 continue
             if noted is not None and disk.errors == noted.errors and disk.rewrites > noted.rewrites and disk.rewritten:
                 self._write_down(disk, disks)
             else:
                 self._noted[disk.run_id] = disk
                 self._ask()
+
+    def _looks(self, disk: Disk) -> tuple[int, int]:
+        errors, looks = self._calm.get(disk.run_id, (disk.errors, 0))
+        return disk.errors, looks + 1 if disk.errors == errors else 0
 
     def _ask(self) -> None:
         try:
