@@ -7,7 +7,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Final
 
 from delayq.errors import DelayqError
-from delayq.local_time import local
+from delayq.local_time import local, unknown_zone
 from delayq.terminal import say
 from delayq.times import check_unix_ms, parse_duration, parse_instant
 
@@ -86,6 +86,8 @@ def _wall(option: str, found: re.Match[str], now: int, *, ahead: bool) -> int:
     clock = f"{minute:0>5}{second or ':00'}"
     if zone is not None:
         return parse_instant(f"{day}T{clock}{zone}")
+    if why := unknown_zone():
+        raise BadUse(f"{option}: a time without a zone is local time. {why}")
     # A fraction of a ms is rounded up, as for a time with a zone.
     whole, _, fraction = clock.partition(".")
     fine = -(-int(fraction.ljust(9, "0")) // 1_000_000) if fraction else 0

@@ -77,6 +77,20 @@ def test_settings_that_make_no_sense_are_one_sentence(cli: Cli, given: Given, mo
         assert sentence in said
 
 
+def test_a_time_zone_that_does_not_exist_is_one_sentence_and_nothing_is_scheduled(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_Yrok")
+    for command in (
+        ("schedule", "t", "x", "--at", "tomorrow 09:00", "--id", "m"),
+        ("pause", "t", "--until", "09:00"),
+        ("audit", "--from", "yesterday 09:00"),
+    ):
+        assert "TZ is 'America/New_Yrok'" in cli(*command).refused()
+    assert given.client.get("m") is None
+    assert cli("schedule", "t", "x", "--at", "2030-01-31T09:00:00-05:00", "--id", "m").code == 0
+
+
 def test_a_full_redis_is_one_sentence(cli: Cli, alone: None) -> None:
     with EmbeddedServer(maxmemory="1mb") as full:
         said = cli("schedule", "t", "x" * 60_000, *WHEN, "--redis-url", full.url).refused()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import typer
 
 from delayq.cli import app
 from delayq.cli.moments import BadUse, duration, moment
-from delayq.local_time import in_sentence, shown
+from delayq.local_time import in_sentence, shown, unknown_zone
 from delayq.terminal import TwoForms
 from delayq.times import parse_instant
 
@@ -177,3 +178,59 @@ def test_times_of_sentences_are_shown_as_people_read_them(clocks: Clocks) -> Non
     assert isinstance(found, TwoForms) and (found, found.short) == ("2026-11-26T15:30:00+01:00", "2026-11-26 15:30:00")
     assert shown(None) is None
     assert shown("whoever made the file wrote this") == "whoever made the file wrote this"
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "America/New_Yrok",
+        "Europe/Nowhere",
+        "+02:00",
+        "CEST",
+        "Europe",
+        "UTC+x",
+        "../etc/passwd",
+        "/etc/passwd",
+        "a\x80",
+    ],
+)
+def test_a_zone_that_the_machine_does_not_know_is_refused_by_name_where_local_time_counts(
+    zone: str, clocks: Clocks
+) -> None:
+    clocks(zone)
+    now = parse_instant(NOON)
+    for text in ("15:30", "tomorrow 09:00", "2026-11-26 15:30", "2026-11-26T15:30:20"):
+        for ahead in (True, False):
+            with pytest.raises(BadUse, match=r"^--at: a time without a zone is local time\. TZ is ") as caught:
+                moment("--at", text, now, ahead=ahead)
+            assert repr(zone) in str(caught.value)
+    for text in ("2h", "1795795800000", "2026-11-26 15:30+05:30", "2026-11-26T15:30:00Z"):
+        assert moment("--at", text, now)
+    assert shown(now) == TwoForms("2026-11-26T11:00:00+00:00", "2026-11-26 11:00:00 UTC")
+    assert in_sentence("since 2026-11-26T11:00:00.000Z") == "since 2026-11-26 11:00:00 UTC"
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        BERLIN, f":{BERLIN}", f"/usr/share/zoneinfo/{BERLIN}", "", "UTC", "GMT", "UTC0", "EST5EDT", "CET-1CEST,M3.5.0,M10.5.0/3",
+        "<+0545>-5:45", "<-03>3", "JST-9", "Etc/GMT+3",
+    ],
+)  # fmt: skip
+def test_every_form_of_a_zone_that_the_system_reads_is_read(zone: str, clocks: Clocks) -> None:
+    clocks(zone)
+    assert unknown_zone() == ""
+    assert moment("--at", "15:30", parse_instant(NOON))
+
+
+def test_a_machine_without_data_of_zones_says_so(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clocks(BERLIN)
+    monkeypatch.setattr("delayq.local_time._FOLDERS", (str(tmp_path / "none"),))
+    assert "has no data of time zones (package tzdata)" in unknown_zone()
+    monkeypatch.setenv("TZDIR", "/usr/share/zoneinfo")
+    assert unknown_zone() == ""
+    clocks("UTC")
+    monkeypatch.delenv("TZDIR")
+    assert unknown_zone() == ""

@@ -94,7 +94,12 @@ class LocalTable:
         return done.counts
 
     def _here(self) -> tzinfo:
-        return zone(self._options.time_zone or _zone_of_this_machine())
+        if self._options.time_zone:
+            return zone(self._options.time_zone)
+        try:
+            return zone(_zone_of_this_machine())
+        except ConfigError as error:
+            raise ConfigError(f"TZ, the zone of times without one: {error}") from None
 
 
 def _zone_of_this_machine() -> str:
