@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from functools import partial
+from types import BuiltinFunctionType
 from typing import Protocol
 
-__all__ = ["AdvancedClock", "Clock", "SystemClock", "pause", "unix_ns"]
+__all__ = ["AdvancedClock", "Clock", "SystemClock", "is_frozen", "pause", "unix_ns"]
 
 #: Unix time in ns, for ids alone. All decisions use a clock that is passed in.
 unix_ns = time.time_ns
+#: Tests of applications replace `time.monotonic` wherever a module refers to it (freezegun). A wait by such a clock would never
+#: end, so waits use the clock of the system, which they leave alone. Windows does not have it.
+_monotonic_ns = (
+    partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC) if sys.platform != "win32" else partial(time.monotonic_ns)
+)
 
 
 class Clock(Protocol):
@@ -35,8 +43,13 @@ def pause(clock: Clock, ms: float) -> None:
         clock.wait(never, ms)
 
 
+def is_frozen() -> bool:
+    """Whether a test has replaced the time of this process, and with it the time of its event loops, as freezegun does."""
+    return not isinstance(time.monotonic, BuiltinFunctionType)
+
+
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock. A test that freezes time freezes `now` alone: waits end by real time."""
 
     def now(self) -> int:
         """Return Unix time in ms."""
@@ -44,11 +57,11 @@ class SystemClock:
 
     def monotonic(self) -> int:
         """Return ms of the machine's monotonic clock."""
-        return time.monotonic_ns() // 1_000_000
+        return _monotonic_ns() // 1_000_000
 
     def precise(self) -> float:
         """Return ms of the machine's monotonic clock, with fractions of a ms."""
-        return time.monotonic_ns() / 1e6
+        return _monotonic_ns() / 1e6
 
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         """Wait on a held `condition`. Return False if the timeout passed first."""

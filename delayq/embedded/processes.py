@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+
+from delayq.clock import SystemClock, pause
 
 if sys.platform != "win32":
     import fcntl
@@ -108,11 +109,13 @@ def _release_claims() -> None:
 
 def await_end(process: subprocess.Popen[bytes], patience: float) -> None:
     """Wait until a process has ended that got a signal to end. After `patience` seconds it is killed."""
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    clock = SystemClock()  # `Popen.wait` uses a clock that tests freeze
+    deadline = clock.monotonic() + patience * 1000
+    while process.poll() is None:
+        if clock.monotonic() > deadline:
+            process.kill()
+            process.wait()
+        pause(clock, 5)
 
 
 def stop_server_of(folder: Path, patience: float) -> None:
@@ -121,12 +124,13 @@ def stop_server_of(folder: Path, patience: float) -> None:
         pid = int((folder / "valkey.pid").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
+    clock = SystemClock()
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + patience
+        deadline = clock.monotonic() + patience * 1000
         if _is_server_of(folder, pid):
             os.kill(pid, signum)
-        while _is_server_of(folder, pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        while _is_server_of(folder, pid) and clock.monotonic() < deadline:
+            pause(clock, 20)
 
 
 def _is_server_of(folder: Path, pid: int) -> bool:

@@ -13,12 +13,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 from urllib.parse import quote
 
+from delayq.clock import SystemClock, pause
 from delayq.embedded.processes import LOCALHOST, await_end, die_with_parent, free_port, stop_server_of
 from delayq.errors import DelayqError, MissingExtra
 
@@ -212,16 +212,17 @@ class EmbeddedServer:
         return "nothing"
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        clock = SystemClock()
+        deadline = clock.monotonic() + START_SECONDS * 1000
         while (answer := self._ask()) != "ready":
             if answer == "loading":
-                deadline = time.monotonic() + START_SECONDS
-            if self.pid is None or time.monotonic() > deadline:
+                deadline = clock.monotonic() + START_SECONDS * 1000
+            if self.pid is None or clock.monotonic() > deadline:
                 what = "ended at once" if self.pid is None else f"did not answer within {START_SECONDS:.0f} s"
                 self.kill()
                 name = f"{self._binary.name} on port {self.port}"
                 raise EmbeddedServerError(f"{name} {what}; the end of its log:\n{self.log_tail()}")
-            time.sleep(0.02)
+            pause(clock, 20)
 
     def log_tail(self) -> str:
         """Return the last lines of its log since its start."""

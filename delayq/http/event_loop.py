@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from asyncio import sleep as pause
 from typing import Final, Self
 
 from delayq.clock import SystemClock
+from delayq.store.connect.event_loop import pause
 
 __all__ = ["CLOCK", "Stream", "pause"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 
-from delayq.clock import SystemClock
+from delayq.clock import SystemClock, is_frozen
 from delayq.interrupts import raise_if_interrupt
 from delayq.store.connect.address import transport
 from delayq.store.connect.server_state import (
@@ -183,4 +184,28 @@ class Semaphore:
 
 async def pause(seconds: float) -> None:
     """Wait."""
-    await asyncio.sleep(seconds)
+    if is_frozen():
+        await _real_pause(seconds)
+    else:
+        await asyncio.sleep(seconds)
+
+
+async def _real_pause(seconds: float) -> None:
+    """Wait in a thread, because the time of this loop stands still."""
+    loop, is_over = asyncio.get_running_loop(), threading.Event()
+    done = loop.create_future()
+
+    def end() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def wait() -> None:
+        is_over.wait(seconds)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        await done
+    finally:
+        is_over.set()
