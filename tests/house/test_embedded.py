@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import redis
 
+from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import port_is_free
 from delayq.embedded.server import START_SECONDS
@@ -106,11 +105,12 @@ def test_the_time_that_loading_takes_does_not_count_as_silence(tmp_path: Path, m
 
     # Loading is to take longer than a server may be silent, and no silence does on a busy machine, where the server may get no
     # CPU for seconds: so each time that it says it is loading most of that time has passed.
-    def monotonic() -> float:
-        return time.monotonic() + told.count("loading") * 0.7 * START_SECONDS
+    class Clock(SystemClock):
+        def monotonic(self) -> int:
+            return super().monotonic() + told.count("loading") * round(700 * START_SECONDS)
 
     monkeypatch.setattr(EmbeddedServer, "_ask", asked)
-    monkeypatch.setattr("delayq.embedded.server.time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
+    monkeypatch.setattr("delayq.embedded.server.SystemClock", Clock)
     with EmbeddedServer(data_dir=tmp_path) as server, connect(server) as client:
         for _ in range(8):
             with client.pipeline(transaction=False) as pipeline:
