@@ -83,12 +83,15 @@ async def receive(service: Service, request: Request) -> Answer:
     if len(given.ack or ()) > service.settings.batch_limit:
         raise InvalidMessage("ack", f"at most {service.settings.batch_limit} are accepted in one request")
     lost: list[str] = []
+    is_new = False  # whether this call has received nothing before
 
     async def look(ack: Sequence[str] = ()) -> list[Leased]:
         await _need(service, service.door.renewed(request.caller), topic)  # it may have waited
+        nonlocal is_new
         page = await service.client.run(
-            lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack)
+            lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack, is_new=is_new)
         )
+        is_new = True
         again = None if page.next is None else page.next - page.now
         service.receivers.received(place, page.now, again, is_full=len(page.messages) == given.max)
         lost.extend(page.lost)

@@ -125,6 +125,19 @@ async def test_a_repeated_call_gets_the_same_messages_and_leases_no_others(
     assert [one["id"] for one in await receive(api, max=2, call="c-1")] == ["d"]
 
 
+async def test_a_large_answer_stops_and_the_rest_comes_with_the_next_calls(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    for n in range(12):
+        append(valkey, f"m{n}", body="x" * 500_000)
+    got = list[str]()
+    for n in range(4):
+        answer = await call(api, "receive", max=1_000, wait="30s", call=f"c-{n}")
+        assert len(answer.content) < 2_100_000
+        got += [one["id"] for one in answer.json()["messages"]]
+    assert sorted(got) == sorted(f"m{n}" for n in range(12))
+
+
 async def test_one_call_acknowledges_and_receives(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     for id in "ab":
         append(valkey, id)

@@ -313,6 +313,55 @@ def test_a_call_whose_entries_were_deleted_from_the_stream_receives_others(q: Qu
     assert pending(q) == 1
 
 
+def append_many(q: Queue, sizes: list[int]) -> None:
+    with q.server.admin.pipeline(transaction=False) as many:
+        for n, size in enumerate(sizes):
+            many.xadd(STREAM, {"id": f"m{n}", "topic": STREAM, "body": f"m{n}".ljust(size, ".")})
+        many.execute()
+
+
+@pytest.mark.parametrize(
+    "sizes", [[100_000] * 60, [10] * 100 + [900_000] * 6, [900_000, 10, 3_000_000, 10]], ids=["large", "later", "huge"]
+)
+def test_an_answer_stops_at_two_megabytes_and_the_rest_comes_with_the_next_calls(q: Queue, sizes: list[int]) -> None:
+    append_many(q, sizes)
+    got, calls = list[str](), 0
+    while len(got) < len(sizes):
+        found = receive(q, 1_000, 1_000)
+        size = sum(len(one.fields["body"]) for one in found.entries)
+        assert size <= 2_000_000 or len(found.entries) == 1
+        got += [one.fields["id"].decode() for one in found.entries]
+        assert {one.deliveries for one in found.entries} == {1}
+        assert len(got) == len(sizes) or (found.next is not None and found.next <= 1_000), "the next call finds more"
+        assert bodies(receive(q, 1_000, 1_000, call=found.call)) == bodies(found)
+        calls += 1
+    assert sorted(got, key=lambda id: int(id[1:])) == [f"m{n}" for n in range(len(sizes))]
+    assert calls <= 2 + sum(sizes) // 1_000_000
+    assert bodies(receive(q, 1_000)) == []
+
+
+def test_a_call_reads_only_a_few_messages_that_are_too_large_for_its_answer(q: Queue) -> None:
+    append_many(q, [500_000] * 60)
+    assert len(receive(q, 1_000, 1_000).entries) == 3
+    assert q.server.admin.xinfo_groups(STREAM)[0]["entries-read"] <= 8
+
+
+def test_messages_whose_leases_ended_are_bounded_in_bytes_too(q: Queue) -> None:
+    append_many(q, [300_000] * 20)
+    first = [receive(q, 1_000).entries for _ in range(4)]
+    again = [receive(q, 31_000, 1_000).entries for _ in range(4)]
+    assert [len(one) for one in again] == [len(one) for one in first] == [6, 6, 6, 2]
+    assert {one.deliveries for some in again for one in some} == {2}
+
+
+def test_a_share_of_one_message_at_least_has_a_message_that_is_larger_than_the_share(q: Queue) -> None:
+    append_many(q, [3_000, 10])
+    share = receive(q, 1_000, share=(1_000, False))
+    assert (bodies(share), share.next) == ([], 1_000)
+    assert len(receive(q, 1_000, share=(1_000, True)).entries) == 1
+    assert len(receive(q, 1_000, share=(1_000, False)).entries) == 1
+
+
 def test_hundreds_of_messages_of_a_call_are_settled_in_parts(q: Queue) -> None:
     with q.server.admin.pipeline(transaction=False) as many:
         for n in range(1_000):

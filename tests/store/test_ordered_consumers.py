@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Act, Lease, ReceivedEntries
+from delayq.store.commands import Act, Lease, ReceivedEntries, StreamEntry
 from delayq.store.keys import ConsumerKeys
 from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue
@@ -29,8 +29,10 @@ def append(q: Queue, body: str, key: str = "") -> None:
     q.server.admin.xadd(STREAM, {"id": body, "topic": STREAM, "tags": "", "body": body} | ordering)
 
 
-def receive(q: Queue, now: int, most: int = ALL, *, call: str = "", lease: int = 30_000) -> ReceivedEntries:
-    found = q.run(commands.receive(KEYS, GROUP, call or next(CALLS), most, lease, now=now))
+def receive(
+    q: Queue, now: int, most: int = ALL, *, call: str = "", lease: int = 30_000, most_bytes: int = 2_000_000
+) -> ReceivedEntries:
+    found = q.run(commands.receive(KEYS, GROUP, call or next(CALLS), most, lease, share=(most_bytes, True), now=now))
     assert isinstance(found, ReceivedEntries)
     return found
 
@@ -189,6 +191,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.sampled_from(["", "k", "k", "o"])),
         st.tuples(st.just("receive"), st.sampled_from([1, 2, 3, ALL]), st.sampled_from([100, 1_000])),
+        st.tuples(st.just("receive"), st.sampled_from([3, ALL]), st.just(100), st.sampled_from([0, 26, 40])),
         st.tuples(st.just("repeat"), st.integers(0, 5)),
         st.tuples(st.just("wait"), st.sampled_from([1, 99, 100, 500, 1_000])),
         st.tuples(st.sampled_from(["ack", "extend", "back", "release"]), st.integers(0, 9)),
@@ -209,8 +212,8 @@ def live(q: Queue, steps: Steps) -> None:
         elif name == "wait":
             now += values[0]
         elif name == "receive":
-            most, life = values
-            found = receive_others(q, group, now, next(CALLS), most, life, leases)
+            most, life, *most_bytes = values
+            found = receive_others(q, group, now, next(CALLS), most, life, leases, *most_bytes)
             calls += [(found, most, life)] if found.entries else []
         elif name == "repeat" and calls:
             found, most, life = calls[-1 - values[0] % len(calls)]
@@ -247,10 +250,22 @@ def live(q: Queue, steps: Steps) -> None:
 
 
 def receive_others(
-    q: Queue, group: Group, now: int, call: str, most: int, life: int, leases: list[tuple[Message, Lease]]
+    q: Queue,
+    group: Group,
+    now: int,
+    call: str,
+    most: int,
+    life: int,
+    leases: list[tuple[Message, Lease]],
+    most_bytes: int | None = None,
 ) -> ReceivedEntries:
     """Receive by a call that holds nothing, and lease the messages in the model, too."""
-    found = receive(q, now, most, call=call, lease=life)
+    if most_bytes is None:
+        found = receive(q, now, most, call=call, lease=life)
+    else:  # fewer fit, but always one
+        found = receive(q, now, most, call=call, lease=life, most_bytes=most_bytes)
+        assert len(found.entries) < 2 or sum(map(size, found.entries)) <= most_bytes
+        most = len(found.entries) or most
     check_received(group, now, found, most)
     for entry in found.entries:
         one = by_body(group, entry.fields)
@@ -259,6 +274,10 @@ def receive_others(
         assert entry.deliveries == one.deliveries
         leases.append((one, entry.lease))
     return found
+
+
+def size(entry: StreamEntry) -> int:
+    return sum(map(len, entry.fields.values()))
 
 
 def by_body(group: Group, fields: dict[str, bytes]) -> Message:
@@ -304,7 +323,7 @@ K = ("append", "k")
 ONE, REST = ("receive", 1, 100), ("receive", ALL, 1_000)
 #: Rules of the scripts: what removes each of them, and steps that show it.
 MUTANTS: dict[str, tuple[str, str, Steps]] = {
-    "a key is with one call": ("if #lane.ids == 0 or lane.is_own then", "if true then", [K, K, ONE, REST]),
+    "a key is with one call": ("if fits and (#lane.ids == 0 or lane.is_own) then", "if true then", [K, K, ONE, REST]),
     "a free one waits while its key is leased": (
         "lane.is_held = is_held(lane)",
         "lane.is_held = false",
@@ -314,6 +333,16 @@ MUTANTS: dict[str, tuple[str, str, Steps]] = {
         "local one = lane.ids[at]",
         "local one = lane.ids[#lane.ids + 1 - at]",
         [K, K, ("receive", 2, 100), ("wait", 100), ONE],
+    ),
+    "one that has no room is free for the next call": (
+        "      set_end(id, name, digits(now))",
+        "",
+        [K, ("append", "o"), ("receive", ALL, 100, 0), REST],
+    ),
+    "no call has the key of one that has no room": (
+        "if fits and (#lane.ids == 0 or lane.is_own) then",
+        "if #lane.ids == 0 or lane.is_own then",
+        [K, ("append", "o"), ("receive", ALL, 100, 0), REST],
     ),
     "the next one becomes free": (
         "if lane.changed and lane.ids[1] then",

@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,14 +28,17 @@ from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.known_policies import READ_EVERY
+from delayq.client.plan import Context, Plan
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.config import load_settings
 from delayq.message import Limits
 from delayq.received import Received
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.commands import Command, ReceivedEntries
+from delayq.store.keys import ConsumerKeys, Layout, queue_keys
 from delayq.testing import ManualClock
+from tests.support.amounts import amount
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -389,6 +392,118 @@ def test_streams_of_each_queue_are_received_equally_often(valkey: ServerUnderTes
     by_stream = Counter(page.messages[0].lease.partition(".")[0] for page in pages)
     assert len(by_stream) == 16
     assert min(by_stream.values()) >= 8, "of 20, if all were equal"
+
+
+@pytest.fixture
+def queues(valkey: ServerUnderTest) -> Iterator[Client]:
+    """A client of a topic with a stream for each of 16 queues."""
+    routes = Routes([Route(name="own", per_queue=True)])
+    with Client(settings=load_settings(redis_url=valkey.url, queues=16), routes=routes) as client:
+        client.schedule(Message(topic=TOPIC, delay_time="1h"))
+        yield client
+
+
+def own_stream(number: int) -> str:
+    return f"delayq:{{{number}}}:stream:{TOPIC}"
+
+
+def take(client: Client, most: int, call: str | None = None, ack: Sequence[str] = ()) -> list[Leased]:
+    consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+    return client.run(
+        partial(receiving.receive, consumer=consumer, most=most, lease=60_000, call=call, ack=ack)
+    ).messages
+
+
+def asked(_context: Context, command: Command[Any]) -> Plan[list[Any]]:
+    """The answer to one command."""
+    return (yield [command])
+
+
+@pytest.mark.parametrize("most", [1, 10, 16, 17, 100])
+def test_a_call_receives_at_most_max_of_all_streams_of_queues(
+    queues: Client, valkey: ServerUnderTest, most: int
+) -> None:
+    for number in range(16):
+        for n in range(10):
+            append(valkey, f"{number} {n}", own_stream(number))
+    got = take(queues, most)
+    assert len(got) == most
+    assert len({one.id for one in got + take(queues, most)}) == min(2 * most, 160)
+
+
+def test_a_call_that_is_repeated_gets_its_messages_of_all_streams_of_queues_and_no_others(
+    queues: Client, valkey: ServerUnderTest
+) -> None:
+    for number in (3, 7, 11):
+        append(valkey, f"m{number}", own_stream(number))
+    first = take(queues, 5, "lost")
+    assert len(first) == 3
+    for number in range(16):
+        append(valkey, f"later {number}", own_stream(number))
+    again = take(queues, 5, "lost")
+    assert {one.lease for one in again} == {one.lease for one in first}
+    assert take(queues, 5, "lost", [one.lease for one in again[1:]]) == again[:1]
+    assert len(take(queues, 5, "lost", [again[0].lease])) == 5, "it holds nothing any more, so it is a new call"
+
+
+@pytest.mark.parametrize("seed", range(amount(3, 100)))
+def test_random_calls_of_streams_of_queues_hold_what_they_were_answered(
+    queues: Client, valkey: ServerUnderTest, seed: int
+) -> None:
+    """Calls whose answers are lost, some after a part of the streams, are repeated. Messages have small and large bodies."""
+    drawn, count, held = random.Random(seed), 0, dict[str, set[str]]()
+    acknowledged = set[str]()
+    for step in range(60):
+        for _ in range(drawn.randint(0, 6)):
+            size = drawn.choice([10, 10, 400_000, 1_200_000])
+            append(valkey, f"m{count}", own_stream(drawn.randrange(16)), body="x" * size)
+            count += 1
+        call, most = drawn.choice([*held, f"c{step}"]), drawn.choice([1, 3, 20])
+        before = held.get(call, set())
+        if not before and drawn.random() < 0.3:  # it ends after some of its streams
+            for number in drawn.sample(range(16), 3):
+                keys = ConsumerKeys(own_stream(number), "mail")
+                command = commands.receive(keys, "mail", call, 1, 60_000)
+                (part,) = queues.run(partial(asked, command=command))
+                assert isinstance(part, ReceivedEntries)
+                before = before | {one.fields["id"].decode() for one in part.entries}
+        got = take(queues, most, call)
+        ids = {one.id for one in got}
+        assert len(ids) == len(got) <= max(most, len(before))
+        assert before or sum(len(one.body) for one in got) <= 2_300_000
+        assert not ids & acknowledged
+        if before:
+            assert ids == before
+        else:
+            assert not any(ids & others for others in held.values())
+        held[call] = ids
+        done = [one for one in got if drawn.random() < 0.5]
+        queues.ack(*done)
+        acknowledged |= {one.id for one in done}
+        held = {name: left for name, ids in held.items() if (left := ids - acknowledged)}
+    while len(acknowledged) < count:  # everything arrives
+        call = next(iter(held), f"c{len(acknowledged)}")
+        got = take(queues, 20, call)
+        queues.ack(*got)
+        acknowledged |= {one.id for one in got}
+        held.pop(call, None)
+
+
+def test_large_messages_of_streams_of_queues_arrive_in_bounded_answers_and_do_not_wait_behind_small_ones(
+    queues: Client, valkey: ServerUnderTest
+) -> None:
+    for number in range(16):
+        append(valkey, f"large {number}", own_stream(number), body="x" * 1_500_000)
+    ids = list[str]()
+    while len(ids) < 16:
+        got = take(queues, 1_000)
+        assert sum(len(one.body) for one in got) <= 2_000_000
+        ids += [one.id for one in got]
+    append(valkey, "large", own_stream(5), body="x" * 1_500_000)
+    while "large" not in ids:
+        for number in range(16):
+            append(valkey, "small", own_stream(number))
+        ids += [one.id for one in take(queues, 1_000)]
 
 
 def test_consumers_share_the_streams_of_queues_evenly_also_if_each_message_has_an_ordering_key(

@@ -22,6 +22,7 @@ from delayq.store import commands
 from delayq.store.commands import (
     MOST_GROUPS,
     MOST_RECEIVED,
+    MOST_RECEIVED_BYTES,
     Act,
     Command,
     FilterOfGroup,
@@ -203,60 +204,74 @@ def topics_beside(context: Context, topic: str) -> Plan[frozenset[str]]:
 
 
 def receive(
-    context: Context, consumer: Consumer, most: int, lease: int, call: str | None = None, ack: Sequence[str] = ()
+    context: Context,
+    consumer: Consumer,
+    most: int,
+    lease: int,
+    call: str | None = None,
+    ack: Sequence[str] = (),
+    *,
+    is_new: bool = False,
 ) -> Plan[ReceivedPage]:
-    """Lease at most so many messages of a topic for `lease` ms. A repeated `call` gets the same messages.
+    """Lease at most so many messages of a topic for `lease` ms.
 
-    The leases of `ack` are acknowledged before, in the same packet. Raises OtherFilter if the group has another filter, and a
-    StoreError if no stream could be asked.
+    A call of the same name as one that still holds messages is a repeat: it gets these in all streams, and leases no others. A
+    call without a name, or one that `is_new`, is none. The leases of `ack` are acknowledged before, in the same packet. Raises
+    OtherFilter if the group has another filter, and a StoreError if no stream could be asked.
     """
     check_receive(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
     yield from learn_policies(context.policies)
     given = context.policies.policy(consumer.topic).max_deliveries
     most_leases = MOST_ENDED_LEASES if given is None else given
-    call = call or new_id()
-    turn = crc32(call.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
+    may_repeat = call is not None and not is_new and len(streams) > 1
+    name = call or new_id()
+    turn = crc32(name.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
     messages, spent = list[Leased](), list[tuple[str, StreamEntry]]()
-    now, soonest, failed = 0, list[int](), list[StoreError]()
+    now, soonest, failed = 0, dict[tuple[str, str], int](), list[StoreError]()
     by_stream, lost_at = _by_stream(dict(streams), ack, [("ack", None, "")] * len(ack))
     lost = [ack[at] for at in lost_at]
     acks = [
         commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [_act(one) for one in runs])
         for stream, runs in by_stream.items()
     ]
-    asked = streams[turn:] + streams[:turn]
-    while asked and (left := most - len(messages) - len(spent)) > 0:
-        each = -(-left // len(asked))
-        wanted = asked[:left] if each == 1 else asked
 
-        def ask(stream: str, start: str, each: int = each) -> Command[Any]:
+    def run(asked: Sequence[Command[Any]]) -> Plan[list[Any]]:
+        """The answers to these commands. The acknowledgements go before the first of them."""
+        answers: list[Any] = yield [*acks, *asked]
+        for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=False):
+            lost.extend(ack[at] for at, result in _results(runs, answer) if result.result == "lost")
+        answers = answers[len(acks) :]
+        acks.clear()
+        return answers
+
+    def take(wanted: Sequence[_Share]) -> Plan[None]:
+        """Receive the shares of the streams."""
+        nonlocal now
+
+        def ask(share: _Share, start: str) -> Command[Any]:
             return commands.receive(
-                ConsumerKeys(stream, consumer.group),
+                ConsumerKeys(share.place[1], consumer.group),
                 consumer.group,
-                call,
-                each,
+                name,
+                share.most,
                 lease,
                 start=start,
                 tags=consumer.tags,
                 most_deliveries=most_leases,
+                share=share.of_bytes if len(streams) > 1 else None,
             )
 
-        answers: list[Any] = yield [*acks, *(ask(stream, "") for _, stream in wanted)]
-        if acks:
-            for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=True):
-                lost += [ack[at] for at, result in _results(runs, answer) if result.result == "lost"]
-            answers, acks = answers[len(acks) :], []
+        answers = yield from run([ask(share, "") for share in wanted])
         if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
             record = commands.record_group(record_of(consumer.topic, consumer.group, streams))
             if not all_good((yield [record]))[0]:
                 raise InvalidMessage("group", f"there are {MOST_GROUPS} consumer groups, the maximum; delete one")
-            made = yield [ask(wanted[at][1], consumer.first) for at in new]
+            made = yield [ask(wanted[at], consumer.first) for at in new]
             for at, answer in zip(new, made, strict=True):
                 answers[at] = answer
             yield [record]  # again: another caller may have deleted the group, with its record, in between
-        more = asked[len(wanted) :]
-        for place, answer in zip(wanted, answers, strict=True):
+        for share, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, FilterOfGroup):
                 raise OtherFilter(consumer.group, answer.tags)
             if isinstance(answer, StoreError):
@@ -264,21 +279,62 @@ def receive(
                 continue
             now = answer.now
             if answer.next is not None:
-                soonest.append(answer.next)
+                soonest[share.place] = answer.next
             if answer.names:
-                messages += _new_messages(consumer, place[0], answer)
+                messages.extend(_new_messages(consumer, share.place[0], answer))
                 continue
             for entry in answer.entries:
                 if entry.exhausted:
-                    spent.append((place[0], entry))
+                    spent.append((share.place[0], entry))
                 else:
-                    messages.append(_received(consumer, place[0], entry))
-        asked = more
+                    messages.append(_received(consumer, share.place[0], entry))
+
+    if may_repeat:
+        asked = [commands.held_calls([(ConsumerKeys(stream, consumer.group), name)]) for _, stream in streams]
+        holding = [place for place, found in zip(streams, (yield from run(asked)), strict=True) if found == [True]]
+        if holding:
+            yield from take([_Share(place, 0) for place in holding])
+        if failed:
+            raise failed[0]  # the caller repeats the call, and gets all of its messages
+    left = [] if messages or spent else streams[turn:] + streams[:turn]
+    while left and (room := most - len(messages) - len(spent)) > 0:
+        shares = _shares(left, room, MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages), len(streams))
+        left = left[len(shares) :]
+        yield from take(shares)
+    large = [place for place, then in soonest.items() if then <= now and len(streams) > 1]
+    if large and not messages and not spent:  # none of the first messages fits into the share of its stream
+        yield from take([_Share(large[0], most)])
     if failed and not messages and not spent:
         raise failed[0]
     if spent:
         yield from _bury(context, consumer, streams, spent, most_leases)
-    return ReceivedPage(messages, now, min(soonest, default=None), tuple(stream for _, stream in streams), tuple(lost))
+    next_end = min(soonest.values(), default=None)
+    return ReceivedPage(messages, now, next_end, tuple(stream for _, stream in streams), tuple(lost))
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """How much of a call comes from one stream: so many messages and bytes, and whether one message may be larger."""
+
+    place: tuple[str, str]
+    most: int
+    of_bytes: tuple[int, bool] = (MOST_RECEIVED_BYTES, True)
+
+
+def _shares(places: Sequence[tuple[str, str]], most: int, most_bytes: int, streams: int) -> list[_Share]:
+    """The shares of the next streams, together at most so many messages and bytes.
+
+    Of several streams the first one of the call gets half of the bytes, or one message, however large it is. Each stream is the
+    first one equally often, so a large message does not wait for ever behind those of other streams.
+    """
+    each, more = divmod(most, len(places))
+    asked = places if each else places[:more]
+    is_first = len(places) == streams
+    own = most_bytes // (1 if len(asked) == 1 else 2 if is_first else len(asked))
+    others = (most_bytes - own) // max(1, len(asked) - 1)
+    return [
+        _Share(place, each + (at < more), (max(0, others if at else own), is_first and not at))
+        for at, place in enumerate(asked)
+    ]
 
 
 def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> list[Leased]:

@@ -7,12 +7,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from delayq.store.commands.command import Command, Now, plain, texts
+from delayq.store.commands.command import Arg, Command, Now, plain, texts
 from delayq.store.keys import ConsumerKeys, QueueKeys
 
 __all__ = [
     "CONSUMER",
     "MOST_RECEIVED",
+    "MOST_RECEIVED_BYTES",
     "Act",
     "FilterOfGroup",
     "Lease",
@@ -31,6 +32,8 @@ __all__ = [
 CONSUMER: Final = "delayq"
 #: No call receives more messages.
 MOST_RECEIVED: Final = 1_000
+#: No call receives more bytes of messages, unless the first message alone has more (see `receive.lua`).
+MOST_RECEIVED_BYTES: Final = 2_000_000
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -110,13 +113,17 @@ def receive(
     start: str = "0",
     tags: Sequence[str] = (),
     most_deliveries: int = 16,
+    share: tuple[int, bool] | None = None,
     now: Now = "",
 ) -> Command[ReceivedEntries | FilterOfGroup | UnknownGroup]:
     """Lease at most so many messages of a stream to `call`, for `lease` ms.
 
     A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. With ''
     no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the messages that it
-    still holds; only one that holds none leases others.
+    still holds; only one that holds none leases others. With 0 as `most` no call leases others.
+
+    A call of several streams gives the `share` of this one: the most bytes, and whether it receives one message at least,
+    however large that is.
     """
 
     def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup | UnknownGroup:
@@ -127,7 +134,9 @@ def receive(
         names = [one.decode(errors="replace") for one in reply[3]]
         return ReceivedEntries(call, int(reply[1]), int(reply[2]) if reply[2] else None, names, reply[4])
 
-    args = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
+    args: tuple[Arg, ...] = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
+    if share is not None:
+        args = (*args, share[0], int(share[1]))
     return Command("receive", (keys.consumers, keys.stream, keys.leases), args, read)
 
 

@@ -1,7 +1,8 @@
 -- Lease messages of a stream to one call of a consumer group.
 -- KEYS: consumers, stream, leases
 -- ARGV: now, group, this call's name, most messages, lease (ms), start, filter, most leases, name of the consumer.
---   A start is '0', '$' or an entry id; '' makes no group.
+--   A call of several streams adds most bytes, and how many messages may exceed them (0 or 1).
+--   A start is '0', '$' or an entry id; '' makes no group. With 0 as most messages only a repeated call receives.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
 -- Returns: {'filter', the group's own} if that differs. {'unknown'} without a start if there is no such group.
 --   Else {'ok', now, end of the next lease or pause or '', names, messages}.
@@ -16,9 +17,11 @@
 local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
 local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local life, start, filter, most_leases, name = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
+local most_bytes, least = tonumber(ARGV[10] or '2000000'), tonumber(ARGV[11] or '1')
 
 -- @include lanes
 local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
+local FIRST, PORTION = 8, 32 -- so many entries are read first, and at once: their sizes are not known before
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
 local known, waits, own, received =
@@ -27,7 +30,7 @@ local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 local repeated = received or own
 local is_changed = repeated or first_end and tonumber(first_end) <= now -- not only new entries get leases
 if is_changed then
-  -- @guard HDEL XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
+  -- @guard HDEL HSETNX XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
 end
 if not known and start == '' then
   return { 'unknown' }
@@ -76,6 +79,18 @@ end
 local taken, contents, details = {}, {}, {} -- the ids and the fields of the messages, and what makes them differ from new ones
 local fresh, pending = {}, {} -- the ids in the record of this call, and those that Redis does not yet know as pending
 local is_more = false -- there may be more entries, and this call has looked at enough of them
+local bytes, is_full = 0, false
+
+-- Whether the answer has room for a message. Once one does not fit, no other one is taken.
+local function has_room(fields)
+  local size = 0
+  for i = 2, #fields, 2 do
+    size = size + #fields[i]
+  end
+  is_full = is_full or bytes + size > most_bytes and #taken >= least
+  bytes = bytes + size
+  return not is_full
+end
 
 -- Add an entry to the answer, and lease it.
 local function add(id, fields, count, backs, lane, reasons)
@@ -86,9 +101,12 @@ local function add(id, fields, count, backs, lane, reasons)
   set_end(id, lane, digits(now + life))
 end
 
--- Lease a free entry, or forget it if the stream was trimmed.
+-- Lease a free entry, if the answer has room for it, or forget it if the stream was trimmed. Return whether it is leased.
 local function take(id, how, by, count, backs, lane, reasons)
   local entry = how and redis.call('XRANGE', stream, id, id)[1]
+  if entry and not has_room(entry[2]) then
+    return false
+  end
   if how == 'H' then
     handed_back = handed_back - 1
   end
@@ -101,6 +119,7 @@ local function take(id, how, by, count, backs, lane, reasons)
   else
     forget(id, lane, how, by)
   end
+  return entry
 end
 
 -- Whether another call has a lease in a lane.
@@ -135,30 +154,42 @@ local function take_lane(id, name)
     waiting = waiting + redis.call('ZREM', leases, id)
     return
   end
-  lane.holder, lane.is_own, lane.changed = call, true, true
   local at = 1
-  while at <= #lane.ids and #taken < most do
+  while at <= #lane.ids and #taken < most and not is_full do
     local one = lane.ids[at]
     local how, by, count, backs, _, reasons = state_of(one)
-    take(one, how, by, count, backs, name, reasons)
+    if take(one, how, by, count, backs, name, reasons) then
+      lane.holder, lane.is_own, lane.changed = call, true, true
+    end
     if lane.ids[at] == one then
       at = at + 1
     end
   end
 end
 
--- Lease a new entry of a lane, or let it wait behind those of another call.
-local function join(id, fields, name)
+-- Lease a new entry of a lane, or let it wait behind those of another call. If the answer has no room for it, it is free.
+local function join(id, fields, name, fits)
   local lane = lane_of(name)
   waiting = waiting + 1
-  if #lane.ids == 0 or lane.is_own then
+  if fits and (#lane.ids == 0 or lane.is_own) then
     lane.holder, lane.is_own = call, true
     add(id, fields, 1, 0, name, '')
   else
     set_state(id, 'W', '/', 0, 0, name, '') -- no call has this name
+    if #lane.ids == 0 then
+      lane.holder = '/'
+      set_end(id, name, digits(now))
+    end
   end
   pending[#pending + 1] = id
   join_lane(lane, id)
+end
+
+-- Keep a new entry without an ordering key for the next call, because the answer has no room for it.
+local function keep(id)
+  set_state(id, 'W', '/', 0, 0, '', '')
+  set_end(id, '', digits(now))
+  pending[#pending + 1] = id
 end
 
 local looked = 0 -- a call looks at a bounded number of entries
@@ -195,7 +226,7 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
     local left = most - #taken
     local free = is_changed and redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, left) or {}
     for _, id in ipairs(free) do
-      if #taken == most or looked >= 2000 then
+      if #taken == most or looked >= 2000 or is_full then
         break
       end
       looked = looked + 1
@@ -204,6 +235,9 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
       if of_call then
         local ids = split_call(of_call, redis.call('HMGET', consumers, id)[1] or '')
         for place = 1, math.min(#ids, most - #taken) do
+          if is_full then
+            break
+          end
           take(ids[place], 'L', of_call, 1, 0, '', '')
         end
         looked = looked + #ids
@@ -213,27 +247,32 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
         take(id, how, by, count, backs, '', reasons)
       end
     end
-  until #taken == most or #free < left or looked >= 2000
+  until #taken == most or #free < left or looked >= 2000 or is_full
   -- An entry that does not match is never pending: nobody has to acknowledge it.
-  while #taken < most and looked < 2000 and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
-    local left = most - #taken
-    local read = redis.call('XREADGROUP', 'GROUP', group, name, 'COUNT', left, 'NOACK', 'STREAMS', stream, '>')
+  local portion = FIRST
+  while #taken < most and looked < 2000 and not is_full and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
+    local count = math.min(most - #taken, portion)
+    local read = redis.call('XREADGROUP', 'GROUP', group, name, 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
     local entries = read and read[1][2] or {}
     for _, entry in ipairs(entries) do
-      local fits, lane = matches(entry[2])
+      local is_wanted, lane = matches(entry[2])
+      local fits = is_wanted and has_room(entry[2])
       if fits and lane == '' then
         local n = #taken + 1
         taken[n], contents[n], fresh[#fresh + 1] = entry[1], entry[2], entry[1]
-      elseif fits then
-        join(entry[1], entry[2], lane)
+      elseif is_wanted and lane == '' then
+        keep(entry[1])
+      elseif is_wanted then
+        join(entry[1], entry[2], lane, fits)
       end
     end
     looked = looked + #entries
-    if #entries < left then
+    if #entries < count then
       break
     end
+    portion = math.min(2 * portion, PORTION)
   end
-  is_more = #taken < most and looked >= 2000
+  is_more = is_full or #taken < most and looked >= 2000
   if #fresh > 0 then
     pending[#pending + 1] = fresh[1]
     in_calls = in_calls + #fresh - 1

@@ -126,7 +126,7 @@ end
 local first = redis.call('HGET', consumers, 'call:' .. (ARGV[8] or ''))
 local is_whole = #ARGV == 10 and ARGV[6] == 'ack' and first and string.match(first, ' (.*)') == ARGV[7]
 if not is_whole then
-  -- @guard HMGET HSET XACK XCLAIM ZADD ZSCORE
+  -- @guard HMGET HSET HSETNX XACK XCLAIM ZADD ZSCORE
 end
 for i = 6, #ARGV, 5 do
   local record = i == 6 and first

@@ -13,7 +13,7 @@
 local lanes, waiting, handed_back, in_calls, left = {}, 0, 0, 0, {}
 
 -- Read the record of an entry: its state, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is
--- 'L' (leased), 'H' (handed back or released) or 'W' (it waits for its lane, and was never leased).
+-- 'L' (leased), 'H' (handed back or released) or 'W' (it waits for its lane or for the next call, and was never leased).
 local function parse(record)
   return string.match(record or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
 end
