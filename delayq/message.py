@@ -22,6 +22,7 @@ How a message ended is remembered for a window of time (15 minutes unless config
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms
 
 __all__ = [
     "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "ORIGIN_PROPERTY", "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY",
-    "STATES", "TRACEPARENT", "Limits", "Message", "State",
+    "STATES", "TRACEPARENT", "Limits", "Message", "State", "text_of", "value_of",
 ]  # fmt: skip
 
 #: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
@@ -429,3 +430,19 @@ def _check_int(field: str, value: object, least: int, most: int) -> None:
         raise InvalidMessage(field, "must be an integer")
     if not least <= value <= most:
         raise InvalidMessage(field, f"must be between {least} and {most}, not {value}")
+
+
+def text_of(body: bytes) -> str:
+    """Return the body of a received message as text. Raises InvalidMessage."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise InvalidMessage("body", "is not UTF-8: read its bytes (`body`)") from None
+
+
+def value_of(body: bytes) -> Any:
+    """Return the value of a body that is JSON, with whole numbers of any size. Raises InvalidMessage."""
+    try:
+        return json.loads(text_of(body))
+    except (ValueError, RecursionError) as error:
+        raise InvalidMessage("body", f"is no JSON ({error}): read it as text or bytes (`text`, `body`)") from None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import HAND_BACKS_PROPERTY, TRACEPARENT
+from delayq.message import HAND_BACKS_PROPERTY, TRACEPARENT, text_of, value_of
 
 __all__ = ["Received", "read_kafka", "read_rabbitmq", "read_rocketmq", "read_stream"]
 
@@ -27,10 +27,11 @@ Headers = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivered message. `due` is Unix ms, and `attempt` is 1 for the first attempt.
+    """A delivered message.
 
-    A message may arrive twice, with the same `id`: remember the ids that you have handled. `content_type` is empty if the
-    target does not carry it.
+    `body` is bytes; `text` and `json()` read it. `due` is Unix ms, and `attempt` is 1 for the first attempt. A message may
+    arrive twice, with the same `id`: remember the ids that you have handled. `content_type` is empty if the target does not
+    carry it.
     """
 
     id: str
@@ -49,6 +50,15 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         """How often consumers have handed it back."""
         count = self.properties.get(HAND_BACKS_PROPERTY, "")
         return int(count) if count.isascii() and count.isdigit() else 0
+
+    @property
+    def text(self) -> str:
+        """The body as text. Raises InvalidMessage if it is not UTF-8."""
+        return text_of(self.body)
+
+    def json(self) -> Any:
+        """Return the value of a body that is JSON. Raises InvalidMessage for any other body."""
+        return value_of(self.body)
 
 
 def read_stream(fields: Mapping[Any, Any]) -> Received:

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from delayq import InvalidMessage
+from delayq.client.consuming.receiving import Leased
 from delayq.received import Received, read_kafka, read_rabbitmq, read_rocketmq, read_stream
 from delayq.webhooks import read_webhook
 
@@ -111,3 +113,29 @@ def test_a_message_of_others_is_refused(read: Callable[[], Received], field: str
     with pytest.raises(InvalidMessage, match="delayq did not send this message") as refused:
         read()
     assert refused.value.field == field
+
+
+LEASED = {"id": "a", "topic": "t", "group": "g", "lease": ".1-1.x", "due": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "value"),
+    [
+        (b'{"order": 42}', '{"order": 42}', {"order": 42}),
+        (b"[1, null, 1.5]", "[1, null, 1.5]", [1, None, 1.5]),
+        (b"123456789012345678901234567890", "123456789012345678901234567890", 123456789012345678901234567890),
+        (b"order 42", "order 42", InvalidMessage),
+        ("ü".encode(), "ü", InvalidMessage),
+        (b"", "", InvalidMessage),
+        (b"\xff", InvalidMessage, InvalidMessage),
+    ],
+    ids=repr,
+)
+def test_the_body_of_a_received_message_is_read_as_text_and_as_json(body: bytes, text: Any, value: Any) -> None:
+    for message in (replace(MESSAGE, body=body), Leased(**LEASED, body=body)):
+        for read, expected in ((lambda one: one.text, text), (lambda one: one.json(), value)):
+            if expected is InvalidMessage:
+                with pytest.raises(InvalidMessage, match=r"body: is (not UTF-8|no JSON .*): read "):
+                    read(message)
+            else:
+                assert read(message) == expected

@@ -13,7 +13,7 @@ from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
 
 if TYPE_CHECKING:
-    from delayq.client.plans import Leased
+    from delayq.client.consuming.receiving import Leased
     from delayq.times import Duration
 
 __all__ = ["Leases", "log_lost", "log_unsettled"]

@@ -15,7 +15,7 @@ from delayq.client.consuming.groups import check_group, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError
-from delayq.message import check_call, check_topic, given_instant
+from delayq.message import check_call, check_topic, given_instant, text_of, value_of
 from delayq.patterns import is_pattern
 from delayq.policies import Policy
 from delayq.store import commands
@@ -106,8 +106,9 @@ def given_consumer(topic: str, group: str, start: str | Instant, tags: str | Seq
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a consumer leased.
 
-    `due` is its due time (Unix ms). `attempt` counts the attempts to deliver it to the stream. `deliveries` counts how often the
-    group received it, and `hand_backs` how often it was handed back. `lease` names this lease in `ack`, `extend` and `hand_back`.
+    `body` is bytes; `text` and `json()` read it. `due` is its due time (Unix ms). `attempt` counts the attempts to deliver it to
+    the stream. `deliveries` counts how often the group received it, and `hand_backs` how often it was handed back. `lease` names
+    this lease in `ack`, `extend` and `hand_back`.
     """
 
     id: str
@@ -123,6 +124,15 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     deliveries: int = 1
     hand_backs: int = 0
+
+    @property
+    def text(self) -> str:
+        """The body as text. Raises InvalidMessage if it is not UTF-8."""
+        return text_of(self.body)
+
+    def json(self) -> Any:
+        """Return the value of a body that is JSON. Raises InvalidMessage for any other body."""
+        return value_of(self.body)
 
 
 class ReceivedPage(msgspec.Struct, frozen=True):
