@@ -151,7 +151,11 @@ class KnownRoutes:
         return next((found for table in self.tables if (found := route_of(topic, table)) is not None), None)
 
     def topics_in(self, stream: str, *, per_queue: bool) -> frozenset[str]:
-        """The topics, and patterns of topics, whose messages live workers deliver to this stream of delayq's own Redis."""
+        """The topics whose messages live workers deliver to this stream of delayq's own Redis.
+
+        These are the patterns of routes to one stream, if there are some. Otherwise they are single topics: the stream has the
+        name of a topic, and other routes may make the same name of another one.
+        """
         place = f"{per_queue:d}{stream}"
         try:
             return self._sharing[place]
@@ -161,7 +165,7 @@ class KnownRoutes:
             lines = [(one.match, one.own_stream, one.per_queue) for one in self.own.table]
         else:
             lines = [(one.match, one.stream, one.per_queue) for table in self.tables for one in table]
-        found = set[str]()
+        found, single = set[str](), set[str]()
         for match, template, has_own in lines:
             if template is None or has_own is not per_queue:
                 continue
@@ -172,8 +176,8 @@ class KnownRoutes:
             size = (len(stream) - len(template.replace(TOPIC_MARK, ""))) // len(others)
             topic = stream[len(before) : len(before) + max(size, 0)]
             if topic and template.replace(TOPIC_MARK, topic) == stream and compiled(match).match(topic):
-                found.add(topic)
-        return self._sharing.keep(place, frozenset(found))
+                single.add(topic)
+        return self._sharing.keep(place, frozenset(found or single))
 
     def reads_body(self, topic: str) -> bool:
         """Whether the target's check reads the bodies of messages of the topic."""
