@@ -163,7 +163,7 @@ ROWS: Final[Mapping[str, Sequence[Row]]] = {
     ],
     "DELETE /v1/policies/{name}": [Row(f"/v1/policies/{name}") for name in ("of-a", "nobody")],
     "POST /v1/topics/{topic}:receive": [
-        Row(f"/v1/topics/{topic}:receive", {"group": group, **more})
+        Row(f"/v1/topics/{topic}:receive", {"group": group, "lease": "12h", **more})
         for topic in ("a.x", "a.shared", "b.shared", "b.x", "b.none", "c")
         for group in ("mail", "new")
         for more in ({}, {"call": "other-call"}, {"tags": ["vip"]}, {"ack": ["{lease}"]}, {"wait": 1})
@@ -222,8 +222,10 @@ class World:
         self.server.flush()
         with Client(settings=self.settings) as client:
             client.schedule(Message(topic="b.x", id="b.own.0008", keys=("k-common",), expect_date=AT, tags="vip"))
-            for id in ("b.dead.0009", "b.due.000a"):
+            for id in ("b.dead.0009", "b.due.000a"):  # if both have the same ms, they are in the order of their ids
                 client.schedule(Message(topic="b.x", id=id, keys=("k-common",), expect_date=PAST))
+                if id == "b.dead.0009":
+                    self.worker.bury(id, "own reason")
             values = {"policy:of-a": '{"match":"a.*","rate":5}', "pause:a.paused": f'{{"since":{AT}}}'}
             client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()]))
             now = client.store.run(commands.redis_now())
@@ -232,7 +234,6 @@ class World:
                 "held": {}, "queues": {str(number): {"epoch": EPOCH, "since": now} for number in range(16)},
             }  # fmt: skip
             client.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
-        self.worker.bury("b.dead.0009", "own reason")
         self.take_census(8, "b.x", "scheduled")
         self.take_census(9, "b.x", "dead")
         self.take_census(10, "b.x", "due")
