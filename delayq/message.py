@@ -146,6 +146,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     many messages are spread evenly, and a repeated call gets the same due time. A duration may be a `timedelta` or text
     such as '30m', and a date may be an aware `datetime` or RFC 3339. The fields are ms then.
 
+    An `id` that ends in a dot and four digits of 0-9 a-f, such as 'invoice-17.2026', chooses its queue by these digits. A
+    series of such ids is in one queue, so give them another ending.
+
     With `again`, a message with your own id is scheduled although a message of this id was certainly cancelled. Any other
     end of the id still refuses it. A repeated call schedules no second message, but it also lifts a cancel that came
     after the first call.

@@ -95,7 +95,12 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=F
     expect_date: Date = None
     delay_level: Level = None
     id: Annotated[
-        str | None, Meta(description="Your own id; default: an id that the server generates.", extra_json_schema=_ID)
+        str | None,
+        Meta(
+            description="Your own id; default: an id that the server generates. An ending of a dot and four digits of 0-9 a-f "
+            "(invoice-17.2026) chooses the queue, so give all ids of a series another one.",
+            extra_json_schema=_ID,
+        ),
     ] = None
     tags: Annotated[str | None, Meta(description="RocketMQ's tag", extra_json_schema=_TEXT)] = None
     keys: Annotated[

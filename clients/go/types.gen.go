@@ -149,6 +149,9 @@ type DeadLettersOut struct {
 
 // DeliverIn The options of the delivery.
 type DeliverIn struct {
+	// Call A name that you make for this call. Repeated after a lost answer, it gets the first answer.
+	Call *string `json:"call,omitempty"`
+
 	// Force Ignore pauses and limits; needs the scope 'admin'.
 	Force  *bool   `json:"force,omitempty"`
 	Reason *string `json:"reason,omitempty"`
@@ -156,6 +159,9 @@ type DeliverIn struct {
 
 // DeliverManyIn The messages to deliver, by exactly one of ids and business keys. An empty list counts as not given.
 type DeliverManyIn struct {
+	// Call A name that you make for this call. Repeated after a lost answer, it gets the first answer.
+	Call *string `json:"call,omitempty"`
+
 	// Force Ignore pauses and limits; needs the scope 'admin'.
 	Force  *bool     `json:"force,omitempty"`
 	Ids    *[]string `json:"ids,omitempty"`
@@ -527,7 +533,7 @@ type MessageIn struct {
 	// Examples: 30m
 	ExpireAfter *string `json:"expireAfter,omitempty"`
 
-	// Id Your own id; default: an id that the server generates.
+	// Id Your own id; default: an id that the server generates. An ending of a dot and four digits of 0-9 a-f (invoice-17.2026) chooses the queue, so give all ids of a series another one.
 	Id *string `json:"id,omitempty"`
 
 	// Keys Business keys, to find and cancel the message.
@@ -690,6 +696,9 @@ type OverviewOut struct {
 
 // PatchIn The new due time, as exactly one of the three fields; null means not given.
 type PatchIn struct {
+	// Call A name that you make for this call. Repeated after a lost answer, it gets the first answer.
+	Call *string `json:"call,omitempty"`
+
 	// DelayLevel One of RocketMQ's levels, 1 (1 s) to 18 (2 h); a higher level means the highest one.
 	DelayLevel *int64 `json:"delayLevel,omitempty"`
 
@@ -986,6 +995,14 @@ type ReceivedOut struct {
 	// Lost Leases of `ack` that are lost: the group may receive these again.
 	Lost     *[]string            `json:"lost,omitempty"`
 	Messages []ReceivedMessageOut `json:"messages"`
+}
+
+// RedriveIn Ids of dead letters, and the reason for the audit.
+type RedriveIn struct {
+	// Call A name that you make for this call. Repeated after a lost answer, it gets the first answer.
+	Call   *string  `json:"call,omitempty"`
+	Ids    []string `json:"ids"`
+	Reason *string  `json:"reason,omitempty"`
 }
 
 // ResultOut The result of one id, with the status of a single call.

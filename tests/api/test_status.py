@@ -72,6 +72,34 @@ async def test_a_setting_that_does_nothing_is_a_finding_that_names_it(api: httpx
         assert named in told
 
 
+@pytest.mark.parametrize(
+    ("form", "key", "why"),
+    [
+        ("invoice-{}.2026", None, "most of its ids end in a dot and four digits of 0-9 a-f"),
+        ("host-{}.cafe", None, "most of its ids end in a dot and four digits of 0-9 a-f"),
+        ("order-{}", "one", "most of its messages have ordering keys"),
+        ("invoice-{}-2026", None, None),
+        (None, None, None),
+    ],
+)
+async def test_a_queue_that_has_most_messages_by_the_form_of_their_ids_is_a_finding(
+    api: httpx2.AsyncClient, worker: Worker, form: str | None, key: str | None, why: str | None
+) -> None:
+    now = worker.store.run(commands.redis_now())
+    line = {"node": "node-1", "seen": now, "queues": {str(queue): EPOCH for queue in range(16)}}
+    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    fields: dict[str, Any] = {"topic": "t", "delayTime": "1h"} | ({} if key is None else {"orderingKey": key})
+    for step in range(2):
+        ids = [{} if form is None else {"id": form.format(step * 600 + number)} for number in range(600)]
+        answer = await api.post("/v1/messages:batch", json={"messages": [fields | one for one in ids]})
+        assert answer.status_code == 200
+    findings = (await api.get("/v1/status")).json()["findings"]
+    assert [(one["code"], one["severity"]) for one in findings] == [("fullQueue", "warning")] * (why is not None)
+    if why is not None:
+        assert "has 1200 messages, far more than its share" in findings[0]["text"]
+        assert why in findings[0]["text"]
+
+
 async def test_a_redis_that_is_away_is_a_finding_since_it_went(settings: Settings) -> None:
     gone = settings.replace(redis_url=f"redis://{LOCALHOST}:{free_port()}/0", redis_timeout=REDIS_TIMEOUT)
     async with in_process(gone) as api:

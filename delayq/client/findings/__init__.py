@@ -19,6 +19,7 @@ from delayq.client.findings.policies import check_pauses, check_unused_policies,
 from delayq.client.findings.queues import (
     check_accounts,
     check_dead_letters,
+    check_full_queue,
     check_late,
     check_layout,
     check_parked_routes,
@@ -53,7 +54,7 @@ QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
     check_silent, check_skew, check_coordinators, check_failures, check_went_back, check_claims, check_pauses,
     check_versions, check_late, check_lateness, check_dead_letters, check_consumers, check_accounts,
-    check_unused_routes, check_unused_policies,
+    check_unused_routes, check_unused_policies, check_full_queue,
 )  # fmt: skip
 
 

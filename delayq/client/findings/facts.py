@@ -1,4 +1,7 @@
-"""The facts that checks read, which take three round trips to Redis, and one more if there are consumer groups."""
+"""The facts that checks read, which take three round trips to Redis, and one more if there are consumer groups.
+
+If a queue has far more messages than its share, some of them are read, too: their ids may say why.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,22 @@ from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
 from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
-from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
+from delayq.store.commands import LAYOUT_VERSION, Found, QueueStats, plain
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import META, Layout, ParkedSet, queue_keys, read_layouts
 
-__all__ = ["MOST_HELD", "Facts", "read_facts"]
+__all__ = ["LEAST_FULL", "MOST_HELD", "Facts", "fullest", "read_facts"]
 
 #: Sets of held messages that are counted at most.
 MOST_HELD: Final = 2_000
+
+
+#: A queue is full if it has this many messages and this many times its share, of at least this many queues.
+LEAST_FULL: Final = 1_000
+TIMES_ITS_SHARE: Final = 3
+FEWEST_QUEUES: Final = 4
+#: The number of its messages that are read.
+SAMPLED: Final = 100
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +42,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `held` counts the messages that a pause or a limit holds, or is None if their topics are too many. `oldest_dead` is
     the time of death of the oldest dead letter. `stale_keys` is the reason why the file of keys of an API process is
-    not in force. `groups` are consumer groups, the first ones of very many.
+    not in force. `groups` are consumer groups, the first ones of very many. `sampled` are messages of `full_queue`, which
+    has far more than its share.
     """
 
     settings: Settings
@@ -49,6 +61,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     oldest_dead: int | None = None
     stale_keys: str = ""
     groups: Sequence[ConsumerGroup] = ()
+    full_queue: int | None = None
+    sampled: Sequence[Found] = ()
 
     @property
     def live(self) -> list[NodeLine]:
@@ -77,12 +91,16 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         queues = [queue_keys(one) for layout in layouts for one in layout.numbers]
         stats = all_good((yield [commands.stats(one, most_held=MOST_HELD + 1) for one in queues]))
         routes = yield from route_states(nodes, stats)
+    full = fullest(layouts, stats)
+    sample = [] if full is None else [commands.page(queue_keys(full.queue), look=SAMPLED)]
     held = [(one.queue, topic) for one in stats for topic in one.held_topics]
     counted = held if len(held) <= MOST_HELD else []
     count = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in counted]
     dead = [commands.lowest_due(queue_keys(one.queue).dead) for one in stats if one.dead]
-    found: list[int | None] = all_good((yield [*count, *dead])) if count or dead else []
-    counts, died = found[: len(count)], [one for one in found[len(count) :] if one is not None]
+    found: list[Any] = all_good((yield [*count, *dead, *sample])) if count or dead or sample else []
+    counts, rest = found[: len(count)], found[len(count) :]
+    died = [one for one in rest[: len(dead)] if one is not None]
+    read = [one for page in rest[len(dead) :] for one in page.messages]
     lags = yield from some_lags(sorted_groups(groups))
     return Facts(
         settings=settings,
@@ -99,4 +117,15 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
         held=sum(one or 0 for one in counts) if len(counts) == len(held) else None,
         oldest_dead=min(died, default=None),
         groups=lags,
+        full_queue=None if full is None else full.queue,
+        sampled=read,
     )
+
+
+def fullest(layouts: Sequence[Layout], stats: Sequence[QueueStats]) -> QueueStats | None:
+    """Return the queue of the newest layout that has far more messages than its share; None if there is none."""
+    own = [one for one in stats if layouts and one.queue in layouts[-1].numbers]
+    full = max(own, key=lambda one: one.pool, default=None)
+    if full is None or len(own) < FEWEST_QUEUES or full.pool < LEAST_FULL:
+        return None
+    return full if full.pool * len(own) > TIMES_ITS_SHARE * sum(one.pool for one in own) else None

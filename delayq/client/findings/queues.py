@@ -8,12 +8,13 @@ from typing import Final
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
-from delayq.store.keys import ParkedSet
+from delayq.store.keys import Layout, ParkedSet
 
 __all__ = [
     "LATE",
     "check_accounts",
     "check_dead_letters",
+    "check_full_queue",
     "check_late",
     "check_layout",
     "check_parked_routes",
@@ -22,6 +23,8 @@ __all__ = [
     "unaccounted",
 ]
 
+#: The characters of a generated id with its ending.
+GENERATED: Final = 27
 LATE: Final = 15_000  # ms that a message is overdue before it is a finding
 
 
@@ -117,6 +120,34 @@ def check_late(facts: Facts) -> Iterator[Check]:
     yield Check(
         "late", WARN, text, mend, since=worst.head_due, queue=_single(late), runbook="delayqheadoverdue"
     )  # fmt: skip
+
+
+def check_full_queue(facts: Facts) -> Iterator[Check]:
+    """Return a check if one queue has far more messages than its share, because of their ids or ordering keys.
+
+    A batch of generated ids shares a queue, too, but the next batch has another one.
+    """
+    if facts.full_queue is None:
+        return
+    keyed = sum(one.record is not None and bool(one.record.ordering_key) for one in facts.sampled)
+    chosen = sum(one.record is not None and not one.record.ordering_key and is_chosen(one.id) for one in facts.sampled)
+    pool = next(one.pool for one in facts.stats if one.queue == facts.full_queue)
+    text = f"queue {facts.full_queue} has {pool} messages, far more than its share"
+    if 2 * chosen > len(facts.sampled):
+        why = "most of its ids end in a dot and four digits of 0-9 a-f, and this ending chooses the queue"
+        mend = "give ids another ending, for example invoice-17-2026 instead of invoice-17.2026"
+    elif 2 * keyed > len(facts.sampled):
+        why = "most of its messages have ordering keys, and all messages of a key are in one queue"
+        mend = "use more ordering keys, for example one for each customer"
+    else:
+        return
+    yield Check("fullQueue", WARN, f"{text}: {why}", mend, queue=facts.full_queue)
+
+
+def is_chosen(id: str) -> bool:
+    """Whether an id that a caller gave ends like one that contains its queue."""
+    generated = len(id) == GENERATED and "." not in id[:-5]
+    return Layout.has_suffix(id) and not generated
 
 
 def check_dead_letters(facts: Facts) -> Iterator[Check]:
