@@ -115,7 +115,7 @@ def test_a_message_of_others_is_refused(read: Callable[[], Received], field: str
     assert refused.value.field == field
 
 
-LEASED = {"id": "a", "topic": "t", "group": "g", "lease": ".1-1.x", "due": 1}
+LEASED = Leased(id="a", topic="t", group="g", lease=".1-1.x", due=1, body=b"")
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,9 @@ LEASED = {"id": "a", "topic": "t", "group": "g", "lease": ".1-1.x", "due": 1}
     ids=repr,
 )
 def test_the_body_of_a_received_message_is_read_as_text_and_as_json(body: bytes, text: Any, value: Any) -> None:
-    for message in (replace(MESSAGE, body=body), Leased(**LEASED, body=body)):
-        for read, expected in ((lambda one: one.text, text), (lambda one: one.json(), value)):
+    reads: list[tuple[Callable[[Any], Any], Any]] = [(lambda one: one.text, text), (lambda one: one.json(), value)]
+    for message in (replace(MESSAGE, body=body), replace(LEASED, body=body)):
+        for read, expected in reads:
             if expected is InvalidMessage:
                 with pytest.raises(InvalidMessage, match=r"body: is (not UTF-8|no JSON .*): read "):
                     read(message)
