@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -141,7 +142,7 @@ class Odd:
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         self.sizes.append(len(batch))
-        if isinstance(self.how, Exception):
+        if isinstance(self.how, BaseException):
             raise self.how
         assert isinstance(self.how, int)
         return [OK] * (len(batch) + self.how)
@@ -158,7 +159,16 @@ def sender(how: object) -> Sender:
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"), [(KeyError("surprise"), "KeyError: 'surprise'"), (-1, "every message"), (1, "every message")]
+    ("how", "reason"),
+    [
+        (KeyError("surprise"), "KeyError: 'surprise'"),
+        (SystemExit("a library gave up"), "SystemExit: a library gave up"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (GeneratorExit(), "GeneratorExit"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (-1, "every message"),
+        (1, "every message"),
+    ],
 )
 def test_an_exception_and_an_answer_for_fewer_or_more_messages_than_given_are_unknown_for_all(
     how: object, reason: str

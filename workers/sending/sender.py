@@ -294,7 +294,7 @@ class Sender:
             some = batch[start : start + limit] if len(batch) > limit else batch
             try:
                 answer = self.target.send(some, self.timeout / 1000)
-            except Exception as error:
+            except BaseException as error:  # a SystemExit of a library would end this thread without a result
                 log.warning("send_failed", route=self.route.name, error=repr(error))
                 answer = [Result.unknown(f"{type(error).__name__}: {error}")] * len(some)
             if len(answer) != len(some):
