@@ -102,6 +102,7 @@ class AsyncCalls:
         self._context: Context | None = None
         self._reading: Context | None = None
         self._arrivals: list[AsyncArrivals] = []  # without a caller
+        self._is_closed = False
 
     async def context(self) -> Context:
         """Return the context for changes; the first call agrees with Redis on layouts and limits.
@@ -587,7 +588,10 @@ class AsyncCalls:
         try:
             await arrivals.wait(streams, since, longest)
         finally:
-            self._arrivals.append(arrivals)
+            if self._is_closed:
+                await arrivals.close()
+            else:
+                self._arrivals.append(arrivals)
 
     def consume(
         self,
@@ -677,6 +681,7 @@ class AsyncCalls:
 
     async def close(self) -> None:
         """Close the connections to Redis."""
+        self._is_closed = True
         while self._arrivals:
             await self._arrivals.pop().close()
         await self.store.close()

@@ -103,6 +103,7 @@ class Client:
         self._context: Context | None = None
         self._reading: Context | None = None
         self._arrivals: list[Arrivals] = []  # without a caller
+        self._is_closed = False
 
     def context(self) -> Context:
         """Return the context for changes; the first call agrees with Redis on layouts and limits.
@@ -586,7 +587,10 @@ class Client:
         try:
             arrivals.wait(streams, since, longest)
         finally:
-            self._arrivals.append(arrivals)
+            if self._is_closed:
+                arrivals.close()
+            else:
+                self._arrivals.append(arrivals)
 
     def consume(
         self,
@@ -676,6 +680,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections to Redis."""
+        self._is_closed = True
         while self._arrivals:
             self._arrivals.pop().close()
         self.store.close()

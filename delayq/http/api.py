@@ -30,6 +30,7 @@ class Api:
         self._timeout = timeout
         self._give_up_after = give_up_after
         self._idle: deque[Stream] = deque()
+        self._is_closed = False
 
     def attempts(self, longest: int | None = None) -> Attempts:
         """The attempts of a call that begins now, for at most so many ms."""
@@ -73,7 +74,7 @@ class Api:
             answer, is_kept = _receive(_Reader(stream))
             return answer
         finally:  # a call that was cancelled in the middle leaves no half answer
-            if is_kept and len(self._idle) < MOST_IDLE:
+            if is_kept and not self._is_closed and len(self._idle) < MOST_IDLE:
                 self._idle.append(stream)
             else:
                 stream.close()
@@ -90,7 +91,8 @@ class Api:
             stream.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; those of calls under way are closed when these end."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().close()
 

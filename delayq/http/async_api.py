@@ -29,6 +29,7 @@ class AsyncApi:
         self._timeout = timeout
         self._give_up_after = give_up_after
         self._idle: deque[Stream] = deque()
+        self._is_closed = False
 
     def attempts(self, longest: int | None = None) -> Attempts:
         """The attempts of a call that begins now, for at most so many ms."""
@@ -72,7 +73,7 @@ class AsyncApi:
             answer, is_kept = await _receive(_AsyncReader(stream))
             return answer
         finally:  # a call that was cancelled in the middle leaves no half answer
-            if is_kept and len(self._idle) < MOST_IDLE:
+            if is_kept and not self._is_closed and len(self._idle) < MOST_IDLE:
                 self._idle.append(stream)
             else:
                 stream.close()
@@ -89,7 +90,8 @@ class AsyncApi:
             stream.close()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; those of calls under way are closed when these end."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().close()
 

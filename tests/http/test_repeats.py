@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Sequence
@@ -162,3 +163,19 @@ def test_a_right_that_is_missing_for_one_message_is_told_of_that_one(told: Told,
     first, second = caller.cancel_many(["a", "b"])
     assert first.result == "cancelled"
     assert isinstance(second, NotAllowed)
+
+
+def test_a_call_that_ends_after_the_client_was_closed_leaves_no_connection() -> None:
+    with socket.create_server((LOCALHOST, 0)) as listening:
+        client, counted = http.Client(f"http://{LOCALHOST}:{listening.getsockname()[1]}"), list[int | None]()
+        calling = threading.Thread(target=lambda: counted.append(client.count().messages))
+        calling.start()
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as stream:
+            while stream.readline() != b"\r\n":
+                pass
+            client.close()
+            connection.sendall(answer(200, {"count": 1, "exact": True, "asOf": None}))
+            assert stream.read() == b"", "the client closes it"
+        calling.join()
+    assert counted == [1]

@@ -833,3 +833,16 @@ def test_a_wait_survives_that_the_server_closed_its_idle_connection(client: Clie
     late.start()
     assert [one.id for one in receive(client, wait="30s")] == ["b"]
     late.join()
+
+
+def test_a_wait_that_ends_after_the_client_was_closed_leaves_no_connection(valkey: ServerUnderTest) -> None:
+    client = Client(valkey.url)
+    got: list[Leased] = []
+    waiting = threading.Thread(target=lambda: got.extend(receive(client, wait="60s")))
+    waiting.start()
+    eventually(lambda: valkey.admin.info("clients")["blocked_clients"] == 1, "the call waits")
+    client.close()
+    append(valkey, "a")
+    waiting.join()
+    assert [one.id for one in got] == ["a"]
+    assert client._arrivals == []
