@@ -11,6 +11,7 @@ from reliability.model import (
     call_model,
     consumer_model,
     deadline_model,
+    group_model,
     hold_model,
     memory_model,
     parking_model,
@@ -417,7 +418,38 @@ RECORDS = Model(
     ),
 )
 
+_PASSES, _TRIMS = "a group passes an entry", "a trim removes an entry that the group has not received"
+_OLDER, _NO_RECORD = "a group that begins at the end receives an older entry", "a group in Redis has no record"
+
+
+def _group(rule: str, name: str, finds: str, world: str) -> Variant:
+    """A variant whose violation shows in this world."""
+    return Variant(name, {rule: False}, finds, (world,))
+
+
+GROUPS = Model(
+    "group",
+    _fields(group_model.Rules),
+    _searches(
+        group_model.check,
+        group_model.Rules,
+        {name: {"world": world} for name, world in group_model.WORLDS.items()},
+    ),
+    (
+        _group("all_streams", "a first call that makes the group in the streams that it asks", _OLDER, "first calls"),
+        _group("looks", "a group made at the end of the moment", _PASSES, "a reshard"),
+        _group("from_zero", "a known group that begins at its start in new streams", _PASSES, "a reshard"),
+        _group("unmade", "a record that counts before the group is in all streams", _OLDER, "first calls"),
+        _group("compares", "a delete of a record that it has not read", _NO_RECORD, "two deletes"),
+        _group("confirms", "a record that is written before the groups alone", _PASSES, "a reshard"),
+        _group("renames", "a record that looks the same behind the groups", _NO_RECORD, "two deletes"),
+        _group("asks", "a call that asks the streams alone whether its group is known", _PASSES, "a reshard"),
+        _group("trim_asks", "a trim that asks the groups in Redis alone", _TRIMS, "a reshard, and trims"),
+        _group("notes_first", "a trim behind records that were read before", _TRIMS, "a reshard, and trims"),
+    ),
+)
+
 MODELS = {
     model.name: model
-    for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, CALLS, MEMORY, PARKING, WAKE, CONSUMER, RECORDS)
+    for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, CALLS, MEMORY, PARKING, WAKE, CONSUMER, GROUPS, RECORDS)
 }
