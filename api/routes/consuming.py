@@ -46,6 +46,7 @@ _ack = msgspec.json.Decoder(LeasesIn)
 _extend = msgspec.json.Decoder(ExtendIn)
 _hand_back = msgspec.json.Decoder(HandBackIn)
 
+_STATUS: Final = {"lost": 409, "notFound": 404}
 #: The longest wait for a message (ms).
 LONGEST_WAIT: Final = 30_000
 _PROBLEMS: Final = (400, 403, 408, 409, 413, 415, 503)
@@ -73,7 +74,8 @@ async def receive(service: Service, request: Request) -> Answer:
     topic = request.path_params["topic"]
     start = given.start or "beginning"
     consumer = given_consumer(topic, given.group, start, given.tags or ())
-    consumer = msgspec.structs.replace(consumer, reserved=request.caller.reserved)
+    key = "" if request.caller.key is None else request.caller.key.name
+    consumer = msgspec.structs.replace(consumer, reserved=request.caller.reserved, key=key)
     await _need(service, request.caller, topic)
     wait = given_duration("wait", given.wait) or 0
     if wait > LONGEST_WAIT:
@@ -132,7 +134,7 @@ async def ack(service: Service, request: Request) -> Answer:
     consumer may have the message.
     """
     given = decode(_ack, await request.json_text(service.settings.request_limit))
-    changes = [(one.id, LeaseChange("ack", one.lease)) for one in given.messages]
+    changes = [(one.id, LeaseChange("ack", one.lease, id=one.id)) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -145,7 +147,7 @@ async def extend(service: Service, request: Request) -> Answer:
     """
     given = decode(_extend, await request.json_text(service.settings.request_limit))
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
-    changes = [(one.id, receiving.extension(one.lease, life)) for one in given.messages]
+    changes = [(one.id, receiving.extension(one.lease, life, one.id)) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -161,7 +163,7 @@ async def hand_back(service: Service, request: Request) -> Answer:
     """
     given = decode(_hand_back, await request.json_text(service.settings.request_limit))
     changes = [
-        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or ""))
+        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or "", one.id))
         for one in given.messages
     ]
     return await _settle(service, request, given.group, changes)
@@ -202,4 +204,4 @@ def _result(id: str, found: Settlement | DelayqError) -> LeaseOut:
             problem = problems.problem_of(found).out
         return LeaseOut(id, problem.status, problem=problem)
     until = UNSET if found.until is None else format_instant(found.until)
-    return LeaseOut(id, 409 if found.result == "lost" else 200, found.result, until)
+    return LeaseOut(id, _STATUS.get(found.result, 200), found.result, until)

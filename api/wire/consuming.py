@@ -120,7 +120,10 @@ class ReceivedOut(msgspec.Struct, omit_defaults=True):
 
 
 class LeaseOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The result of one message: 200 acknowledged, extended, handedBack or dead; 409 lost: another consumer may have it."""
+    """The result of one message: 200 acknowledged, extended, released, handedBack or dead.
+
+    409 lost: another consumer may have it. 404 notFound: the topic has no such group.
+    """
 
     id: str
     status: int

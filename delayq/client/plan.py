@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from delayq.client.known_groups import KnownGroups
 from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.errors import StoreError, StoreUnavailable
@@ -31,13 +32,14 @@ Plan = Generator[Iterable[Command[Any]], list[Any], T]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that plans need: layouts, limits, the time that ended ids are remembered, routes and policies."""
+    """The facts that plans need: layouts, limits, the time that ended ids are remembered, routes, policies and groups."""
 
     layouts: Layouts
     limits: Limits = Limits()
     retention: Retention = Retention()
     routes: KnownRoutes
     policies: KnownPolicies = msgspec.field(default_factory=KnownPolicies)
+    groups: KnownGroups = msgspec.field(default_factory=KnownGroups)
 
 
 #: Messages in one script call.

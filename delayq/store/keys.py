@@ -23,6 +23,7 @@ __all__ = [
     "ADVANCED",
     "AUDIT",
     "GROUPS",
+    "MAKINGS",
     "META",
     "NODES",
     "POLICIES",
@@ -59,6 +60,8 @@ POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
 #: The records of all consumer groups.
 GROUPS: Final = "delayq:groups:{delayq:meta}"
+#: How far each of these groups is made, and by whom.
+MAKINGS: Final = "delayq:groups:makings:{delayq:meta}"
 #: The topics whose streams are trimmed by a policy.
 TRIMMED: Final = "delayq:trimmed"
 

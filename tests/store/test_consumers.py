@@ -250,7 +250,9 @@ def all_of(found: ReceivedEntries) -> Lease:
 def records(q: Queue) -> tuple[list[str], list[str], list[str]]:
     """The fields and the leases of the group, and what Redis knows as pending."""
     admin = q.server.admin
-    fields = sorted(name.decode() for name in admin.hkeys(KEYS.consumers) if name not in (b"filter", b"inCalls"))
+    fields = sorted(
+        name.decode() for name in admin.hkeys(KEYS.consumers) if name not in (b"filter", b"making", b"inCalls")
+    )
     waiting = [one["message_id"].decode() for one in admin.xpending_range(STREAM, GROUP, "-", "+", 100)]
     return fields, [one.decode() for one in admin.zrange(KEYS.leases, 0, -1)], waiting
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from delayq.clock import SystemClock
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
@@ -49,7 +50,7 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
         GROUP, "mail", [Act("ack", Lease("1-1", "first"))], now=q.now
     ),
     "record_group": lambda q: commands.record_group(OTHER_RECORD, now=q.now),
-    "forget_group": lambda q: commands.forget_group([RECORD]),
+    "forget_group": lambda q: commands.forget_group([replace(RECORD, since=q.now)], ["new  "]),
     "destroy_group": lambda q: commands.destroy_group(GROUP, "mail"),
     "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock", b"")], now=q.now),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any
@@ -9,15 +10,28 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from delayq import Client, InvalidMessage
+from delayq import Client, InvalidMessage, OtherFilter, StoreError
+from delayq.client import known_groups, plans
 from delayq.client.audit import By
+from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.looking.groups import ConsumerGroup
 from delayq.config import load_settings
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import Act, GroupLag, GroupRecord, Lease, OldestEntry, ReceivedEntries, UnknownGroup
-from delayq.store.keys import AUDIT, GROUPS, ConsumerKeys
+from delayq.store.commands import (
+    Act,
+    Command,
+    Forgotten,
+    GroupLag,
+    GroupRecord,
+    Lease,
+    OldestEntry,
+    ReceivedEntries,
+    UnknownGroup,
+)
+from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, Layout
 from tests.support.queues import Queue
 from tests.support.servers import ServerUnderTest
 
@@ -203,7 +217,8 @@ def test_queues_of_an_older_layout_stay_in_the_record(q: Queue) -> None:
 
 def test_groups_are_bounded_and_a_recorded_one_is_never_refused(q: Queue) -> None:
     assert q.run(commands.record_group(RECORD, most=1, now=1_000))
-    assert not q.run(commands.record_group(SHARED, most=1, now=1_000))
+    other = GroupRecord(topic="orders", group="sms", stream="orders")
+    assert q.run(commands.record_group(other, most=1, now=1_000)) == "full"
     assert q.run(commands.record_group(RECORD, most=1, now=1_000))
     assert q.run(commands.consumer_groups()) == [RECORD]
 
@@ -211,7 +226,7 @@ def test_groups_are_bounded_and_a_recorded_one_is_never_refused(q: Queue) -> Non
 def test_a_call_without_a_start_makes_no_group(q: Queue) -> None:
     append(q, "a", 1_000)
     asked = commands.receive(KEYS, GROUP, "c", 10, 100, start="", now=2_000)
-    assert q.run(asked) == UnknownGroup()
+    assert q.run(asked) == UnknownGroup("1000-0")
     assert q.server.admin.xinfo_groups(STREAM) == []
     receive(q, 2_000)
     assert isinstance(q.run(asked), ReceivedEntries)
@@ -224,7 +239,8 @@ def test_a_deleted_group_leaves_nothing_but_its_stream_and_an_entry_of_the_audit
     q.run(commands.settle_received(KEYS, GROUP, [Act("back", lease, 900)], now=2_100))
     for deleted in (True, False):
         assert q.run(commands.destroy_group(KEYS, GROUP)) is deleted
-        assert q.run(commands.forget_group([RECORD], entry=ENTRY)) is deleted
+        making = q.run(commands.group_making(RECORD.field))
+        assert q.run(commands.forget_group([RECORD], [making], entry=ENTRY)) == Forgotten(deleted, 0)
     assert set(map(bytes.decode, q.server.admin.scan_iter())) == {STREAM, AUDIT}
     assert [fields[b"on"] for _, fields in q.server.admin.xrange(AUDIT)] == [b"orders mail"]
     assert len(receive(q, 3_000)) == 1
@@ -325,3 +341,343 @@ def test_a_group_that_is_one_too_many_is_refused_and_not_made(
         client.receive(TOPIC, group="sms")
     client.receive(TOPIC, group="mail")
     assert [one["name"] for one in valkey.admin.xinfo_groups(TOPIC)] == [b"mail"]
+
+
+# -- several streams, groups that are gone, deletes -----------------------------------------------------------------------
+
+PER_QUEUE = Routes([Route(name="own", per_queue=True)])
+
+
+def own_stream(number: int) -> str:
+    return f"delayq:{{{number}}}:stream:{TOPIC}"
+
+
+@pytest.fixture
+def queues(valkey: ServerUnderTest) -> Iterator[Client]:
+    """A client of streams of four queues."""
+    with Client(settings=load_settings(redis_url=valkey.url, queues=4), routes=PER_QUEUE) as made:
+        made.context()
+        yield made
+
+
+def received(client: Client, **options: Any) -> list[str]:
+    given: dict[str, Any] = {"group": "mail", "max": 100} | options
+    return sorted(one.id for one in client.receive(TOPIC, **given))
+
+
+def reshard(client: Client, to: int) -> None:
+    layouts = client.context().layouts
+    first = layouts.known[-1].first + layouts.known[-1].queues
+    (listed,) = client.store.run_many([commands.layouts()])
+    assert not isinstance(listed, StoreError)
+    newer = (*listed, Layout(to, first))
+    assert client.store.run(commands.set_layouts(listed, newer))
+    layouts.take(newer)
+
+
+@pytest.mark.parametrize("start", ["beginning", "end"])
+def test_the_first_call_makes_the_group_in_all_streams_however_few_messages_it_receives(
+    queues: Client, valkey: ServerUnderTest, start: str
+) -> None:
+    for number in range(4):
+        entry(valkey, f"old {number}", own_stream(number))
+    first = received(queues, max=1, start=start)
+    assert [len(valkey.admin.xinfo_groups(own_stream(number))) for number in range(4)] == [1] * 4
+    for number in range(4):
+        entry(valkey, f"new {number}", own_stream(number))
+    old = [f"old {number}" for number in range(4)] if start == "beginning" else []
+    assert sorted(first + received(queues, start=start)) == sorted(old + [f"new {number}" for number in range(4)])
+
+
+@pytest.mark.parametrize("start", ["end", "2100-01-01T00:00:00Z"])
+def test_a_known_group_begins_at_the_beginning_of_the_streams_of_a_reshard(
+    queues: Client, valkey: ServerUnderTest, start: str
+) -> None:
+    assert received(queues, start=start) == []
+    for to in (8, 16):
+        reshard(queues, to)
+        last = queues.context().layouts.known[-1]
+        for number in last.numbers:
+            entry(valkey, f"m{number}", own_stream(number))
+        assert received(queues, start=start) == sorted(f"m{number}" for number in last.numbers)
+    (record,) = queues.store.run(commands.consumer_groups())
+    assert record.queues == (0, 27)
+
+
+def test_messages_in_the_streams_of_a_layout_that_was_removed_are_received_and_acknowledged(
+    queues: Client, valkey: ServerUnderTest
+) -> None:
+    assert received(queues) == []
+    for number in range(4):
+        entry(valkey, f"m{number}", own_stream(number))
+    reshard(queues, 8)
+    listed = queues.context().layouts.known
+    assert queues.store.run(commands.set_layouts(listed, listed[1:]))
+    settings = load_settings(redis_url=valkey.url, queues=8)
+    with Client(settings=settings, routes=PER_QUEUE) as later:
+        got = later.receive(TOPIC, group="mail", max=100)
+        assert sorted(one.id for one in got) == ["m0", "m1", "m2", "m3"]
+        assert {one.result for one in later.ack(*got)} == {"acknowledged"}
+        assert one_group(later).lag == 0
+
+
+def test_a_topic_whose_route_has_another_stream_keeps_its_groups(valkey: ServerUnderTest) -> None:
+    with Client(valkey.url) as before:
+        assert received(before, start="end") == []
+    with Client(valkey.url, routes=Routes([Route(name="other", stream="new.{topic}")])) as client:
+        entry(valkey, "a", f"new.{TOPIC}")
+        assert received(client, start="end") == ["a"]
+
+
+@pytest.mark.parametrize("how", ["destroyed", "deleted", "renamed", "expired"])
+@pytest.mark.parametrize("start", ["beginning", "end"])
+def test_a_group_that_is_gone_from_its_stream_is_made_again_and_receives_what_is_there(
+    client: Client, valkey: ServerUnderTest, how: str, start: str
+) -> None:
+    received(client, start=start)
+    entry(valkey, "a")
+    (held,) = client.receive(TOPIC, group="mail", start=start)
+    admin = valkey.admin
+    {
+        "destroyed": lambda: admin.xgroup_destroy(TOPIC, "mail"),
+        "deleted": lambda: admin.delete(TOPIC),
+        "renamed": lambda: admin.rename(TOPIC, "elsewhere"),
+        "expired": lambda: admin.pexpire(TOPIC, 0),
+    }[how]()
+    entry(valkey, "b")
+    assert [one.result for one in (*client.ack(held), client.extend(held), client.hand_back(held))] == ["lost"] * 3
+    expected = ["a", "b"] if how == "destroyed" else ["b"]
+    got = client.receive(TOPIC, group="mail", start=start)
+    assert [one.id for one in got] == expected
+    assert [one.result for one in client.ack(held)] == ["lost"]
+    assert {one.result for one in client.ack(*got)} == {"acknowledged"}
+    assert one_group(client).lag == 0
+    assert client.delete_group(TOPIC, "mail").changed
+
+
+def test_a_group_is_made_again_though_one_of_its_leases_has_ended_or_a_call_is_repeated(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    entry(valkey, "a")
+    keys = ConsumerKeys(TOPIC, "mail")
+    consumer = plans.given_consumer(TOPIC, "mail", "beginning", ())
+    client.run(lambda context: plans.receive(context, consumer, 10, 1_000, "again"))
+    valkey.admin.zadd(keys.leases, {"call:again": 1}, xx=True)
+    valkey.admin.xgroup_destroy(TOPIC, "mail")
+    page = client.run(lambda context: plans.receive(context, consumer, 10, 1_000, "other"))
+    assert [one.id for one in page.messages] == ["a"]
+    assert page.messages[0].deliveries == 1
+
+
+def test_a_key_of_another_type_in_place_of_the_stream_is_named(client: Client, valkey: ServerUnderTest) -> None:
+    entry(valkey, "a")
+    (held,) = client.receive(TOPIC, group="mail")
+    client.receive("bills", group="mail")
+    valkey.admin.delete(TOPIC)
+    valkey.admin.set(TOPIC, "a text")
+    for group in ("mail", "new"):
+        with pytest.raises(InvalidMessage, match=f"'{TOPIC}'.*is no stream; rename or delete the key"):
+            client.receive(TOPIC, group=group)
+    assert [one.result for one in (*client.ack(held), client.extend(held))] == ["lost"] * 2
+    assert [(one.topic, one.lag) for one in client.consumers()] == [("bills", 0), (TOPIC, None)]
+    assert client.delete_group(TOPIC, "mail").changed
+    assert [one.topic for one in client.consumers()] == ["bills"]
+
+
+def test_a_group_whose_record_is_lost_is_recorded_again(client: Client, valkey: ServerUnderTest) -> None:
+    assert received(client, start="end") == []
+    valkey.admin.delete(GROUPS, MAKINGS)
+    entry(valkey, "a")
+    with Client(valkey.url) as other:
+        assert received(other, start="end") == ["a"]
+    assert one_group(client).lag == 1
+
+
+def test_a_client_looks_for_the_record_of_its_group_once_a_minute(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received(client)
+    valkey.admin.delete(GROUPS)
+    received(client)
+    assert client.consumers() == []
+    monkeypatch.setattr(known_groups, "LOOK_EVERY", 0)
+    received(client)
+    assert one_group(client).lag == 0
+
+
+def test_first_calls_at_once_with_different_filters_make_one_group_with_one_filter(
+    queues: Client, valkey: ServerUnderTest
+) -> None:
+    record = GroupRecord(topic=TOPIC, group="mail", stream=TOPIC, queues=(0, 3))
+    queues.store.run(commands.record_group(record, "other", tags=("paid",)))  # another call has come so far
+    with pytest.raises(OtherFilter, match="paid"):
+        received(queues, tags=("void",))
+    assert [valkey.admin.exists(own_stream(number)) for number in range(4)] == [0] * 4
+    assert received(queues, tags=("paid",)) == []
+
+
+class Between:
+    """Runs a function once before a script of a store, as if another process had come in between."""
+
+    def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch, script: str, act: Callable[[], object]) -> None:
+        self._script, self._act, self._real = script, act, store.run_many
+        self._done = False
+        monkeypatch.setattr(store, "run_many", self._run)
+
+    def _run(self, asked: Iterable[Command[Any]]) -> Any:
+        wanted = list(asked)
+        if not self._done and any(one.script == self._script for one in wanted):
+            self._done = True
+            self._act()
+        return self._real(wanted)
+
+
+def test_a_group_that_consumers_make_again_during_its_delete_has_a_record(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry(valkey, "a")
+    received(client)
+    with Client(valkey.url) as other:
+        Between(client.store, monkeypatch, "forget_group", lambda: received(other))
+        assert client.delete_group(TOPIC, "mail").changed
+        assert client.consumers() == [], "the second try has deleted the group that was made meanwhile"
+        assert valkey.admin.xinfo_groups(TOPIC) == []
+        assert received(other) == ["a"]
+        assert one_group(client).lag == 1
+
+
+def test_two_deletes_at_once_leave_no_group_without_a_record(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received(client)
+    with Client(valkey.url) as other:
+
+        def delete_and_receive() -> None:
+            assert other.delete_group(TOPIC, "mail").changed
+            received(other)
+
+        Between(client.store, monkeypatch, "destroy_group", delete_and_receive)
+        client.delete_group(TOPIC, "mail")
+        groups = [one["name"] for one in valkey.admin.xinfo_groups(TOPIC)]
+        assert (groups == []) == (client.consumers() == [])
+        entry(valkey, "a")
+        assert received(other) == ["a"]
+        assert one_group(client).lag == 1
+
+
+def test_a_delete_while_a_first_call_makes_the_group_leaves_a_group_with_its_record(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry(valkey, "a")
+    with Client(valkey.url) as other:
+        calls = count(1)
+
+        def delete() -> None:
+            other.delete_group(TOPIC, "mail")
+
+        real = client.store.run_many
+
+        def run(asked: Iterable[Command[Any]]) -> Any:
+            wanted = list(asked)
+            if any(one.script == "record_group" for one in wanted) and next(calls) == 2:
+                delete()  # between the group and its second record
+            return real(wanted)
+
+        monkeypatch.setattr(client.store, "run_many", run)
+        assert received(client) == ["a"]
+    assert one_group(client).lag == 1
+
+
+def test_one_api_key_makes_a_bounded_number_of_groups_and_others_still_make_theirs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "record_group", partial(commands.record_group, most_of_key=2))
+
+    def receive_by(key: str, group: str) -> None:
+        consumer = replace(plans.given_consumer(TOPIC, group, "beginning", ()), key=key)
+        client.run(lambda context: plans.receive(context, consumer, 1, 30_000))
+
+    for group in ("one", "two"):
+        receive_by("ada", group)
+    with pytest.raises(InvalidMessage, match="this API key has made 100 consumer groups"):
+        receive_by("ada", "three")
+    receive_by("bob", "three")
+    receive_by("ada", "one")
+    client.delete_group(TOPIC, "one")
+    receive_by("ada", "four")
+    receive_by("", "five")
+    assert sorted(one.group for one in client.consumers()) == ["five", "four", "three", "two"]
+
+
+# -- leases that never were ----------------------------------------------------------------------------------------------
+
+
+def settled(client: Client, message: Leased) -> list[str]:
+    return [one.result for one in (*client.ack(message), client.extend(message), client.hand_back(message))]
+
+
+def test_a_lease_of_no_group_is_not_found_and_one_that_never_was_is_lost(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        entry(valkey, id)
+    (a, b) = client.receive(TOPIC, group="mail", max=2)
+    client.receive(TOPIC, group="sms", max=3)
+    client.receive("bills", group="mail")
+    place, at, call, mark = a.lease.split(".")
+    assert settled(client, replace(a, group="mial")) == ["notFound"] * 3
+    assert settled(client, replace(a, topic="orders.none")) == ["notFound"] * 3
+    assert settled(client, replace(a, topic="bills")) == ["lost"] * 3
+    assert settled(client, replace(a, group="sms")) == ["lost"] * 3
+    later = f"{int(at.split('-')[0]) + 1}-0"
+    for lease in (
+        ".1-1.nobody",
+        f"{place}.{at}.nobody.{mark}",
+        f"{place}.{at}.nobody",
+        f"{place}.{later}.{call}.{mark}",
+        f"7.{at}.{call}.{mark}",
+    ):
+        assert settled(client, replace(a, lease=lease)) == ["lost"] * 3
+    for _ in range(2):
+        assert [one.result for one in client.ack(a, b)] == ["acknowledged"] * 2
+    assert settled(client, replace(a, group="sms")) == ["lost"] * 3
+    client.ack(*client.receive(TOPIC, group="sms"))
+    assert client.ack(replace(a, group="sms")) == [Settlement("lost")], "it is the lease of another group"
+
+
+def test_an_id_that_is_not_the_one_of_the_lease_is_refused_and_nothing_is_done(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "ab":
+        entry(valkey, id)
+    a, b = client.receive(TOPIC, group="mail")
+    for act in (client.ack, client.extend, client.hand_back):
+        with pytest.raises(InvalidMessage, match="'b' is not the message of this lease"):
+            act(replace(a, id="b"))
+    assert one_group(client).leased == 2
+    assert [one.result for one in client.ack(a, b)] == ["acknowledged"] * 2
+
+
+def test_a_lease_from_before_its_group_was_deleted_acknowledges_nothing(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        entry(valkey, id)
+    before = client.receive(TOPIC, group="mail")
+    client.delete_group(TOPIC, "mail")
+    assert settled(client, before[0]) == ["notFound"] * 3
+    (again,) = client.receive(TOPIC, group="mail", max=1)
+    assert [one.result for one in client.ack(*before)] == ["lost"] * 3
+    client.ack(again)
+    assert [one.result for one in client.ack(*before)] == ["lost"] * 3
+    assert received(client) == ["b", "c"]
+    assert settled(client, before[1]) == ["lost"] * 3
+
+
+def test_a_lease_of_a_former_version_is_settled_by_its_record(client: Client, valkey: ServerUnderTest) -> None:
+    for id in "ab":
+        entry(valkey, id)
+    got = client.receive(TOPIC, group="mail")
+    former = [replace(one, lease=one.lease.rpartition(".")[0]) for one in got]
+    assert client.extend(former[0], "1m").result == "extended"
+    assert [one.result for one in client.ack(*former)] == ["acknowledged"] * 2

@@ -120,7 +120,7 @@ def test_an_entry_of_a_key_that_was_trimmed_is_forgotten(q: Queue) -> None:
     receive(q, 1_000)
     q.server.admin.xtrim(STREAM, maxlen=0)
     assert receive(q, 40_000).entries == []
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack", b"inCalls"}
+    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"making", b"waiting", b"handedBack", b"inCalls"}
     assert waiting(q) == 0
     append(q, "k4", "k")
     assert bodies(receive(q, 40_000)) == ["k4"]
@@ -246,7 +246,7 @@ def live(q: Queue, steps: Steps) -> None:
             by_body(group, entry.fields).state = "done"
         assert set(settle(q, now, *(Act("ack", entry.lease) for entry in found.entries))) <= {"ok"}
     assert {one.state for one in group.messages} <= {"done"}
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"waiting", b"handedBack", b"inCalls"}
+    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"making", b"waiting", b"handedBack", b"inCalls"}
 
 
 def receive_others(

@@ -193,7 +193,7 @@ def test_the_policy_of_the_topic_bounds_and_delays_hand_backs_and_bounds_ended_l
         assert client.hand_back(got).result == "dead"
         append(valkey, "b")
         (got,) = receive(client)
-        _, _, call = got.lease.split(".")
+        _, _, call, _ = got.lease.split(".")
         assert valkey.admin.zadd(key, {f"call:{call}": 0}, xx=True, ch=True)  # the lease has ended
         assert receive(client) == []
         reasons = {one.id: one.reason for one in client.dead_letters().letters}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from msgspec.structs import replace
 
 from api.wire.problems import problem_of
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
@@ -331,6 +332,13 @@ def receive__of_a_new_group(q: Queue) -> Command[Any]:
 
 
 @case
+def receive__of_a_destroyed_group(q: Queue) -> Command[Any]:
+    leased(q)
+    q.admin.xgroup_destroy("stream", "mail")
+    return commands.receive(GROUP, "mail", "third", 10, 60_000, now=20_000)
+
+
+@case
 def settle_received(q: Queue) -> Command[Any]:
     lease = leased(q)
     acts = [commands.Act("extend", lease, 5_000), commands.Act("ack", lease), commands.Act("ack", lease)]
@@ -352,7 +360,7 @@ def record_group(q: Queue) -> Command[Any]:
 def forget_group(q: Queue) -> Command[Any]:
     q.run(commands.record_group(RECORD, now=10_000))
     q.admin.xadd(AUDIT, {"by": "another", "on": "x", "n": "1", "since": ""})
-    return commands.forget_group([RECORD], entry=ENTRY)
+    return commands.forget_group([replace(RECORD, since=10_000)], ["new  "], entry=ENTRY)
 
 
 @case
@@ -443,8 +451,19 @@ NOT_RUN = {
     "pull": {"-hscan", "-hexists", "-hget", "-hkeys", "-hsetnx", "-zrank"},
     "pull__into_the_sets_of_topics": {"-hscan", "-hget", "-hkeys", "-mget", "-set", "-zrank"},
     "pull__when_the_clocks_were_far_ahead": {"-hexists", "-mget", "-set", "-zmscore"},
-    "receive": {"-xgroup|create"},
-    "receive__of_a_new_group": {"-get", "-hdel", "-xack", "-xrange", "-zmscore", "-zrem", "-zscore"},
+    "receive": {"-pexpire", "-xgroup|create"},
+    "receive__of_a_destroyed_group": {"-get", "-hdel", "-xack", "-xrange", "-zmscore", "-zrem", "-zscore"},
+    "receive__of_a_new_group": {
+        "-pexpire",
+        "-xpending",
+        "-get",
+        "-hdel",
+        "-xack",
+        "-xrange",
+        "-zmscore",
+        "-zrem",
+        "-zscore",
+    },
     "release": {"-hexists", "-hlen", "-zmscore", "-zscore"},
     "release__into_a_stream": {"-hexists", "-zmscore"},
     "release__set": {"-hexists", "-hlen", "-zmscore"},

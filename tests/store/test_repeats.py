@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.message import Limits, Message
@@ -487,8 +488,10 @@ CASES: dict[str, dict[str, Case]] = {
         "not there": Case(lambda q: commands.destroy_group(GROUP, "mail")),
     },
     "forget_group": {
-        "there": Case(after(recorded, lambda q: commands.forget_group([RECORD], entry=ENTRY)), GONE),
-        "not there": Case(lambda q: commands.forget_group([RECORD], entry=ENTRY)),
+        "there": Case(
+            after(recorded, lambda q: commands.forget_group([replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)), GONE
+        ),
+        "not there": Case(lambda q: commands.forget_group([replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)),
     },
     "give_up": {
         "dead": Case(lambda q: give_up(q, "new")),

@@ -11,16 +11,15 @@ import msgspec
 from msgspec.structs import replace
 
 from delayq.client.consuming.giving_up import give_up, letter_of
-from delayq.client.consuming.groups import check_group, record_of
+from delayq.client.consuming.groups import NewGroup, check_group, known_queues, make_group, no_stream, record_of
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
-from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError
+from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
 from delayq.message import check_call, check_topic, given_instant, text_of, value_of
 from delayq.patterns import is_pattern
 from delayq.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import (
-    MOST_GROUPS,
     MOST_RECEIVED,
     MOST_RECEIVED_BYTES,
     Act,
@@ -32,7 +31,6 @@ from delayq.store.commands import (
     StreamEntry,
     UnknownGroup,
 )
-from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
 from delayq.times import Instant
 
@@ -54,7 +52,10 @@ LONGEST_LEASE: Final = 12 * 3_600_000
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
-_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}")
+#: A queue or nothing, an entry, a call. Then a mark, which a lease of a former version does not have.
+_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{24})?")
+#: The lengths of the parts of a mark: the making of the group, the check of the message's id, the check of what is before.
+_MAKING, _ID, _MARK = 8, 16, 24
 _ENTRIES: Final = re.compile(r"\d{1,20}-\d{1,20}(?: \d{1,20}-\d{1,20})*")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
 _START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
@@ -72,6 +73,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     start: str | int = "beginning"
     tags: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    key: str = ""
 
     def check(self) -> None:
         """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
@@ -85,9 +87,10 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidMessage("tags", "no tag may be empty")
 
     @property
-    def first(self) -> str:
-        """The entry id after which a new group begins."""
-        return _START[self.start] if isinstance(self.start, str) else f"{self.start - 1}-{2**64 - 1}"
+    def new_group(self) -> NewGroup:
+        """The group as it is made if it does not exist."""
+        first = _START[self.start] if isinstance(self.start, str) else f"{self.start - 1}-{2**64 - 1}"
+        return NewGroup(topic=self.topic, group=self.group, first=first, tags=self.tags, key=self.key)
 
 
 def given_consumer(topic: str, group: str, start: str | Instant, tags: str | Sequence[str]) -> Consumer:
@@ -189,6 +192,15 @@ def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
     return [("", stream)]
 
 
+def _older(consumer: Consumer, streams: Sequence[tuple[str, str]], queues: tuple[int, ...]) -> list[tuple[str, str]]:
+    """The places and streams of a group in queues of former layouts: they may have entries that it has not received."""
+    if not queues:
+        return []
+    record, known = record_of(consumer.topic, consumer.group, streams), dict(streams)
+    numbers = (number for number in range(queues[0], queues[1] + 1) if str(number) not in known)
+    return [(str(number), queue_keys(number).stream(record.stream)) for number in numbers]
+
+
 def check_receive(most: int, lease: int, call: str | None = None) -> None:
     """Raise InvalidMessage for a number of messages, a lease (ms) or a name of a call that is not allowed."""
     if not 1 <= most <= MOST_RECEIVED:
@@ -231,6 +243,7 @@ def receive(
     """
     check_receive(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
+    streams += _older(consumer, streams, (yield from known_queues(context, consumer.new_group, streams)))
     yield from learn_policies(context.policies)
     given = context.policies.policy(consumer.topic).max_deliveries
     most_leases = MOST_ENDED_LEASES if given is None else given
@@ -238,8 +251,8 @@ def receive(
     name = call or new_id()
     turn = crc32(name.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
     messages, spent = list[Leased](), list[tuple[str, StreamEntry]]()
-    now, soonest, failed = 0, dict[tuple[str, str], int](), list[StoreError]()
-    by_stream, lost_at = _by_stream(dict(streams), ack, [("ack", None, "")] * len(ack))
+    now, soonest, failed = 0, dict[tuple[str, str], int](), list[DelayqError]()
+    by_stream, lost_at = _by_stream(streams, ack, [("ack", None, "")] * len(ack))
     lost = [ack[at] for at in lost_at]
     acks = [
         commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [_act(one) for one in runs])
@@ -250,7 +263,7 @@ def receive(
         """The answers to these commands. The acknowledgements go before the first of them."""
         answers: list[Any] = yield [*acks, *asked]
         for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=False):
-            lost.extend(ack[at] for at, result in _results(runs, answer) if result.result == "lost")
+            lost.extend(ack[at] for at, result in _results(runs, answer) if result.result != "ok")
         answers = answers[len(acks) :]
         acks.clear()
         return answers
@@ -259,35 +272,35 @@ def receive(
         """Receive the shares of the streams."""
         nonlocal now
 
-        def ask(share: _Share, start: str) -> Command[Any]:
+        def ask(share: _Share) -> Command[Any]:
             return commands.receive(
                 ConsumerKeys(share.place[1], consumer.group),
                 consumer.group,
                 name,
                 share.most,
                 lease,
-                start=start,
+                start="",
                 tags=consumer.tags,
                 most_deliveries=most_leases,
                 share=share.of_bytes if len(streams) > 1 else None,
             )
 
-        answers = yield from run([ask(share, "") for share in wanted])
+        answers = yield from run([ask(share) for share in wanted])
         if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
-            record = commands.record_group(record_of(consumer.topic, consumer.group, streams))
-            if not all_good((yield [record]))[0]:
-                raise InvalidMessage("group", f"there are {MOST_GROUPS} consumer groups, the maximum; delete one")
-            made = yield [ask(wanted[at], consumer.first) for at in new]
-            for at, answer in zip(new, made, strict=True):
+            yield from make_group(context, consumer.new_group, streams)
+            again = yield [ask(wanted[at]) for at in new]
+            for at, answer in zip(new, again, strict=True):
                 answers[at] = answer
-            yield [record]  # again: another caller may have deleted the group, with its record, in between
         for share, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, FilterOfGroup):
                 raise OtherFilter(consumer.group, answer.tags)
+            if isinstance(answer, UnknownGroup):
+                answer = StoreUnavailable(f"the group {consumer.group} is deleted meanwhile; receive again")
             if isinstance(answer, StoreError):
-                failed.append(answer)
+                failed.append(no_stream(consumer.topic, share.place[1], answer) or answer)
                 continue
             now = answer.now
+            context.groups.saw(now)
             if answer.next is not None:
                 soonest[share.place] = answer.next
             if answer.names:
@@ -297,7 +310,7 @@ def receive(
                 if entry.exhausted:
                     spent.append((share.place[0], entry))
                 else:
-                    messages.append(_received(consumer, share.place[0], entry))
+                    messages.append(_received(consumer, share.place[0], entry, answer.making))
 
     if may_repeat:
         asked = [commands.held_calls([(ConsumerKeys(stream, consumer.group), name)]) for _, stream in streams]
@@ -358,13 +371,14 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
         return [default] * count if values is None else _decoded(values)
 
     own = [name for name in answer.names if name.startswith("p:")]
-    keys, group, call = texts("keys"), consumer.group, answer.call
+    keys, group, call, making = texts("keys"), consumer.group, answer.call, answer.making
+    base, ids = _base(call, making), column.get("id") or [b""] * count
     messages = [
         Leased(
             id=id,
             topic=topic or consumer.topic,
             group=group,
-            lease=f"{place}.{entry}.{call}",
+            lease=f"{place}.{entry}.{call}.{making}{check:016x}",
             tags=tags,
             keys=(),
             ordering_key=ordering_key,
@@ -372,9 +386,10 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
             due=int(due or 0),
             attempt=int(attempt or 1),
         )
-        for entry, id, topic, tags, ordering_key, body, due, attempt in zip(
+        for entry, id, check, topic, tags, ordering_key, body, due, attempt in zip(
             _decoded(rows[::width]),
             texts("id"),
+            [crc32(id) << 32 | crc32(one, base) for id, one in zip(ids, rows[::width], strict=True)],
             texts("topic"),
             texts("tags"),
             texts("orderingKey"),
@@ -405,13 +420,13 @@ def _decoded(values: list[bytes]) -> list[str]:
     return texts if len(texts) == len(values) else [one.decode(errors="replace") for one in values]
 
 
-def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
+def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = "") -> Leased:
     fields = entry.fields
     return Leased(
         id=_text(fields, "id"),
         topic=_text(fields, "topic") or consumer.topic,
         group=consumer.group,
-        lease=f"{place}.{entry.lease.entries}.{entry.lease.call}",
+        lease=_lease(place, entry.lease, making, fields.get("id", b"")),
         tags=_text(fields, "tags"),
         keys=tuple(_text(fields, "keys").split()),
         ordering_key=_text(fields, "orderingKey"),
@@ -422,6 +437,17 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry) -> Leased:
         deliveries=entry.deliveries,
         hand_backs=entry.hand_backs,
     )
+
+
+def _base(call: str, making: str) -> int:
+    """The start of the checks of leases of a call."""
+    return crc32(f"{call}.{making}".encode())
+
+
+def _lease(place: str, lease: Lease, making: str, id: bytes) -> str:
+    """The name of the lease of a message. Its checks tell a lease that never was from one that was acknowledged."""
+    check = crc32(id) << 32 | crc32(lease.entries.encode(), _base(lease.call, making))
+    return f"{place}.{lease.entries}.{lease.call}.{making}{check:016x}"
 
 
 def hand_back_rules(policy: Policy) -> tuple[int, Sequence[int]]:
@@ -459,13 +485,14 @@ class LeaseChange(msgspec.Struct, frozen=True):
     """A change of a lease that a consumer wants.
 
     `ms` is the new lease, or the pause before the message is received again. None means the next one of the policy's `backoff`,
-    or of HAND_BACK_DELAYS.
+    or of HAND_BACK_DELAYS. `id` is that of the message, if the caller names it.
     """
 
     kind: Literal["ack", "extend", "back", "release"]
     lease: str
     ms: int | None = None
     reason: str = ""
+    id: str | None = None
 
 
 def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
@@ -475,19 +502,21 @@ def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
     return [one.lease for one in messages]
 
 
-def extension(lease: str, ms: int) -> LeaseChange:
+def extension(lease: str, ms: int, id: str | None = None) -> LeaseChange:
     """The change that lets a lease end in so many ms; 0 releases the message unhandled."""
-    return LeaseChange("extend", lease, ms) if ms else LeaseChange("release", lease)
+    return LeaseChange("extend", lease, ms, id=id) if ms else LeaseChange("release", lease, id=id)
 
 
 def settle(
     context: Context, consumer: Consumer, changes: Sequence[LeaseChange]
 ) -> Plan[list[Settlement | DelayqError]]:
     """Acknowledge, extend or hand back messages; a result for each, in order. A repeated call gets the same results."""
-    places = dict((yield from _streams(context, consumer.topic)))
+    streams = yield from _streams(context, consumer.topic)
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
-    by_stream, _ = _by_stream(places, [change.lease for change in changes], rules)
+    for change in changes:
+        _check_id(change)
+    by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
@@ -508,15 +537,34 @@ def settle(
                 results[at] = answer
             continue
         for at, result in _results(runs, answer):
-            if result.result == "exhausted":
-                _, entry, call = changes[at].lease.split(".")
+            if result.result == "unknown":
+                unknown.append(at)
+            elif result.result == "exhausted":
+                _, entry, call, *_ = changes[at].lease.split(".")
                 exhausted.append((at, stream, Lease(entry, call), result.reasons))
             else:
                 done = _DONE[changes[at].kind]
                 results[at] = Settlement(done if result.result == "ok" else "lost", result.until)
     if exhausted:
         yield from _bury_handed_back(context, consumer, exhausted, results)
+    if unknown:
+        field = record_of(consumer.topic, consumer.group, streams).field
+        (queues,) = yield [commands.group_queues(field)]
+        for at in unknown:
+            results[at] = Settlement("notFound") if queues is None else queues if _failed(queues) else results[at]
     return results
+
+
+def _failed(answer: Any) -> bool:
+    return isinstance(answer, StoreError)
+
+
+def _check_id(change: LeaseChange) -> None:
+    """Raise InvalidMessage if the lease is that of another message."""
+    _, _, mark = change.lease.rpartition(".")
+    if change.id is not None and len(mark) == _MARK and mark[_MAKING:_ID] != f"{crc32(change.id.encode()):08x}":
+        text = f"{change.id!r} is not the message of this lease: give the id and the lease that were received together"
+        raise InvalidMessage("id", text)
 
 
 #: A kind, ms and a reason, see LeaseChange.
@@ -527,26 +575,37 @@ class _Run(msgspec.Struct):
     """The same change of entries of one call that follow each other, and the numbers of their tokens."""
 
     call: str
+    making: str
     rule: _Rule
     entries: list[str]
     numbers: list[int]
 
 
 def _by_stream(
-    places: Mapping[str, str], tokens: Sequence[str], rules: Sequence[_Rule]
+    streams: Sequence[tuple[str, str]], tokens: Sequence[str], rules: Sequence[_Rule]
 ) -> tuple[dict[str, list[_Run]], list[int]]:
-    """The changes by stream, and the numbers of tokens of other places.
+    """The changes by stream, and the numbers of tokens of other places, and of those that no call has received.
 
     Raises InvalidMessage for a text that is no token.
     """
     by_place: dict[str, list[_Run]] = {}
+    bases, invented = dict[tuple[str, str], int](), list[int]()
     last: dict[str, _Run] = {}
     for at, (token, rule) in enumerate(zip(tokens, rules, strict=True)):
         place, _, rest = token.partition(".")
-        entry, _, call = rest.partition(".")
-        run = last.get(place)
-        if run is None or run.call != call or run.rule != rule:
-            last[place] = run = _Run(call, rule, [], [])
+        entry, _, rest = rest.partition(".")
+        call, _, mark = rest.partition(".")
+        run, making = last.get(place), mark[:_MAKING]
+        if mark:
+            if (base := bases.get((call, making))) is None:
+                base = bases[call, making] = _base(call, making)
+            if mark[_ID:] != f"{crc32(entry.encode(), base):08x}":
+                if not _TOKEN.fullmatch(token):
+                    raise _no_lease(token)
+                invented.append(at)
+                continue
+        if run is None or run.call != call or run.rule != rule or run.making != making:
+            last[place] = run = _Run(call, making, rule, [], [])
             by_place.setdefault(place, []).append(run)
         run.entries.append(entry)
         run.numbers.append(at)
@@ -555,16 +614,29 @@ def _by_stream(
             text, first = " ".join(run.entries), f"{place}.{run.entries[0]}.{run.call}"
             is_clean = _ENTRIES.fullmatch(text) and text.count(" ") == len(run.entries) - 1
             if not is_clean or not _TOKEN.fullmatch(first):
-                wrong = next(tokens[at] for at in run.numbers if not _TOKEN.fullmatch(tokens[at]))
-                raise InvalidMessage("lease", f"{wrong!r} is no lease: give the one that was received with the message")
+                raise _no_lease(next(tokens[at] for at in run.numbers if not _TOKEN.fullmatch(tokens[at])))
+    places = _places(streams, by_place)
     others = [at for place, runs in by_place.items() if place not in places for run in runs for at in run.numbers]
-    return {places[place]: runs for place, runs in by_place.items() if place in places}, others
+    return {places[place]: runs for place, runs in by_place.items() if place in places}, others + invented
+
+
+def _no_lease(token: str) -> InvalidMessage:
+    return InvalidMessage("lease", f"{token!r} is no lease: give the one that was received with the message")
+
+
+def _places(streams: Sequence[tuple[str, str]], wanted: Iterable[str]) -> dict[str, str]:
+    """The streams by place, also those of wanted queues of former layouts: their numbers are lower."""
+    places = dict(streams)
+    (place, stream), most = streams[0], max(map(int, filter(None, places)), default=-1)
+    own = stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
+    older = [one for one in wanted if one not in places and one and int(one) <= most]
+    return places | {one: queue_keys(int(one)).stream(own) for one in older}
 
 
 def _act(run: _Run) -> Act:
     kind, ms, reason = run.rule
     lease = Lease(" ".join(run.entries), run.call)
-    return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason_line(reason))
+    return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason_line(reason), run.making)
 
 
 def _results(runs: Sequence[_Run], answer: list[Settled] | StoreError) -> Iterable[tuple[int, Settled]]:

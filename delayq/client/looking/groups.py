@@ -111,9 +111,9 @@ def lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup | StoreError]]
 def _together(group: KnownGroup, answers: Sequence[Any]) -> ConsumerGroup | StoreError:
     """A group of several streams. Its number of waiting messages is unknown if that of one stream is."""
     for one in answers:
-        if isinstance(one, StoreError):
+        if isinstance(one, StoreError) and not str(one).startswith("WRONGTYPE"):  # else the key is no stream any longer
             return one
-    found: list[GroupLag] = [one for one in answers if one is not None]
+    found: list[GroupLag] = [one for one in answers if isinstance(one, GroupLag)]
     waiting = [one.waiting for one in found]
     known = [number for number in waiting if number is not None]
     handed_back = sum(one.handed_back for one in found)

@@ -63,6 +63,7 @@ class ReceivedEntries(msgspec.Struct, frozen=True):
 
     If all messages are new to the group and have the same fields, `names` has the names of these fields. Then `rows` has the
     entry id and the values of each message, one after another. Else `rows` has six words of each message, see `receive.lua`.
+    `making` is the name of the group in this stream: another one after it was deleted and made again.
     """
 
     call: str
@@ -70,6 +71,7 @@ class ReceivedEntries(msgspec.Struct, frozen=True):
     next: int | None
     names: list[str]
     rows: list[Any]
+    making: str = ""
 
     @property
     def entries(self) -> list[StreamEntry]:
@@ -100,7 +102,9 @@ class FilterOfGroup(msgspec.Struct, frozen=True):
 
 
 class UnknownGroup(msgspec.Struct, frozen=True):
-    """There is no such group, and the call gave no start: nothing was received."""
+    """There is no such group, and the call gave no start: nothing was received. `end` is the id of the last entry."""
+
+    end: str = "0-0"
 
 
 def receive(
@@ -120,7 +124,8 @@ def receive(
 
     A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. With ''
     no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the messages that it
-    still holds; only one that holds none leases others. With 0 as `most` no call leases others.
+    still holds; only one that holds none leases others. With 0 as `most` no call leases others: it looks for its group, or
+    makes it.
 
     A call of several streams gives the `share` of this one: the most bytes, and whether it receives one message at least,
     however large that is.
@@ -130,9 +135,11 @@ def receive(
         if reply[0] == b"filter":
             return FilterOfGroup(tuple(one.decode() for one in reply[1].split(b"\0") if one))
         if reply[0] == b"unknown":
-            return UnknownGroup()
+            return UnknownGroup(reply[1].decode())
         names = [one.decode(errors="replace") for one in reply[3]]
-        return ReceivedEntries(call, int(reply[1]), int(reply[2]) if reply[2] else None, names, reply[4])
+        return ReceivedEntries(
+            call, int(reply[1]), int(reply[2]) if reply[2] else None, names, reply[4], reply[5].decode()
+        )
 
     args: tuple[Arg, ...] = (now, group, call, most, lease, start, "\0".join(tags), most_deliveries, CONSUMER)
     if share is not None:
@@ -156,20 +163,23 @@ class Act(msgspec.Struct, frozen=True):
     """A change of a lease: acknowledge its messages, extend the lease, hand the messages back, or release them unhandled.
 
     `ms` is the new lease, or the pause after a hand-back; None means the next one of the list of pauses. `reason` explains the
-    hand-back.
+    hand-back. `making` is that of the group when it was leased: an acknowledgement is repeated only in the same making. None
+    means any.
     """
 
     kind: Literal["ack", "extend", "back", "release"]
     lease: Lease
     ms: int | None = None
     reason: str = ""
+    making: str | None = None
 
 
 class Settled(msgspec.Struct, frozen=True):
     """The result of an act.
 
-    'ok' comes with the time when the lease or the pause ends (Unix ms). 'lost': this call does not hold the message. 'exhausted':
-    the message was handed back too often, for these reasons, and the caller still holds it.
+    'ok' comes with the time when the lease or the pause ends (Unix ms). 'lost': this call does not hold the message. 'unknown':
+    the stream has no such group. 'exhausted': the message was handed back too often, for these reasons, and the caller still
+    holds it.
     """
 
     result: str
@@ -205,7 +215,13 @@ def settle_received(
     each = [
         word
         for one in acts
-        for word in (one.kind, one.lease.entries, one.lease.call, one.ms if one.ms is not None else "", one.reason)
+        for word in (
+            one.kind,
+            one.lease.entries,
+            one.lease.call,
+            one.ms if one.ms is not None else "",
+            one.reason if one.kind != "ack" else "*" if one.making is None else one.making,
+        )
     ]
     return Command(
         "settle_received",

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from delayq.store.commands.command import Command, Now, by_name, plain
-from delayq.store.commands.consumers import CONSUMER
-from delayq.store.keys import AUDIT, GROUPS, ConsumerKeys, queue_keys
+from delayq.store.commands.consumers import CONSUMER, FilterOfGroup
+from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, queue_keys
 
 __all__ = [
     "MOST_GROUPS",
+    "MOST_GROUPS_OF_KEY",
+    "Forgotten",
     "GroupLag",
     "GroupRecord",
     "OldestEntry",
+    "Recorded",
     "consumer_groups",
     "destroy_group",
     "forget_group",
     "group_lags",
+    "group_making",
+    "group_queues",
     "record_group",
 ]
 
 #: All records are read at once, so their number is bounded.
 MOST_GROUPS: Final = 1_000
+#: One API key makes at most so many of them, so that others can make groups, too.
+MOST_GROUPS_OF_KEY: Final = 100
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -53,11 +60,55 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
         first, last = self.queues
         return [queue_keys(number).stream(self.stream) for number in range(first, last + 1)]
 
+    @property
+    def text(self) -> str:
+        """The value of the record."""
+        return " ".join(map(str, (self.since, *(self.queues or ()))))
 
-def record_group(record: GroupRecord, *, most: int = MOST_GROUPS, now: Now = "") -> Command[bool]:
-    """Record a group, or more queues of it. Returns False if there are too many groups. A repeated call changes nothing."""
+
+#: 'new': the group has to be made in all streams at its start. 'made': it begins at 0 in a stream that does not have it. 'gone':
+#: somebody has deleted it meanwhile. 'full', 'full of key': there are too many groups, or too many of this API key.
+Recorded = Literal["new", "made", "gone", "full", "full of key"]
+
+
+def record_group(
+    record: GroupRecord,
+    name: str = "",
+    *,
+    after: bool = False,
+    known: bool = False,
+    tags: Sequence[str] = (),
+    key: str = "",
+    most: int = MOST_GROUPS,
+    most_of_key: int = MOST_GROUPS_OF_KEY,
+    now: Now = "",
+) -> Command[Recorded | FilterOfGroup]:
+    """Record a group, or more queues of it, before and `after` it is made in its streams. A repeated call changes nothing.
+
+    `name` is a new one for each call. `known`: some stream has the group already. `tags` are its filter, and `key` is the API
+    key that makes it.
+    """
+
+    def read(reply: list[bytes]) -> Any:
+        result = reply[0].decode()
+        return FilterOfGroup(_tags(reply[1])) if result == "filter" else result
+
     first, last = record.queues or ("", "")
-    return Command("record_group", (GROUPS,), (now, record.field, first, last, most), lambda reply: reply == b"ok")
+    marks = ("1" if after else "", "1" if known else "")
+    args = (now, record.field, first, last, most, name, *marks, "\0".join(tags), key, most_of_key)
+    return Command("record_group", (GROUPS, MAKINGS), args, read)
+
+
+def group_making(field: str) -> Command[str]:
+    """Read how far the group of a record is made, as `forget_group` compares it; '' for one of a former version."""
+    return plain("HGET", MAKINGS, field, read=lambda reply: "" if reply is None else reply.decode())
+
+
+def group_queues(field: str) -> Command[tuple[int, ...] | None]:
+    """Read the first and the last queue of a record, none for a single stream; None if there is no such record."""
+    return plain(
+        "HGET", GROUPS, field, read=lambda reply: None if reply is None else tuple(map(int, reply.split()[1:]))
+    )
 
 
 def consumer_groups() -> Command[list[GroupRecord]]:
@@ -77,11 +128,19 @@ def consumer_groups() -> Command[list[GroupRecord]]:
     return plain("HGETALL", GROUPS, read=read)
 
 
-def forget_group(records: Sequence[GroupRecord], *, entry: str = "") -> Command[bool]:
-    """Remove the records of one group, and write the `entry` into the audit. Returns whether there was a record."""
+class Forgotten(msgspec.Struct, frozen=True):
+    """How many records were removed, and how many others were found: a consumer has made the group anew."""
+
+    removed: int
+    others: int
+
+
+def forget_group(records: Sequence[GroupRecord], makings: Sequence[str] = (), *, entry: str = "") -> Command[Forgotten]:
+    """Remove the records of one group if they are as they were read, and write the `entry` into the audit."""
     named = f"{records[0].topic} {records[0].group}"
-    fields = [one.field for one in records]
-    return Command("forget_group", (GROUPS, AUDIT), (entry, named, *fields), bool)
+    whole = zip(records, makings or [""] * len(records), strict=True)
+    each = [word for one, making in whole for word in (one.field, one.text, making)]
+    return Command("forget_group", (GROUPS, MAKINGS, AUDIT), (entry, named, *each), lambda reply: Forgotten(*reply))
 
 
 def destroy_group(keys: ConsumerKeys, group: str) -> Command[bool]:
@@ -138,7 +197,7 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
             waiting=number(waiting),
             pending=pending,
             handed_back=handed_back,
-            filter=tuple(tag.decode() for tag in tags.split(b"\0") if tag),
+            filter=_tags(tags),
             last_receive=number(last),
             ready=number(ready),
             oldest=_oldest(*oldest) if oldest else None,
@@ -147,6 +206,10 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
     of_each = [ConsumerKeys(stream, group) for group in groups]
     keys = [stream, *(key for one in of_each for key in (one.leases, one.consumers))]
     return Command("group_lags", keys, (now, CONSUMER, *groups), lambda reply: [lag(one) for one in reply])
+
+
+def _tags(text: bytes) -> tuple[str, ...]:
+    return tuple(tag.decode() for tag in text.split(b"\0") if tag)
 
 
 def _oldest(entry: bytes, id: bytes, due: bytes, state: bytes) -> OldestEntry:

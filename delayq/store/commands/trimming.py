@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,26 +14,39 @@ __all__ = ["Trimmed", "forget_trimmed", "remember_trimmed", "trim", "trimmed_top
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """The result of a step: the entries that it removed, whether another step can remove more, and whether the stream exists."""
+    """The result of a step: the entries that it removed, whether another step can remove more, and whether the stream exists.
+
+    `last` is the id of the last entry that was appended, if the step may remove none.
+    """
 
     removed: int
     more: bool
     exists: bool = True
+    last: str = "0-0"
 
 
 def trim(
-    stream: str, age: int | None, length: int | None, most: int, *, force: bool = False, now: Now = ""
+    stream: str,
+    age: int | None,
+    length: int | None,
+    most: int,
+    *,
+    force: bool = False,
+    upto: str = "",
+    groups: Iterable[str] = (),
+    now: Now = "",
 ) -> Command[Trimmed]:
     """Remove at most `most` entries that are older than `age` (ms), or that exceed `length`.
 
     Without `force`, only entries that every consumer group has acknowledged are removed, and none of a stream without groups.
+    `groups` are the recorded ones, and `upto` is the last entry from before they were read.
     """
 
     def read(reply: list[Any]) -> Trimmed:
-        return Trimmed(max(reply[0], 0), reply[1] == b"1", reply[0] >= 0)
+        return Trimmed(max(reply[0], 0), reply[1] == b"1", reply[0] >= 0, reply[2].decode())
 
     bounds = ("" if age is None else age, "" if length is None else length)
-    return Command("trim", (stream,), (now, *bounds, "1" if force else "0", most), read)
+    return Command("trim", (stream,), (now, *bounds, "1" if force else "0", most, upto, *groups), read)
 
 
 def remember_trimmed(topics: Mapping[str, int]) -> Command[None]:

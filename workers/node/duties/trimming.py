@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.patterns import is_pattern
@@ -50,6 +51,9 @@ class _Task(msgspec.Struct, frozen=True):
     topic: str
     policy: Policy
     streams: Sequence[str]
+    #: Its last entries, and the groups that were recorded after them; unread yet if there are no last entries.
+    last: Mapping[str, str] = {}
+    groups: frozenset[str] = frozenset()
 
 
 class StreamTrimmer:
@@ -186,26 +190,55 @@ class StreamTrimmer:
         tasks = [self._tasks.popleft()]
         while self._tasks and sum(len(one.streams) for one in tasks) < STREAMS:
             tasks.append(self._tasks.popleft())
+        tasks = self._looked_at(tasks)
         each = max(FEWEST, ENTRIES // sum(len(one.streams) for one in tasks))
-        asked: list[Command[Trimmed]] = [
-            self._step(one.policy, stream, each) for one in tasks for stream in one.streams
-        ]
+        asked: list[Command[Trimmed]] = [self._step(one, stream, each) for one in tasks for stream in one.streams]
         answers: list[Trimmed | StoreError] = self._store.run_many(asked)
         steps = iter(answers)
         gone = []
         for one in tasks:
             trimmed = [(stream, self._checked(stream, next(steps))) for stream in one.streams]
             if more := [stream for stream, step in trimmed if step is not None and step.more]:
-                self._tasks.append(_Task(one.topic, one.policy, more))
+                self._tasks.append(replace(one, streams=more))
             elif all(step is not None and not step.exists for _, step in trimmed):
                 gone.append(one.topic)
         if gone:
             self._store.run(commands.forget_trimmed(gone))
 
+    def _looked_at(self, tasks: Sequence[_Task]) -> list[_Task]:
+        """The tasks with the last entries of their streams, and their groups.
+
+        A group that is recorded later is no reason to keep entries from before. So the groups are read after the last entries.
+        """
+        new = [one for one in tasks if not one.last and not one.policy.retention_force]
+        if not new:
+            return list(tasks)
+        streams = [stream for one in new for stream in one.streams]
+        looked = self._store.run_many([commands.trim(stream, None, None, 0) for stream in streams])
+        last = {
+            stream: "0-0" if isinstance(one, StoreError) else one.last
+            for stream, one in zip(streams, looked, strict=True)
+        }
+        records = self._store.run(commands.consumer_groups())
+        found = []
+        for one in tasks:
+            if one in new:
+                own = self._place_of(one.topic)
+                groups = frozenset(record.group for record in records if self._place_of(record.topic) == own)
+                one = replace(one, last={stream: last[stream] for stream in one.streams}, groups=groups)
+            found.append(one)
+        return found
+
+    def _place_of(self, topic: str) -> tuple[str, bool] | None:
+        """The stream of a topic, and whether each queue has its own."""
+        route = self._routes.find(topic)
+        return None if route is None else (route.stream_of(topic), route.per_queue)
+
     @staticmethod
-    def _step(policy: Policy, stream: str, most: int) -> Command[Trimmed]:
-        age, length, force = policy.retention_age, policy.retention_length, policy.retention_force
-        return commands.trim(stream, age, length, most, force=force)
+    def _step(task: _Task, stream: str, most: int) -> Command[Trimmed]:
+        age, length, force = task.policy.retention_age, task.policy.retention_length, task.policy.retention_force
+        upto = task.last.get(stream, "")
+        return commands.trim(stream, age, length, most, force=force, upto=upto, groups=sorted(task.groups))
 
     def _checked(self, stream: str, answer: Trimmed | StoreError) -> Trimmed | None:
         """The answer; None if this stream cannot be trimmed. Raises StoreUnavailable."""

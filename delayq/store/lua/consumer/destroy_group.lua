@@ -8,7 +8,10 @@
 -- @include clock deadline
 local destroyed = redis.call('EXISTS', KEYS[2]) == 1 and redis.pcall('XGROUP', 'DESTROY', KEYS[2], ARGV[1]) or 0
 if type(destroyed) == 'table' and destroyed.err then
-  return destroyed
+  if not string.find(destroyed.err, 'WRONGTYPE', 1, true) then
+    return destroyed
+  end
+  destroyed = 0 -- the key is no stream any longer
 end
 -- The rights that docs/operations.md names do not include DEL.
 redis.call('PEXPIRE', KEYS[1], 0)

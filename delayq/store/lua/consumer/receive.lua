@@ -4,15 +4,15 @@
 --   A call of several streams adds most bytes, and how many messages may exceed them (0 or 1).
 --   A start is '0', '$' or an entry id; '' makes no group. With 0 as most messages only a repeated call receives.
 --   The filter is '' for everything, else tags, a NUL byte between two. Last the deadline (see include/deadline).
--- Returns: {'filter', the group's own} if that differs. {'unknown'} without a start if there is no such group.
---   Else {'ok', now, end of the next lease or pause or '', names, messages}.
+-- Returns: {'filter', the group's own} if that differs. {'unknown', the id of the last entry} without a start if the stream
+--   has no such group. Else {'ok', now, end of the next lease or pause or '', names, messages, making of the group}.
 --   The names are those of the fields if all messages have the same ones, and none was received before. Then a message is
 --   its entry id and the values of its fields. Without names a message is: entry id, leases, hand-backs, '1' if it has had
 --   too many leases, the reasons so far, its fields.
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @first HMGET TIME ZRANGE
+-- @first HMGET TIME XINFO XPENDING ZRANGE
 -- @include clock deadline
 local consumers, stream, leases = KEYS[1], KEYS[2], KEYS[3]
 local now, group, call, most = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -24,25 +24,62 @@ local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
 local FIRST, PORTION = 8, 32 -- so many entries are read first, and at once: their sizes are not known before
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
-local known, waits, own, received =
-  unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call))
+local known, waits, own, received, making =
+  unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call, 'making'))
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 local repeated = received or own
 local is_changed = repeated or first_end and tonumber(first_end) <= now -- not only new entries get leases
 if is_changed then
   -- @guard HDEL HSETNX XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
 end
+
+-- Return the answer about a stream that does not have the group, or the error of a key of another type.
+local function unknown()
+  local info = redis.pcall('XINFO', 'STREAM', stream)
+  if info.err and not string.find(info.err, 'no such key', 1, true) then
+    return info
+  end
+  local last = '0-0'
+  for i = 1, #info, 2 do
+    last = info[i] == 'last-generated-id' and info[i + 1] or last
+  end
+  return { 'unknown', last }
+end
+
+-- Whether an error says that the group is gone: somebody destroyed it, or deleted or renamed its stream.
+local function is_gone(reply)
+  return type(reply) == 'table' and reply.err and string.find(reply.err, 'NOGROUP', 1, true)
+end
+
+local is_lost = false -- what the group received before it was gone counts no longer
+if known and (is_changed or start ~= '' or most == 0) then
+  local pending = redis.pcall('XPENDING', stream, group)
+  if is_gone(pending) then
+    is_lost, known, waits, own, received = true, nil, nil, nil, nil
+    repeated, first_end, is_changed = nil, nil, nil
+  elseif pending.err then
+    return pending
+  end
+end
 if not known and start == '' then
-  return { 'unknown' }
+  return unknown()
 elseif not known then
-  -- @guard XREADGROUP
+  -- @guard PEXPIRE XREADGROUP
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, start, 'MKSTREAM')
   if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
     return made
   end
-  redis.call('HSET', consumers, 'filter', filter)
+  if is_lost then
+    redis.call('PEXPIRE', consumers, 0)
+    redis.call('PEXPIRE', leases, 0)
+  end
+  known, making = filter, nil
 elseif known ~= filter then
   return { 'filter', known }
+end
+if not making then -- leases name it, so that no other group takes them for its own
+  making = string.sub(redis.sha1hex(table.concat({ stream, group, call, digits(now) }, '\0')), 1, 8)
+  redis.call('HSET', consumers, 'filter', filter, 'making', making)
 end
 
 local wanted = {}
@@ -252,7 +289,12 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
   local portion = FIRST
   while #taken < most and looked < 2000 and not is_full and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
     local count = math.min(most - #taken, portion)
-    local read = redis.call('XREADGROUP', 'GROUP', group, name, 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
+    local read = redis.pcall('XREADGROUP', 'GROUP', group, name, 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
+    if is_gone(read) then
+      return unknown()
+    elseif read and read.err then
+      return read
+    end
     local entries = read and read[1][2] or {}
     for _, entry in ipairs(entries) do
       local is_wanted, lane = matches(entry[2])
@@ -318,4 +360,4 @@ else
     messages[n + 6] = contents[place]
   end
 end
-return { 'ok', digits(now), is_more and digits(now) or next_end or '', names, messages }
+return { 'ok', digits(now), is_more and digits(now) or next_end or '', names, messages, making }

@@ -2,10 +2,10 @@
 -- KEYS: consumers, stream, leases
 -- ARGV: now, group, most hand-backs, pauses after the first hand-back, the second, ... (ms, a space between two), name of the
 --   consumer. Then of each: 'ack' | 'extend' | 'back' | 'release', entry ids (a space between two), call of the lease, ms,
---   reason. The ms are those of the new lease, or of the pause; '' means the next pause of the list.
---   Last the deadline (see include/deadline).
+--   reason. The ms are those of the new lease, or of the pause; '' means the next pause of the list. Instead of a reason, 'ack'
+--   has the making of the group that the lease names, or '*' for any. Last the deadline (see include/deadline).
 -- Returns: {now, then of each 'ok' if it acknowledged all of its entries, else a list}. The list has of each entry:
---   'ok' | 'lost' | 'exhausted', when the lease or the pause ends or the reasons.
+--   'ok' | 'lost' | 'exhausted', when the lease or the pause ends or the reasons. 'unknown': the stream has no such group.
 -- @flags allow-oom
 -- @promise
 -- @empties
@@ -20,10 +20,37 @@ for pause in string.gmatch(ARGV[4], '%d+') do
   pauses[#pauses + 1] = tonumber(pause)
 end
 
+local has_group -- whether the stream has the group; without it, all leases are lost
+local function is_there()
+  if has_group == nil then
+    local err = redis.pcall('XPENDING', stream, group).err
+    has_group = not (err and (string.find(err, 'NOGROUP', 1, true) or string.find(err, 'WRONGTYPE', 1, true)))
+    if err and has_group then
+      redis.call('XPENDING', stream, group) -- fails again
+    end
+  end
+  return has_group
+end
+
+-- Return the result for an entry that no call has. It is ok to repeat an acknowledgement. But a lease of another group, or of
+-- this one before it was deleted, was never acknowledged here.
+local own_making
+local function result_of_none(act, making)
+  if own_making == nil then
+    local filter
+    filter, own_making = unpack(redis.call('HMGET', consumers, 'filter', 'making'))
+    own_making = own_making or filter and ''
+  end
+  if not own_making then
+    return 'unknown'
+  end
+  return act == 'ack' and (making == own_making or making == '*') and is_there() and 'ok' or 'lost'
+end
+
 local function settle(act, id, call, ms, reason)
   local how, by, count, backs, lane, reasons = state_of(id)
-  if not how then
-    return act == 'ack' and 'ok' or 'lost', '' -- acknowledged already, or trimmed
+  if not how or not is_there() then -- without the group, its leases are lost
+    return result_of_none(act, not how and reason), ''
   end
   local own, before, first_stop = last_back(reasons)
   local is_repeat = before == call and (act == 'back' or act == 'release')
@@ -73,18 +100,18 @@ local function settle(act, id, call, ms, reason)
 end
 
 -- Acknowledge entries of a call. Return the result of each, or 'ok' for all of them.
-local function acknowledge(ids, call)
+local function acknowledge(ids, call, making)
   local results, are_ok = {}, true
   for first = 1, #ids, 1000 do
     local some, done = { unpack(ids, first, math.min(first + 999, #ids)) }, {}
     for place, record in ipairs(redis.call('HMGET', consumers, unpack(some))) do
       local how, by, _, _, lane = parse(record)
       local n = #results
-      if how == 'L' and by == call and lane == '' then
+      if how == 'L' and by == call and lane == '' and is_there() then
         done[#done + 1] = some[place]
         results[n + 1], results[n + 2] = 'ok', ''
       else
-        results[n + 1], results[n + 2] = settle('ack', some[place], call)
+        results[n + 1], results[n + 2] = settle('ack', some[place], call, nil, making)
         are_ok = are_ok and results[n + 1] == 'ok'
       end
     end
@@ -101,21 +128,23 @@ end
 local function settle_all(record, act, text, call, ms, reason)
   if record then
     local size, all = string.match(record, '^(%d+) (.*)$')
-    if act == 'ack' and text == all then
-      redis.call('XACK', stream, group, (string.match(all, '%S+')))
+    local acked = act == 'ack' and text == all and redis.pcall('XACK', stream, group, (string.match(all, '%S+')))
+    if acked == 1 or acked and is_there() then
       redis.call('HDEL', consumers, 'call:' .. call)
       redis.call('ZREM', leases, 'call:' .. call)
       in_calls = in_calls - size + 1
       return 'ok'
     end
-    split_call(call, record)
+    if is_there() then
+      split_call(call, record)
+    end
   end
   local ids, results = {}, {}
   for id in string.gmatch(text, '%S+') do
     ids[#ids + 1] = id
   end
   if act == 'ack' then
-    return acknowledge(ids, call)
+    return acknowledge(ids, call, reason)
   end
   for place, id in ipairs(ids) do
     results[2 * place - 1], results[2 * place] = settle(act, id, call, ms, reason)
@@ -126,7 +155,7 @@ end
 local first = redis.call('HGET', consumers, 'call:' .. (ARGV[8] or ''))
 local is_whole = #ARGV == 10 and ARGV[6] == 'ack' and first and string.match(first, ' (.*)') == ARGV[7]
 if not is_whole then
-  -- @guard HMGET HSET HSETNX XACK XCLAIM ZADD ZSCORE
+  -- @guard HMGET HSET HSETNX XACK XCLAIM XPENDING ZADD ZSCORE
 end
 for i = 6, #ARGV, 5 do
   local record = i == 6 and first

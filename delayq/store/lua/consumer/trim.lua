@@ -1,7 +1,9 @@
 -- Trim a stream by age and by length, one bounded step. Without force, only entries that every group has acknowledged are removed.
 -- KEYS: stream.
--- ARGV: now (ms, or '' for the time of Redis), longest age (ms, or ''), most entries (or ''), '1' for force, most entries to remove.
--- Returns: {entries that were removed, '1' if another step can remove more}, or {-1, '0'} without such a stream.
+-- ARGV: now (ms, or '' for the time of Redis), longest age (ms, or ''), most entries (or ''), '1' for force, most entries to remove,
+--   the last entry id that may be removed (or ''). Then the names of the recorded groups.
+-- Returns: {entries that were removed, '1' if another step can remove more, the last id of the stream if none may be removed}, or {-1, '0', '0-0'}
+--   without such a stream.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS TIME XINFO XPENDING
@@ -9,7 +11,7 @@
 local stream, age, length, forced, most = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[5])
 local LAST, PAGE = '18446744073709551615-18446744073709551615', 100
 if redis.call('EXISTS', stream) == 0 then
-  return { -1, '0' }
+  return { -1, '0', '0-0' }
 end
 
 -- Return the id behind an id. For a number that Lua cannot count on, it is the id itself: one entry more stays.
@@ -20,7 +22,8 @@ end
 
 -- Find the first id that a group has yet to acknowledge. Without groups nobody has acknowledged anything.
 local bound = forced and LAST or '0-0'
-for _, group in pairs(forced and {} or group_positions(stream)) do
+local positions = forced and {} or group_positions(stream)
+for _, group in pairs(positions) do
   local first = behind(group.last)
   if group.oldest and is_before(group.oldest, first) then
     first = group.oldest
@@ -28,6 +31,16 @@ for _, group in pairs(forced and {} or group_positions(stream)) do
   if bound == '0-0' or is_before(first, bound) then
     bound = first
   end
+end
+
+-- A recorded group that the stream does not have has acknowledged nothing.
+for i = 7, forced and 0 or #ARGV do
+  if not positions[ARGV[i]] then
+    bound = '0-0'
+  end
+end
+if ARGV[6] ~= '' and bound ~= '0-0' and is_before(behind(ARGV[6]), bound) then
+  bound = behind(ARGV[6])
 end
 
 -- Remove at most so many of the oldest entries below an id. Return their number, and whether there are more of them.
@@ -55,4 +68,8 @@ if length and bound ~= '0-0' and not more then
     removed, more = removed + gone, left and over > gone
   end
 end
-return { removed, more and '1' or '0' }
+local info, last = most == 0 and redis.call('XINFO', 'STREAM', stream) or {}, '0-0'
+for i = 1, #info, 2 do
+  last = info[i] == 'last-generated-id' and info[i + 1] or last
+end
+return { removed, more and '1' or '0', last }
