@@ -437,7 +437,9 @@ type LeaseIn struct {
 	Lease string `json:"lease"`
 }
 
-// LeaseOut The result of one message: 200 acknowledged, extended, handedBack or dead; 409 lost: another consumer may have it.
+// LeaseOut The result of one message: 200 acknowledged, extended, released, handedBack or dead.
+//
+//	409 lost: another consumer may have it. 404 notFound: the topic has no such group.
 type LeaseOut struct {
 	Id string `json:"id"`
 

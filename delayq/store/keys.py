@@ -60,7 +60,7 @@ POLICIES: Final = "delayq:policies:{delayq:meta}"
 AUDIT: Final = "delayq:audit:{delayq:meta}"
 #: The records of all consumer groups.
 GROUPS: Final = "delayq:groups:{delayq:meta}"
-#: How far each of these groups is made, and by whom.
+#: How far each of these groups is made, and the API key that made it.
 MAKINGS: Final = "delayq:groups:makings:{delayq:meta}"
 #: The topics whose streams are trimmed by a policy.
 TRIMMED: Final = "delayq:trimmed"

@@ -2,14 +2,14 @@
 
     .venv/bin/python -m reliability.model group
 
-A topic has a stream for each queue, and a reshard adds one. Each consumer knows the streams of one or of both layouts, and wants
-its group to begin at the end. Its call makes the group in the streams that do not have it: it reads their ends, writes the
-record, makes the groups, and writes the record once more. Each script may be repeated after a lost reply, and the consumer may
+A topic has a stream for each queue, and a reshard adds one. Each consumer knows the streams of one or of both layouts. It wants
+its group to begin at the end. Its call makes the group in the streams that do not have it. For that it reads their ends, writes
+the record, makes the groups, and writes the record once more. Each script may be repeated after a lost reply. The consumer may
 die between two of them. A deleter reads the record, destroys the groups, and removes the record. A worker trims
 what other groups have acknowledged, which is everything. An operator may destroy the group of a stream, and the Redis with the
 record may go back to a state without it.
-The promise: an entry that was appended after an answered call is received by the group, or is in its stream where the group
-will read it. A group in Redis has a record. A new group that begins at the end receives no older entry.
+The promise: an entry that was appended after an answered call is received, or is in its stream where the group will read it. A
+group in Redis has a record. A new group that begins at the end receives no older entry.
 Not modelled: leases (`consumer_model.py`), filters, a stream that goes back.
 """
 
@@ -91,7 +91,7 @@ class Consumer(Struct, frozen=True, cache_hash=True, gc=False):
     phase: Phase = "idle"
     known: int = 1  # the streams of its layouts
     span: int = 0  # those in which it makes the group
-    making: Making = ""  # what the record said
+    making: Making = ""  # the state in the record
     at: int = 0  # the next stream to make it in
     ends: tuple[int, ...] = ()  # the ends of these streams, from before the record
 

@@ -27,6 +27,7 @@ class Planted(NamedTuple):
 _CONSUMERS = ("tests/store/test_consumers.py",)
 _ORDERED = ("tests/store/test_ordered_consumers.py",)
 _RECEIVING = ("tests/store/test_receiving.py",)
+_GROUPS = ("tests/store/test_groups.py",)
 
 _SOURCE = (
     Planted(
@@ -677,6 +678,110 @@ _SOURCE = (
         "forced and LAST or '0-0'",
         "LAST",
         ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim that asks the groups in Redis alone",
+        "delayq/store/lua/consumer/trim.lua",
+        "if not positions[ARGV[i]] then",
+        "if false then",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim behind records that were read before",
+        "delayq/store/lua/consumer/trim.lua",
+        "if ARGV[6] ~= '' and",
+        "if false and",
+        ("tests/store/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a trim that reads the groups before the ends of streams",
+        "workers/node/duties/trimming.py",
+        'upto = task.last.get(stream, "")',
+        'upto = ""',
+        ("tests/workers/test_trimming.py",),
+        (),
+    ),
+    Planted(
+        "a first call that makes the group in the streams that it asks",
+        "delayq/client/consuming/groups.py",
+        "names = [stream for _, stream in streams]",
+        "names = [stream for _, stream in streams[:1]]",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a known group that begins at its start in new streams",
+        "delayq/client/consuming/groups.py",
+        '"0" if state == "made" else end',
+        "end",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a record that counts before the group is in all streams",
+        "delayq/store/lua/consumer/record_group.lua",
+        "and 'made' or 'new', key",
+        "and 'made' or 'made', key",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a group made at the end of the moment",
+        "delayq/store/lua/consumer/receive.lua",
+        "last = info[i] == 'last-generated-id' and info[i + 1] or last",
+        "last = '$'",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a delete of a record that it has not read",
+        "delayq/store/lua/consumer/forget_group.lua",
+        "if record == ARGV[i + 1] and (making or '') == ARGV[i + 2] then",
+        "if record then",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a record that looks the same behind the groups",
+        "delayq/store/lua/consumer/record_group.lua",
+        "if is_after or not known then",
+        "if not known then",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a group that is gone and counts as known",
+        "delayq/store/lua/consumer/receive.lua",
+        "string.find(reply.err, 'NOGROUP', 1, true)",
+        "false",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "an acknowledgement by a lease from before the group was deleted",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "(making == own_making or making == '*') and is_there()",
+        "is_there()",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a lease of a group that is gone",
+        "delayq/store/lua/consumer/settle_received.lua",
+        "if acked == 1 or acked and is_there() then",
+        "if acked then",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "an API key that makes all groups",
+        "delayq/store/lua/consumer/record_group.lua",
+        "if of_key >= most_of_key then",
+        "if false then",
+        _GROUPS,
         (),
     ),
     Planted(

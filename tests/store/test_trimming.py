@@ -47,8 +47,9 @@ def trim(
     force: bool = False,
     most: int = 1_000,
     now: int = NOW,
+    **known: Any,
 ) -> Trimmed:
-    return q.run(commands.trim(STREAM, age, length, most, force=force, now=now))
+    return q.run(commands.trim(STREAM, age, length, most, force=force, now=now, **known))
 
 
 def test_only_entries_that_every_group_has_acknowledged_are_removed(q: Queue) -> None:
@@ -64,6 +65,23 @@ def test_only_entries_that_every_group_has_acknowledged_are_removed(q: Queue) ->
     assert (trim(q, length=1), left(q)) == (Trimmed(1, False), ["2-0", "3-0", "4-0"]), "the entry 2-0 is pending"
     q.server.admin.xack(STREAM, "bills", "2-0")
     assert (trim(q, age=0), left(q)) == (Trimmed(2, False), ["4-0"]), "nobody has read the last one"
+
+
+def test_a_recorded_group_that_the_stream_does_not_have_has_acknowledged_nothing(q: Queue) -> None:
+    append(q, "1-0", "2-0")
+    q.server.admin.xgroup_create(STREAM, "mail", "2-0")
+    assert trim(q, length=0, groups=["bills", "mail"]) == Trimmed(0, False)
+    q.server.admin.xgroup_create(STREAM, "bills", "1-0")
+    assert (trim(q, length=0, groups=["bills", "mail"]), left(q)) == (Trimmed(1, False), ["2-0"])
+    assert (trim(q, length=0, groups=["audit"], force=True), left(q)) == (Trimmed(1, False), [])
+
+
+def test_no_entry_is_removed_that_was_appended_after_the_groups_were_read(q: Queue) -> None:
+    append(q, "1-0", "2-0", "3-0")
+    q.server.admin.xgroup_create(STREAM, "mail", "3-0")
+    assert trim(q, most=0) == Trimmed(0, False, last="3-0")
+    assert (trim(q, age=0, upto="2-0"), left(q)) == (Trimmed(2, False), ["3-0"])
+    assert trim(q, length=0, upto="2-0") == Trimmed(0, False)
 
 
 def test_an_entry_that_was_handed_back_stays(q: Queue) -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import pytest
@@ -164,6 +165,42 @@ def test_a_topic_with_a_consumer_group_needs_no_delivery(world: World) -> None:
     world.append("old", "older")
     passes(world.worker())
     assert world.lengths("old", "older") == [1, 3]
+
+
+def test_a_recorded_group_keeps_the_entries_of_a_stream_that_does_not_have_it_yet(valkey: ServerUnderTest) -> None:
+    world = World(valkey, Route(name="streams", per_queue=True))
+    world.put(Policy(name="one", match="*", retention_length=0))
+    streams = [queue_keys(queue).stream("a") for queue in QUEUES]
+    world.jobs[16].topics.names = ["a", "b"]
+    world.append(*streams, queue_keys(16).stream("b"))
+    for stream in (*streams, queue_keys(16).stream("b")):
+        valkey.admin.xgroup_create(stream, "other", "$")
+    valkey.admin.xgroup_create(streams[0], "mail", "$")
+    world.store.run(commands.record_group(GroupRecord(topic="a", group="mail", stream="a", queues=(16, 16))))
+    passes(world.worker())
+    assert world.lengths(*streams, queue_keys(16).stream("b")) == [0, 3, 3, 0]
+
+
+def test_a_group_that_is_recorded_during_a_pass_keeps_what_arrives_after_its_first_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put(Policy(name="one", match="*", retention_length=0))
+    world.jobs[16].topics.names = ["a"]
+    world.append("a")
+    world.server.admin.xgroup_create("a", "other", "$")
+    real, reads = world.store.run, count()
+
+    def run(command: Command[Any]) -> Any:
+        answer = real(command)
+        if command.args[0] == "HGETALL" and next(reads) == 1:  # the second one is for the stream
+            real(commands.record_group(GroupRecord(topic="a", group="mail", stream="a")))
+            world.append("a", count=1)
+            world.server.admin.xgroup_setid("a", "other", "$")
+        return answer
+
+    monkeypatch.setattr(world.store, "run", run)
+    passes(world.worker())
+    assert world.lengths("a") == [1]
 
 
 def test_a_topic_without_a_stream_is_forgotten_and_noted_again_at_its_next_use(world: World) -> None:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: A group that is deleted so often while a call makes it, or that consumers make so often while a call deletes it, is given up.
+#: A call makes a group so often if it is deleted meanwhile, and deletes it so often if consumers make it again.
 MOST_TRIES: Final = 5
 _FULL: Final = {
     "full": f"there are {MOST_GROUPS:,} consumer groups, the maximum; delete one",
@@ -93,7 +93,7 @@ def no_stream(topic: str, stream: str, error: StoreError) -> InvalidMessage | No
 def known_queues(context: Context, new: NewGroup, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
     """The first and the last queue of a group, none for a single stream. Makes the group if it has no record.
 
-    A group that is in all streams may have no record, or one that counts as new, so a client looks at it once a minute.
+    A group that is in all streams may have no record, or a record that is not complete. So a client looks once a minute.
     """
     field = record_of(new.topic, new.group, streams).field
     if (queues := context.groups.queues(field)) is None:
@@ -107,9 +107,9 @@ def known_queues(context: Context, new: NewGroup, streams: Sequence[tuple[str, s
 def make_group(context: Context, new: NewGroup, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
     """Make a group in all streams that do not have it. Returns the first and the last queue of its record.
 
-    The ends of streams are read first: a slow call then makes no group behind entries that the group has to receive. The
-    record is written before and after the group is made, so a delete in between is noticed. Raises InvalidMessage, OtherFilter
-    and StoreError.
+    The ends of streams are read first, so that a slow call makes no group behind entries that the group has to receive. The
+    record is written before and after the group is made, so a delete in between is noticed.
+    Raises InvalidMessage, OtherFilter and StoreError.
     """
     record = record_of(new.topic, new.group, streams)
 

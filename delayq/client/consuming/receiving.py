@@ -550,19 +550,18 @@ def settle(
     if unknown:
         field = record_of(consumer.topic, consumer.group, streams).field
         (queues,) = yield [commands.group_queues(field)]
+        result = queues if isinstance(queues, StoreError) else Settlement("notFound" if queues is None else "lost")
         for at in unknown:
-            results[at] = Settlement("notFound") if queues is None else queues if _failed(queues) else results[at]
+            results[at] = result
     return results
-
-
-def _failed(answer: Any) -> bool:
-    return isinstance(answer, StoreError)
 
 
 def _check_id(change: LeaseChange) -> None:
     """Raise InvalidMessage if the lease is that of another message."""
-    _, _, mark = change.lease.rpartition(".")
-    if change.id is not None and len(mark) == _MARK and mark[_MAKING:_ID] != f"{crc32(change.id.encode()):08x}":
+    if change.id is None:
+        return
+    _, _, _, *mark = change.lease.split(".", 3)
+    if mark and len(mark[0]) == _MARK and mark[0][_MAKING:_ID] != f"{crc32(change.id.encode()):08x}":
         text = f"{change.id!r} is not the message of this lease: give the id and the lease that were received together"
         raise InvalidMessage("id", text)
 

@@ -129,7 +129,7 @@ def consumer_groups() -> Command[list[GroupRecord]]:
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """How many records were removed, and how many others were found: a consumer has made the group anew."""
+    """How many records were removed, and how many others were found: a consumer has made the group again."""
 
     removed: int
     others: int

@@ -1,5 +1,5 @@
 -- Remove the records of a consumer group, after the group itself was deleted. A record that differs from the one that the
--- caller has read before stays: a consumer has made the group anew.
+-- caller has read before stays: a consumer has made the group again.
 -- KEYS: groups, makings, audit
 -- ARGV: entry or '', what the entry names. Then of each record: field, record, making or ''. Last the deadline (see
 --   include/deadline). See include/audit for the entry.

@@ -46,7 +46,7 @@ local function unknown()
   return { 'unknown', last }
 end
 
--- Whether an error says that the group is gone: somebody destroyed it, or deleted or renamed its stream.
+-- Whether an error is that the group is gone: somebody destroyed it, or deleted or renamed its stream.
 local function is_gone(reply)
   return type(reply) == 'table' and reply.err and string.find(reply.err, 'NOGROUP', 1, true)
 end

@@ -1,9 +1,9 @@
 -- Trim a stream by age and by length, one bounded step. Without force, only entries that every group has acknowledged are removed.
 -- KEYS: stream.
--- ARGV: now (ms, or '' for the time of Redis), longest age (ms, or ''), most entries (or ''), '1' for force, most entries to remove,
---   the last entry id that may be removed (or ''). Then the names of the recorded groups.
--- Returns: {entries that were removed, '1' if another step can remove more, the last id of the stream if none may be removed}, or {-1, '0', '0-0'}
---   without such a stream.
+-- ARGV: now (ms, or '' for the time of Redis), longest age (ms, or ''), most entries (or ''), '1' for force, most entries to remove.
+--   Then the last entry id that may be removed (or ''), and the names of the recorded groups.
+-- Returns: {entries that were removed, '1' if another step can remove more, the last id}. The last id of the stream is read only if
+--   no entry may be removed. Without such a stream: {-1, '0', '0-0'}.
 -- @flags allow-oom
 -- @empties
 -- @first EXISTS TIME XINFO XPENDING
