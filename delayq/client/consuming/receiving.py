@@ -514,9 +514,9 @@ def settle(
     streams = yield from _streams(context, consumer.topic)
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
+    by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
     for change in changes:
         _check_id(change)
-    by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
@@ -550,9 +550,9 @@ def settle(
     if unknown:
         field = record_of(consumer.topic, consumer.group, streams).field
         (queues,) = yield [commands.group_queues(field)]
-        result = queues if isinstance(queues, StoreError) else Settlement("notFound" if queues is None else "lost")
+        here = queues if isinstance(queues, StoreError) else Settlement("notFound" if queues is None else "lost")
         for at in unknown:
-            results[at] = result
+            results[at] = here
     return results
 
 
