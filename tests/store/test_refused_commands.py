@@ -452,7 +452,7 @@ NOT_RUN = {
     "pull__into_the_sets_of_topics": {"-hscan", "-hget", "-hkeys", "-mget", "-set", "-zrank"},
     "pull__when_the_clocks_were_far_ahead": {"-hexists", "-mget", "-set", "-zmscore"},
     "receive": {"-pexpire", "-xgroup|create"},
-    "receive__of_a_destroyed_group": {"-get", "-hdel", "-xack", "-xrange", "-zmscore", "-zrem", "-zscore"},
+    "receive__of_a_destroyed_group": {"-hdel", "-hsetnx", "-xack", "-xrange", "-zmscore", "-zrem", "-zscore"},
     "receive__of_a_new_group": {
         "-pexpire",
         "-xpending",
