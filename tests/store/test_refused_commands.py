@@ -456,7 +456,7 @@ NOT_RUN = {
     "receive__of_a_new_group": {
         "-pexpire",
         "-xpending",
-        "-get",
+        "-hsetnx",
         "-hdel",
         "-xack",
         "-xrange",
