@@ -332,6 +332,7 @@ _MASKS: Final = (
     (re.compile(r"\b\d{13}(-\d+)?\b"), "MS"),
     (re.compile(r'"nextPageToken":"[^"]+"'), '"nextPageToken":"TOKEN"'),
     (re.compile(r'"lease":"[^"]+"'), '"lease":"LEASE"'),
+    (re.compile(r'"lost":\["[^"]+"\]'), '"lost":["LEASE"]'),
     (re.compile(r"\b(\d+) (ms|s)\b"), "SOME TIME"),
     (re.compile(r'"(latenessMs|seconds|age\w*|took\w*)":[\d.]+'), r'"\1":0'),
 )
