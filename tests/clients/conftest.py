@@ -35,6 +35,10 @@ JAVAC: Final = ("javac", *(f"-J{option}" for option in SHORT_LIVED))
 Run = Callable[[Sequence[Any], Path], str]
 #: Runs a client's story under a name of the run: the program gets the arguments STORY RUN ROUNDS AT_ONCE.
 TellStory = Callable[[str, Sequence[Any], Path], None]
+#: Runs a consumer under a name of the run: the program gets the arguments TOPIC COUNT, and ends after so many messages.
+#: It prints the id of each message, its number in the JSON of its body, its deliveries, and how many messages another consumer
+#: received while it was handled.
+Consume = Callable[[str, Sequence[Any], Path], None]
 
 
 @pytest.fixture(scope="session")
@@ -123,3 +127,17 @@ def tell_story(service: Service) -> TellStory:
             assert (group["lag"], group["pending"]) == (0, ROUNDS), "each round acknowledges one message"
 
     return tell
+
+
+@pytest.fixture
+def consume(service: Service) -> Consume:
+    def consume(run: str, words: Sequence[Any], folder: Path) -> None:
+        topic, ids = f"consumed.{run}", [f"{run}-{order}" for order in range(4)]
+        for order, id in enumerate(ids):
+            assert service.schedule(topic, id=id, body={"order": order}, delayTime=0).status_code == 201
+        printed = run_program([*words, topic, len(ids)], folder, DELAYQ_API_URL=service.url)
+        assert sorted(printed.split("\n")) == ["", *(f"{id} {order} 1 0" for order, id in enumerate(ids))]
+        (group,) = service.http.get("/v1/consumers", params={"match": topic}).json()["groups"]
+        assert group["lag"] == 0, "each message is acknowledged"
+
+    return consume

@@ -1,8 +1,11 @@
 import { randomUUID } from "node:crypto";
 
+import { errorOf, fields, resultsOf, type Check } from "./answers.js";
+import { Consumption, type ConsumeOptions, type Handler } from "./consume.js";
 import { RefusedError, UnavailableError, type Problem } from "./errors.js";
-import { Attempts, Http, isRepeated, refusal, type Call, type ClientOptions } from "./http.js";
-import { bodyFields, handBacksOf, type Received } from "./received.js";
+import { Attempts, Http, isRepeated, type Call, type ClientOptions } from "./http.js";
+import { RawJson, withField, write } from "./json.js";
+import { bodyText, handBacksOf, Leased, type ReceivedFields } from "./received.js";
 import type { components } from "./schema.js";
 
 type Schemas = components["schemas"];
@@ -23,7 +26,7 @@ export interface Due {
 /** A message to schedule. Fields are described at https://github.com/delayq/delayq, docs/http.md#schedule-a-message. */
 export interface Message extends Due {
   topic: string;
-  /** Text, bytes, or any value that JSON can write. */
+  /** Text, bytes, a RawJson, or any value that JSON can write. */
   body?: unknown;
   /** Your own id. Without one the client makes a UUID before the call. */
   id?: string;
@@ -40,8 +43,6 @@ export interface Message extends Due {
 export type Scheduled = Schemas["ScheduledOut"];
 export type Found = Schemas["StateOut"];
 export type DeadLetter = Schemas["DeadLetterOut"];
-/** A message that was received, with its lease. */
-export type Leased = Schemas["ReceivedMessageOut"];
 /** A message to acknowledge, extend or hand back. */
 export type LeaseOf = Pick<Leased, "id" | "lease">;
 export type LeaseResult = Schemas["LeaseOut"];
@@ -102,6 +103,12 @@ export interface ChangeOptions extends CallOptions {
   reason?: string;
 }
 
+/** For calls that a repeated attempt must not do again. */
+export interface RepeatOptions extends ChangeOptions {
+  /** A name of this call: 1 to 64 letters, digits, `_` and `-`. A repeated call with it gets the first answer. Default: a UUID. */
+  call?: string;
+}
+
 /** How to receive. A new group begins at `start`: `beginning`, `end` or a time. `tags` are the filter of the group. */
 export interface ReceiveOptions extends CallOptions {
   max?: number;
@@ -109,6 +116,8 @@ export interface ReceiveOptions extends CallOptions {
   lease?: Duration;
   start?: Time;
   tags?: readonly string[];
+  /** A name of this call. Repeated with it, also by another process, the call gets the same messages. */
+  call?: string;
 }
 
 const BATCH_MESSAGES = 1_000;
@@ -118,6 +127,10 @@ const MOST_KEYS = 100;
 // The longest times that the server waits before it answers, ms.
 const LONGEST_RECEIVE = 30_000;
 const LONGEST_PAUSE = 60_000;
+
+// The fields by which the answers of each call are known.
+const MESSAGE = fields({ id: "string", state: "string" });
+const CHANGED = fields({ changed: "boolean", version: "number" });
 
 /**
  * A client of the HTTP API. One is enough for a process.
@@ -154,9 +167,9 @@ export class DelayqClient {
   async #scheduleBatch(batch: readonly Request[], options: CallOptions): Promise<ScheduleResult[]> {
     try {
       const call = { method: "POST", path: "/v1/messages:batch", ...options } as const;
-      const send = (messages: readonly Request[]) => ({ ...call, body: { messages }, ids: messages.map(({ id }) => id) });
+      const send = (open: readonly Request[]) => ({ ...call, text: messagesText(open), ids: open.map(({ id }) => id) });
       const items = await this.#sendItems<Request, Schemas["ItemOut"]>(batch, send, options.signal);
-      return items.map((item, at) => asResult(item, batch[at] as Request));
+      return items.map((item, at) => asResult(item, (batch[at] as Request).id));
     } catch (error) {
       if (!(error instanceof RefusedError || error instanceof UnavailableError)) throw error;
       if (error instanceof RefusedError && error.status === 413 && batch.length > 1) {
@@ -172,21 +185,21 @@ export class DelayqClient {
   async get(id: string, options: CallOptions & { explain?: boolean } = {}): Promise<Found | undefined> {
     try {
       const query = { explain: options.explain };
-      return await this.#call<Found>({ method: "GET", path: `/v1/messages/${encodeURIComponent(id)}`, query, ...options });
+      return await this.#call<Found>({ method: "GET", path: `/v1/messages/${encodeURIComponent(id)}`, query, check: MESSAGE, ...options });
     } catch (error) {
-      if (error instanceof RefusedError && error.status === 404) return undefined;
+      if (error instanceof RefusedError && error.kind === "not-found") return undefined;
       throw error;
     }
   }
 
   /** The messages that match, page by page, earliest first. */
   search(filter: Filter = {}, options: CallOptions & { limit?: number } = {}): AsyncGenerator<Found, void, undefined> {
-    return this.#pages("/v1/messages", { ...filter }, options, (page: Schemas["FoundOut"]) => page.messages);
+    return this.#pages("/v1/messages", { ...filter }, options, "messages");
   }
 
   /** How many messages match; `count` is null if nobody knows. */
   count(filter: Pick<Filter, "topic" | "tags" | "state" | "dueFrom" | "dueTo"> = {}, options: CallOptions = {}): Promise<Schemas["CountOut"]> {
-    return this.#call({ method: "GET", path: "/v1/messages:count", query: { ...filter }, ...options });
+    return this.#call({ method: "GET", path: "/v1/messages:count", check: fields({ exact: "boolean" }), query: { ...filter }, ...options });
   }
 
   /** How many messages fall due in each step. */
@@ -194,7 +207,7 @@ export class DelayqClient {
     range: { topic?: string; dueFrom?: Time; dueTo?: Time; step?: Duration } = {},
     options: CallOptions = {},
   ): Promise<Schemas["ForecastOut"]> {
-    return this.#call({ method: "GET", path: "/v1/forecast", query: { ...range }, ...options });
+    return this.#call({ method: "GET", path: "/v1/forecast", check: fields({ buckets: "list?", exact: "boolean" }), query: { ...range }, ...options });
   }
 
   /**
@@ -212,21 +225,21 @@ export class DelayqClient {
   }
 
   /** Give a message another due time. Throws RefusedError with status 409 if the message may be on its way or has ended. */
-  reschedule(id: string, due: Due, options: ChangeOptions = {}): Promise<Scheduled> {
-    const body = { ...dueOf(due), ...reasonOf(options) };
-    return this.#call({ method: "PATCH", path: `/v1/messages/${encodeURIComponent(id)}`, body, ids: [id], ...options });
+  reschedule(id: string, due: Due, options: RepeatOptions = {}): Promise<Scheduled> {
+    const body = { ...dueOf(due), ...reasonOf(options), ...callOf(options) };
+    return this.#call({ method: "PATCH", path: `/v1/messages/${encodeURIComponent(id)}`, body, ids: [id], check: MESSAGE, ...options });
   }
 
   /** Deliver one message now. `force` also delivers a message that a pause or a limit holds. */
-  deliverNow(id: string, options: ChangeOptions & { force?: boolean } = {}): Promise<Scheduled> {
-    const body = { ...(options.force ? { force: true } : {}), ...reasonOf(options) };
+  deliverNow(id: string, options: RepeatOptions & { force?: boolean } = {}): Promise<Scheduled> {
+    const body = { ...(options.force ? { force: true } : {}), ...reasonOf(options), ...callOf(options) };
     const path = `/v1/messages/${encodeURIComponent(id)}:deliverNow`;
-    return this.#call({ method: "POST", path, body, ids: [id], ...options });
+    return this.#call({ method: "POST", path, body, ids: [id], check: MESSAGE, ...options });
   }
 
   /** Deliver messages now, by ids and business keys. */
-  deliverNowMany(selection: Selection, options: ChangeOptions & { force?: boolean } = {}): Promise<Results> {
-    return this.#change("/v1/messages:deliverNow", selection, options, options.force ? { force: true } : {});
+  deliverNowMany(selection: Selection, options: RepeatOptions & { force?: boolean } = {}): Promise<Results> {
+    return this.#change("/v1/messages:deliverNow", selection, options, { ...(options.force ? { force: true } : {}), ...callOf(options) });
   }
 
   /** Dead letters, page by page: the oldest first, or the newest. */
@@ -234,17 +247,17 @@ export class DelayqClient {
     filter: { topic?: string; reason?: string; group?: string; from?: Time; to?: Time; order?: "oldest" | "newest" } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<DeadLetter, void, undefined> {
-    return this.#pages("/v1/dead-letters", filter, options, (page: Schemas["DeadLettersOut"]) => page.deadLetters);
+    return this.#pages("/v1/dead-letters", filter, options, "deadLetters");
   }
 
   /** Dead letters by topic and reason, the largest group first. */
   deadLetterGroups(options: CallOptions & { limit?: number } = {}): Promise<Schemas["DeadGroupsOut"]> {
-    return this.#call({ method: "GET", path: "/v1/dead-letters:groups", query: { limit: options.limit }, ...options });
+    return this.#call({ method: "GET", path: "/v1/dead-letters:groups", check: fields({ groups: "list" }), query: { limit: options.limit }, ...options });
   }
 
   /** Put dead letters back: they are due now. */
-  async redrive(ids: readonly string[], options: ChangeOptions = {}): Promise<Result[]> {
-    return (await this.#change("/v1/dead-letters:redrive", { ids }, options)).ids;
+  async redrive(ids: readonly string[], options: RepeatOptions = {}): Promise<Result[]> {
+    return (await this.#change("/v1/dead-letters:redrive", { ids }, options, callOf(options))).ids;
   }
 
   /** Delete dead letters for good. */
@@ -255,13 +268,13 @@ export class DelayqClient {
   /** Pause the topics that match. It waits up to `wait` until nothing of them can arrive any more. */
   pauseTopics(match: string, options: ChangeOptions & { until?: Time | null; wait?: Duration } = {}): Promise<Schemas["PausedOut"]> {
     const body = { match, ...reasonOf(options), ...(options.until === undefined ? {} : { until: timeOf(options.until) }) };
-    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, ...options, extra: LONGEST_PAUSE });
+    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, check: CHANGED, ...options, extra: LONGEST_PAUSE });
   }
 
   /** End the pause with this pattern; with `rate`, held messages come back at most so fast (messages a second). */
   resumeTopics(match: string, options: ChangeOptions & { rate?: number } = {}): Promise<Schemas["ResumedOut"]> {
     const body = { match, ...reasonOf(options), ...(options.rate === undefined ? {} : { rate: options.rate }) };
-    return this.#call({ method: "POST", path: "/v1/topics:resume", body, ...options });
+    return this.#call({ method: "POST", path: "/v1/topics:resume", body, check: CHANGED, ...options });
   }
 
   /** Topics with messages, pauses or policies, by name, page by page. */
@@ -270,12 +283,12 @@ export class DelayqClient {
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<Topic, void, undefined> {
     const paused = filter.paused === undefined ? undefined : filter.paused ? "yes" : "no";
-    return this.#pages("/v1/topics", { match: filter.match, paused }, options, (page: Schemas["TopicsOut"]) => page.topics);
+    return this.#pages("/v1/topics", { match: filter.match, paused }, options, "topics");
   }
 
   /** One topic: its counts, pause, policy and limit. */
   topic(topic: string, options: CallOptions = {}): Promise<Topic> {
-    return this.#call({ method: "GET", path: `/v1/topics/${encodeURIComponent(topic)}`, ...options });
+    return this.#call({ method: "GET", path: `/v1/topics/${encodeURIComponent(topic)}`, check: fields({ topic: "string", held: "number" }), ...options });
   }
 
   /** Consumer groups by topic and name, page by page: how many messages each has not acknowledged, and the oldest of them. */
@@ -283,7 +296,7 @@ export class DelayqClient {
     filter: { match?: string } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<ConsumerGroup, void, undefined> {
-    return this.#pages("/v1/consumers", filter, options, (page: Schemas["GroupsOut"]) => page.groups);
+    return this.#pages("/v1/consumers", filter, options, "groups");
   }
 
   /**
@@ -291,13 +304,26 @@ export class DelayqClient {
    * Its route must be a stream of delayq's own Redis. Call again after an empty answer.
    */
   async receive(topic: string, group: string, options: ReceiveOptions = {}): Promise<Leased[]> {
-    const { signal, wait, lease, start, ...rest } = options;
-    const body: Record<string, unknown> = { group, call: randomUUID(), ...rest };
+    const { signal, wait, lease, start, call, ...rest } = options;
+    const body: Record<string, unknown> = { group, call: call ?? randomUUID(), ...rest };
     if (wait !== undefined) body["wait"] = durationOf(wait);
     if (lease !== undefined) body["lease"] = durationOf(lease);
     if (start !== undefined) body["start"] = timeOf(start);
-    const answer = await this.#call<Schemas["ReceivedOut"]>({ method: "POST", path: verb(topic, "receive"), body, signal, extra: LONGEST_RECEIVE });
-    return answer.messages;
+    const check: Check = ({ messages }) => Array.isArray(messages) && messages.every(Leased.isOne);
+    const path = verb(topic, "receive");
+    const answer = await this.#call<Schemas["ReceivedOut"]>({ method: "POST", path, body, check, signal, extra: LONGEST_RECEIVE });
+    return answer.messages.map((message) => new Leased(message));
+  }
+
+  /**
+   * Call `handler` with each message of a topic, as a consumer of a group, until `options.signal` is aborted.
+   *
+   * A message is acknowledged when its handler ends, and handed back if it throws. Its lease is renewed while the handler runs, up
+   * to `maxLease`. Messages of one ordering key are handled one after another. While the API is away or busy, the loop tries again;
+   * it throws RefusedError if the API refuses to give messages. At the end it waits for the handlers that run.
+   */
+  async consume(topic: string, group: string, handler: Handler, options: ConsumeOptions = {}): Promise<void> {
+    await new Consumption(this, topic, group, handler, options).run();
   }
 
   /** Acknowledge messages: the group does not receive them again. `lost`: another consumer may have the message. */
@@ -327,35 +353,36 @@ export class DelayqClient {
    * time, or after `delayTime`. Acknowledge them in their broker then. `state` is `dead` after too many hand-backs.
    */
   async handBackDelivered(
-    messages: readonly Received[],
+    messages: readonly ReceivedFields[],
     options: CallOptions & { reason?: string; delayTime?: Duration } = {},
   ): Promise<ScheduleResult[]> {
     const delay = options.delayTime === undefined ? {} : { delayTime: durationOf(options.delayTime) };
     const requests = messages.map((message): Request => {
       const { id, topic, tags, keys, orderingKey, properties } = message;
-      const fields = { id, topic, tags, keys, orderingKey, properties, ...bodyFields(message) };
-      return { ...fields, handBacks: handBacksOf(message), ...reasonOf(options), ...delay };
+      const handed = { id, topic, tags, keys, orderingKey, properties, handBacks: handBacksOf(message), ...reasonOf(options), ...delay };
+      return { id, json: withField(handed, ...bodyText(message)) };
     });
-    const send = (open: readonly Request[]): Call => ({ method: "POST", path: "/v1/messages:handBack", body: { messages: open }, signal: options.signal });
+    const call = { method: "POST", path: "/v1/messages:handBack", signal: options.signal } as const;
+    const send = (open: readonly Request[]) => ({ ...call, text: messagesText(open), ids: open.map(({ id }) => id) });
     const items = await this.#sendItems<Request, Schemas["ItemOut"]>(requests, send, options.signal);
-    return items.map((item, at) => asResult(item, requests[at] as Request));
+    return items.map((item, at) => asResult(item, (requests[at] as Request).id));
   }
 
   /** All policies in their order, pauses and temporary limits. */
   policies(options: CallOptions = {}): Promise<Schemas["PoliciesOut"]> {
-    return this.#call({ method: "GET", path: "/v1/policies", ...options });
+    return this.#call({ method: "GET", path: "/v1/policies", check: fields({ policies: "list" }), ...options });
   }
 
   /** Create or replace a policy. With `version` it is changed only if the policies still have that version. */
   putPolicy(name: string, policy: Schemas["PolicyIn"], options: CallOptions & { version?: number } = {}): Promise<Schemas["PolicyChangedOut"]> {
     const path = `/v1/policies/${encodeURIComponent(name)}`;
-    return this.#call({ method: "PUT", path, body: policy, headers: ifMatch(options.version), ...options });
+    return this.#call({ method: "PUT", path, body: policy, check: CHANGED, headers: ifMatch(options.version), ...options });
   }
 
   /** Remove a policy. */
   deletePolicy(name: string, options: ChangeOptions & { version?: number } = {}): Promise<Schemas["PolicyChangedOut"]> {
     const headers = { ...ifMatch(options.version), "delayq-reason": options.reason };
-    return this.#call({ method: "DELETE", path: `/v1/policies/${encodeURIComponent(name)}`, headers, ...options });
+    return this.#call({ method: "DELETE", path: `/v1/policies/${encodeURIComponent(name)}`, check: CHANGED, headers, ...options });
   }
 
   /** Who changed what, the newest first, page by page. */
@@ -363,56 +390,59 @@ export class DelayqClient {
     filter: { id?: string; key?: string; topic?: string; actor?: string; action?: string; from?: Time; to?: Time } = {},
     options: CallOptions & { limit?: number } = {},
   ): AsyncGenerator<Schemas["AuditEntryOut"], void, undefined> {
-    return this.#pages("/v1/audit", filter, options, (page: Schemas["AuditOut"]) => page.entries);
+    return this.#pages("/v1/audit", filter, options, "entries");
   }
 
   /** Each queue and all of them together. */
   queues(options: CallOptions = {}): Promise<Schemas["QueuesOut"]> {
-    return this.#call({ method: "GET", path: "/v1/queues", ...options });
+    return this.#call({ method: "GET", path: "/v1/queues", check: fields({ queues: "list" }), ...options });
   }
 
   /** The workers. */
   async nodes(options: CallOptions = {}): Promise<Schemas["NodeOut"][]> {
-    return (await this.#call<Schemas["NodesOut"]>({ method: "GET", path: "/v1/nodes", ...options })).nodes;
+    return (await this.#call<Schemas["NodesOut"]>({ method: "GET", path: "/v1/nodes", check: fields({ nodes: "list" }), ...options })).nodes;
   }
 
   /** The routes and their circuits. */
   async routes(options: CallOptions = {}): Promise<Schemas["RouteOut"][]> {
-    return (await this.#call<Schemas["RoutesOut"]>({ method: "GET", path: "/v1/routes", ...options })).routes;
+    return (await this.#call<Schemas["RoutesOut"]>({ method: "GET", path: "/v1/routes", check: fields({ routes: "list" }), ...options })).routes;
   }
 
   /** What is wrong, the worst first. An empty list means that all is well. */
   async status(options: CallOptions = {}): Promise<Schemas["FindingOut"][]> {
-    return (await this.#call<Schemas["StatusOut"]>({ method: "GET", path: "/v1/status", ...options })).findings;
+    return (await this.#call<Schemas["StatusOut"]>({ method: "GET", path: "/v1/status", check: fields({ findings: "list" }), ...options })).findings;
   }
 
   /** The figures of the service at a glance. */
   overview(options: CallOptions = {}): Promise<Schemas["OverviewOut"]> {
-    return this.#call({ method: "GET", path: "/v1/overview", ...options });
+    return this.#call({ method: "GET", path: "/v1/overview", check: fields({ findings: "list", headLateness: "number" }), ...options });
   }
 
   /** The name and the rights of the key. */
   me(options: CallOptions = {}): Promise<Schemas["MeOut"]> {
-    return this.#call({ method: "GET", path: "/v1/me", ...options });
+    return this.#call({ method: "GET", path: "/v1/me", check: fields({ scopes: "object", version: "string" }), ...options });
   }
 
-  async #settle(path: string, body: object, options: CallOptions): Promise<LeaseResult[]> {
+  async #settle(path: string, body: { group: string; messages: readonly object[]; lease?: string }, options: CallOptions): Promise<LeaseResult[]> {
     const { signal } = options;
-    return (await this.#call<Schemas["LeasesOut"]>({ method: "POST", path, body, signal })).results;
+    const check = resultsOf(body.messages.length);
+    return (await this.#call<Schemas["LeasesOut"]>({ method: "POST", path, body, check, signal })).results;
   }
 
   /** The items of all pages of a list. */
-  async *#pages<Page extends { nextPageToken?: string | null }, Item>(
+  async *#pages<Item>(
     path: string,
     filter: NonNullable<Call["query"]>,
     options: CallOptions & { limit?: number },
-    itemsOf: (page: Page) => readonly Item[],
+    list: string,
   ): AsyncGenerator<Item, void, undefined> {
+    type Page = Record<string, readonly Item[]> & { nextPageToken?: string | null };
+    const check = fields({ [list]: "list" });
     let pageToken: string | undefined;
     do {
       const query = { ...filter, limit: options.limit, pageToken };
-      const page = await this.#call<Page>({ method: "GET", path, query, ...options });
-      yield* itemsOf(page);
+      const page = await this.#call<Page>({ method: "GET", path, query, check, ...options });
+      yield* page[list] as readonly Item[];
       pageToken = page.nextPageToken ?? undefined;
     } while (pageToken !== undefined);
   }
@@ -425,12 +455,12 @@ export class DelayqClient {
     const fields = { ...reasonOf(options), ...more };
     const results: Results = { ids: [], keys: [] };
     for (const part of chunks(selection.ids ?? [], MOST_IDS)) {
-      const send = (ids: readonly string[]): Call => ({ method: "POST", path, body: { ids, ...fields }, ids, ...options });
+      const send = (ids: readonly string[]) => ({ method: "POST" as const, path, body: { ids, ...fields }, ids, ...options });
       const items = await this.#sendItems<string, Schemas["ResultOut"]>(part, send, options.signal);
       items.forEach((item, at) => results.ids.push(oneResult(item, part[at])));
     }
     for (const part of chunks(selection.keys ?? [], MOST_KEYS)) {
-      const send = (keys: readonly string[]): Call => ({ method: "POST", path, body: { keys, ...fields }, ...options });
+      const send = (keys: readonly string[]) => ({ method: "POST" as const, path, body: { keys, ...fields }, ...options });
       const items = await this.#sendItems<string, Schemas["ResultOut"]>(part, send, options.signal);
       items.forEach((item, at) => results.keys.push(keyResult(item, part[at])));
     }
@@ -440,14 +470,15 @@ export class DelayqClient {
   /** One answer for each item, in their order. Items that are answered with 429 or 503 are sent again while there is time. */
   async #sendItems<Item, Answer extends { status?: number; problem?: Problem }>(
     items: readonly Item[],
-    send: (items: readonly Item[]) => Call,
+    send: (items: readonly Item[]) => Omit<Call, "check">,
     signal: AbortSignal | undefined,
   ): Promise<Answer[]> {
     const attempts = new Attempts(this.#http.giveUpAfter);
     const answers = new Map<number, Answer>();
     let places = items.map((_, place) => place);
     do {
-      const { results } = await this.#call<{ results: Answer[] }>(send(places.map((place) => items[place] as Item)), attempts);
+      const call = { ...send(places.map((place) => items[place] as Item)), check: resultsOf(places.length) };
+      const { results } = await this.#call<{ results: Answer[] }>(call, attempts);
       places.forEach((place, at) => answers.set(place, results[at] as Answer));
       places = places.filter((place) => isRepeated(statusOf(answers.get(place))));
     } while (places.length > 0 && (await attempts.next(0, signal)));
@@ -455,17 +486,30 @@ export class DelayqClient {
   }
 }
 
-type Request = { id: string } & Record<string, unknown>;
+/** A message with its id, as JSON text. */
+interface Request {
+  id: string;
+  json: string;
+}
 
 function asRequest(message: Message): Request {
-  const { body, keys, expireAfter, window, delayTime, expectDate, delayLevel, id, ...rest } = message;
-  const request: Request = { id: id ?? randomUUID(), ...rest, ...dueOf({ delayTime, expectDate, delayLevel } as Due) };
-  if (body instanceof Uint8Array) request["bodyBase64"] = Buffer.from(body).toString("base64");
-  else if (body !== undefined) request["body"] = body;
+  const { body, keys, expireAfter, window, delayTime, expectDate, delayLevel, id: given, ...rest } = message;
+  const id = given ?? randomUUID();
+  const request: Record<string, unknown> = { id, ...rest, ...dueOf({ delayTime, expectDate, delayLevel } as Due) };
   if (keys !== undefined) request["keys"] = keys;
   if (expireAfter !== undefined) request["expireAfter"] = durationOf(expireAfter);
   if (window !== undefined) request["window"] = durationOf(window);
-  return request;
+  if (body === undefined) return { id, json: write(request) };
+  if (body instanceof RawJson) return { id, json: withField(request, "body", body.text) };
+  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
+    const bytes = body instanceof ArrayBuffer ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    return { id, json: withField(request, "bodyBase64", `"${bytes.toString("base64")}"`) };
+  }
+  return { id, json: write({ ...request, body }) };
+}
+
+function messagesText(requests: readonly Request[]): string {
+  return `{"messages":[${requests.map(({ json }) => json).join(",")}]}`;
 }
 
 function verb(topic: string, name: string): string {
@@ -496,6 +540,11 @@ function reasonOf(options: ChangeOptions): { reason?: string } {
   return options.reason === undefined ? {} : { reason: options.reason };
 }
 
+/** The name of a call, made before its first attempt. */
+function callOf(options: RepeatOptions): { call: string } {
+  return { call: options.call ?? randomUUID() };
+}
+
 function ifMatch(version: number | undefined): Record<string, string | undefined> {
   return { "if-match": version === undefined ? undefined : String(version) };
 }
@@ -508,7 +557,7 @@ function split(requests: readonly Request[]): Request[][] {
   const batches: Request[][] = [];
   let bytes = 0;
   for (const request of requests) {
-    const size = Buffer.byteLength(JSON.stringify(request)) + 1;
+    const size = Buffer.byteLength(request.json) + 1;
     const last = batches.at(-1);
     if (last === undefined || last.length >= BATCH_MESSAGES || bytes + size > BATCH_BYTES) {
       batches.push([request]);
@@ -527,15 +576,10 @@ function chunks<Item>(items: readonly Item[], size: number): Item[][] {
   return found;
 }
 
-function asResult(item: Schemas["ItemOut"], request: Request): ScheduleResult {
-  if (item.status < 300) {
-    const { status, problem: _, ...scheduled } = item;
-    return { ok: true, created: status === 201, ...(scheduled as Scheduled) };
-  }
-  const problem = item.problem as Problem;
-  const id = item.id ?? request.id;
-  if (problem.status === 503) return { ok: false, id, error: new UnavailableError(problem.detail, [id], problem) };
-  return { ok: false, id, error: refusal(problem, [id]) };
+function asResult(item: Schemas["ItemOut"], id: string): ScheduleResult {
+  const { status, problem, ...scheduled } = item;
+  if (problem) return { ok: false, id: item.id ?? id, error: errorOf(problem, [item.id ?? id]) };
+  return { ok: true, created: status === 201, ...(scheduled as Scheduled) };
 }
 
 function oneResult(item: Schemas["ResultOut"], id: string | undefined): Result {

@@ -8,7 +8,7 @@ export class DelayqError extends Error {
   /** The ids of the messages that the failed call was about. Repeat it with these ids. */
   readonly ids: readonly string[];
 
-  constructor(message: string, ids: readonly string[] = [], options?: ErrorOptions) {
+  constructor(message: string, ids: readonly string[] = [], options?: { cause?: unknown }) {
     super(message, options);
     this.name = new.target.name;
     this.ids = ids;
@@ -45,7 +45,7 @@ export class UnavailableError extends DelayqError {
   /** The last problem that the API answered, if there was one. */
   readonly problem: Problem | undefined;
 
-  constructor(message: string, ids: readonly string[] = [], problem?: Problem, options?: ErrorOptions) {
+  constructor(message: string, ids: readonly string[] = [], problem?: Problem, options?: { cause?: unknown }) {
     super(message, ids, options);
     this.problem = problem;
   }

@@ -1,4 +1,6 @@
-import { NotAllowedError, RefusedError, UnavailableError, type Problem } from "./errors.js";
+import { errorOf, read, type Answer, type Check } from "./answers.js";
+import { UnavailableError } from "./errors.js";
+import { write } from "./json.js";
 
 /** Options of a client. Times are in ms. */
 export interface ClientOptions {
@@ -21,6 +23,10 @@ export interface Call {
   query?: Record<string, string | number | boolean | Date | readonly string[] | undefined>;
   headers?: Record<string, string | undefined>;
   body?: unknown;
+  /** The body as JSON text, instead of `body`. */
+  text?: string;
+  /** Tells the answers of this call from those of another service. */
+  check: Check;
   /** The ids of the messages in it, for errors. */
   ids?: readonly string[];
   /** How long the server may wait before it answers, ms. */
@@ -59,7 +65,7 @@ export class Attempts {
 /** Sends requests, repeats those whose answer was lost, and turns problems into errors. */
 export class Http {
   readonly giveUpAfter: number;
-  readonly #base: string;
+  readonly #url: string;
   readonly #headers: Record<string, string>;
   readonly #timeout: number;
   readonly #fetch: typeof globalThis.fetch;
@@ -70,69 +76,75 @@ export class Http {
       throw new TypeError(`url: begins with http:// or https://; ${url.protocol}// does not`);
     }
     if (url.username || url.password) throw new TypeError("url: give the key as apiKey, not in the URL");
-    this.#base = url.origin + url.pathname.replace(/\/+$/, "");
-    this.#headers = options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` };
+    if (url.search || url.hash) throw new TypeError("url: the URL of the API has no query and no fragment");
+    if (options.apiKey && !/^[!-~]+$/.test(options.apiKey)) throw new TypeError("apiKey: has characters that no key has");
+    this.#url = url.origin + url.pathname.replace(/\/+$/, "");
+    this.#headers = options.apiKey ? { authorization: `Bearer ${options.apiKey}` } : {};
     this.#timeout = options.timeout ?? 10_000;
     this.giveUpAfter = options.giveUpAfter ?? 30_000;
     this.#fetch = options.fetch ?? globalThis.fetch;
   }
 
   /** The answer's JSON. Throws RefusedError, NotAllowedError or UnavailableError. */
-  async send<Answer>(call: Call, attempts = new Attempts(this.giveUpAfter)): Promise<Answer> {
+  async send<Value>(call: Call, attempts = new Attempts(this.giveUpAfter)): Promise<Value> {
+    const body = call.text ?? (call.body === undefined ? undefined : write(call.body));
     for (;;) {
-      const { status, value, retryAfter, error } = await this.#attempt(call);
-      if (status >= 200 && status < 300) return value as Answer;
-      if (status !== 0 && !isRepeated(status)) throw refusal(asProblem(value, status), call.ids);
-      if (!(await attempts.next(retryAfter, call.signal))) {
-        const problem = status === 0 ? undefined : asProblem(value, status);
-        if (status === 429 && problem) throw new RefusedError(problem, call.ids);
-        const reason = problem?.detail ?? `no answer from ${this.#base}: ${String(error)}`;
-        throw new UnavailableError(reason, call.ids, problem, { cause: error });
+      const answer = await this.#attempt(call, body);
+      if ("lost" in answer) {
+        if (await attempts.next(0, call.signal)) continue;
+        throw new UnavailableError(`no answer from ${this.#url}: ${reasonOf(answer.lost)}`, call.ids, undefined, { cause: answer.lost });
       }
+      const found = read(answer, this.#url, call.check);
+      if ("value" in found) return found.value as Value;
+      const isOver = !isRepeated(answer.status) || !(await attempts.next(answer.retryAfter, call.signal));
+      if (isOver) throw errorOf(found.problem, call.ids);
     }
   }
 
-  async #attempt(call: Call): Promise<{ status: number; value?: unknown; retryAfter: number; error?: unknown }> {
-    const timeout = AbortSignal.timeout(this.#timeout + (call.extra ?? 0));
-    const signal = call.signal === undefined ? timeout : anyOf([timeout, call.signal]);
-    const init: RequestInit = { method: call.method, headers: this.#headersOf(call), signal, redirect: "error" };
-    if (call.body !== undefined) init.body = JSON.stringify(call.body);
+  async #attempt(call: Call, body: string | undefined): Promise<(Answer & { retryAfter: number }) | { lost: unknown }> {
+    const { signal } = call;
+    signal?.throwIfAborted();
+    // A timer and a listener of its own, so that nothing of the call is left after its end.
+    const ending = new AbortController();
+    const end = () => ending.abort(signal?.reason);
+    const limit = this.#timeout + (call.extra ?? 0);
+    const timer = setTimeout(() => ending.abort(new Error(`it took longer than ${limit} ms`)), limit);
+    signal?.addEventListener("abort", end, { once: true });
+    const init: RequestInit = { method: call.method, headers: this.#headersOf(call, body), signal: ending.signal, redirect: "manual" };
+    if (body !== undefined) init.body = body;
     try {
-      const response = await this.#fetch(this.#base + call.path + queryOf(call.query), init);
-      const text = await response.text();
-      return { status: response.status, value: parse(text), retryAfter: secondsOf(response.headers.get("retry-after")) };
+      const response = await this.#fetch(this.#url + call.path + queryOf(call.query), init);
+      const { status, headers, redirected, type } = response;
+      const isRedirect = redirected || type === "opaqueredirect" || (status >= 300 && status < 400);
+      const location = redirected ? response.url : headers.get("location") ?? (type === "opaqueredirect" ? "another URL" : "");
+      if (isRedirect) await response.body?.cancel();
+      return {
+        status: redirected || type === "opaqueredirect" ? 302 : status,
+        contentType: headers.get("content-type") ?? "",
+        location: isRedirect ? location : "",
+        text: isRedirect ? "" : await response.text(),
+        retryAfter: secondsOf(headers.get("retry-after")),
+      };
     } catch (error) {
-      if (call.signal?.aborted) throw call.signal.reason;
-      return { status: 0, error, retryAfter: 0 };
+      if (signal?.aborted) throw signal.reason;
+      return { lost: ending.signal.aborted ? ending.signal.reason : error };
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
     }
   }
 
-  #headersOf(call: Call): Record<string, string> {
+  #headersOf(call: Call, body: string | undefined): Record<string, string> {
     const headers: Record<string, string> = { accept: "application/json", ...this.#headers };
-    if (call.body !== undefined) headers["content-type"] = "application/json";
+    if (body !== undefined) headers["content-type"] = "application/json";
     for (const [name, value] of Object.entries(call.headers ?? {})) if (value !== undefined) headers[name] = value;
     return headers;
   }
 }
 
-/** The error for a problem. */
-export function refusal(problem: Problem, ids: readonly string[] = []): RefusedError {
-  const allowed = problem.status !== 401 && problem.status !== 403;
-  return allowed ? new RefusedError(problem, ids) : new NotAllowedError(problem, ids);
-}
-
-function asProblem(value: unknown, status: number): Problem {
-  if (typeof value === "object" && value !== null && "detail" in value && "type" in value) return value as Problem;
-  const detail = `The server answered ${status} without a problem of delayq; is this the URL of its API?`;
-  return { type: "urn:delayq:problem:unknown", title: "Unknown answer", status, detail };
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+function reasonOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error && error.cause.message ? error.cause : error;
+  return cause instanceof Error ? cause.message : String(cause);
 }
 
 function secondsOf(header: string | null): number {
@@ -150,17 +162,8 @@ function queryOf(query: Call["query"]): string {
   return text === "" ? "" : `?${text}`;
 }
 
-/** `AbortSignal.any`, which Node.js 18 lacks. */
-function anyOf(signals: readonly AbortSignal[]): AbortSignal {
-  const controller = new AbortController();
-  for (const signal of signals) {
-    if (signal.aborted) controller.abort(signal.reason);
-    else signal.addEventListener("abort", () => controller.abort(signal.reason), { once: true, signal: controller.signal });
-  }
-  return controller.signal;
-}
-
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+/** Wait so many ms. Rejects with the reason of the signal if that is aborted before. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const abort = () => {

@@ -1,10 +1,14 @@
 export { DelayqClient } from "./client.js";
 export type * from "./client.js";
+export type { ConsumeOptions, Handler } from "./consume.js";
 export { DelayqError, NotAllowedError, RefusedError, UnavailableError, type Problem } from "./errors.js";
 export type { ClientOptions } from "./http.js";
+export { RawJson } from "./json.js";
 export {
   handBacksOf,
   json,
+  Leased,
+  Received,
   readKafka,
   readRabbitMq,
   readRocketMq,
@@ -12,7 +16,7 @@ export {
   text,
   type AmqpProperties,
   type HeaderSource,
-  type Received,
+  type ReceivedFields,
   type RocketMqMessage,
 } from "./received.js";
 export { SignatureError, verifyWebhook } from "./webhook.js";

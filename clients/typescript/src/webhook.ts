@@ -1,8 +1,8 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 
-import { bytes, readWebhook, reader, type HeaderSource, type Received } from "./received.js";
+import { bytes, readWebhook, reader, Received, type HeaderSource } from "./received.js";
 
-export { json, readWebhook, text, type HeaderSource, type Received } from "./received.js";
+export { json, readWebhook, Received, text, type HeaderSource, type ReceivedFields } from "./received.js";
 
 /** The request was not signed by this delayq, or it was signed too long ago. Answer it with 401. */
 export class SignatureError extends Error {
@@ -37,5 +37,5 @@ export function verifyWebhook(
   if (!(age <= (options.tolerance ?? 300))) throw new SignatureError("it was signed too long ago: it may be a replay");
   const message = readWebhook(headers, body);
   // Only the id, the time and the body are signed: the id of the message is the signed one.
-  return { ...message, id: id.replaceAll("~", ".") };
+  return new Received({ ...message, id: id.replaceAll("~", ".") });
 }

@@ -1,47 +1,9 @@
 import assert from "node:assert/strict";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { after, test } from "node:test";
+import { getEventListeners } from "node:events";
+import { test } from "node:test";
 
-import { DelayqClient, NotAllowedError, readKafka, RefusedError, UnavailableError } from "../src/index.js";
-
-type Answer = (request: { method: string; path: string; body: any; headers: IncomingMessage["headers"] }, response: ServerResponse) => void;
-
-const open: ReturnType<typeof createServer>[] = [];
-
-after(() => open.forEach((server) => server.close()));
-
-/** A server that gives these answers in turn, the last one for ever; and what it was asked. */
-async function serverThat(...answers: Answer[]): Promise<{ url: string; asked: any[] }> {
-  const asked: any[] = [];
-  const server = createServer((request, response) => {
-    let text = "";
-    request.on("data", (part) => (text += part));
-    request.on("end", () => {
-      const seen = { method: request.method ?? "", path: request.url ?? "", body: text && JSON.parse(text), headers: request.headers };
-      asked.push(seen);
-      (answers[Math.min(asked.length, answers.length) - 1] as Answer)(seen, response);
-    });
-  });
-  server.keepAliveTimeout = 1;
-  open.push(server);
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
-}
-
-function says(status: number, value: unknown, headers: Record<string, string> = {}): Answer {
-  return (_, response) => void response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(value));
-}
-
-function problem(status: number, kind: string, detail = "No."): object {
-  return { type: `urn:delayq:problem:${kind}`, title: kind, status, detail };
-}
-
-const drops: Answer = (_, response) => void response.destroy();
-const schedules: Answer = (request, response) =>
-  says(200, {
-    results: request.body.messages.map((one: any) => ({ status: 201, id: one.id, queue: 0, state: "scheduled", dueTime: "2033-01-01T00:00:00.000Z", dueMs: 1988150400000 })),
-  })(request, response);
+import { DelayqClient, DelayqError, NotAllowedError, RawJson, readKafka, readRabbitMq, readWebhook, RefusedError, UnavailableError } from "../src/index.js";
+import { drops, problem, says, schedules, serverThat, type Answer } from "./server.js";
 
 test("a message keeps its id when an answer is lost", async () => {
   const { url, asked } = await serverThat(drops, drops, schedules);
@@ -138,7 +100,9 @@ test("a receive keeps its name when an answer is lost, and its leases are settle
   const { url, asked } = await serverThat(drops, says(200, { messages: [message] }), settled);
   const client = new DelayqClient(url);
   const messages = await client.receive("t", "mail", { wait: "20s", lease: 60_000, tags: ["new"] });
-  assert.deepEqual(messages, [message]);
+  const { body, ...fields } = messages[0] ?? assert.fail();
+  assert.deepEqual({ ...fields }, { ...message, tags: "", keys: [], orderingKey: "", properties: {} });
+  assert.deepEqual(body, new Uint8Array());
   assert.equal(asked[0].body.call, asked[1].body.call);
   const { call: _, ...sent } = asked[1].body;
   assert.deepEqual([asked[1].path, sent], ["/v1/topics/t:receive", { group: "mail", wait: "20s", lease: "60000ms", tags: ["new"] }]);
@@ -160,9 +124,186 @@ test("a delivered message is handed back with its count, its properties and the 
   assert.deepEqual(asked[0].body.messages, [{ ...sent, body: { n: 1 }, handBacks: 2, reason: "no stock" }]);
 });
 
+test("a received message has its body as bytes, as text and as JSON", async () => {
+  const message = (body: object) => ({ id: "a", topic: "t", lease: "x", dueTime: "2033-01-01T00:00:00.000Z", dueMs: 1, attempt: 1, deliveries: 1, handBacks: 0, ...body });
+  const { url } = await serverThat(says(200, { messages: [message({ body: '\ufeff{"n":1}' }), message({ body: '{"n":1}' }), message({ bodyBase64: "/w==" })] }));
+  const [marked, json, binary] = await new DelayqClient(url).receive("t", "mail");
+  assert.equal(marked?.text, '\ufeff{"n":1}');
+  assert.deepEqual(json?.json(), { n: 1 });
+  assert.deepEqual(binary?.body, new Uint8Array([255]));
+  assert.throws(() => binary?.text, TypeError);
+});
+
+test("a body comes back with its bytes and its content type", async () => {
+  const { url, texts } = await serverThat(says(200, { results: [{ status: 201, id: "a.b1", state: "scheduled", handBacks: 1, dueMs: 1 }] }));
+  const client = new DelayqClient(url);
+  const json = "application/json";
+  const cases: [type: string, body: string | Uint8Array, field: string][] = [
+    [json, '{"price":1.0}', '"body":{"price":1.0}'],
+    [json, "1e3", '"body":1e3'],
+    [json, '{"id":12345678901234567890}', '"body":{"id":12345678901234567890}'],
+    [json, '{"b":1,"1":2,"b":3}', '"body":{"b":1,"1":2,"b":3}'],
+    [json, '["\\u00e9<&>\u2028"]', '"body":["\\u00e9<&>\u2028"]'],
+    [json, "null", '"body":null'],
+    ["Application/JSON; charset=utf-8", "[1.50]", '"body":[1.50]'],
+    [json, '"text"', '"body":"\\"text\\""'],
+    [json, "{broken", '"body":"{broken"'],
+    ["application/json-seq", "1.0", '"body":"1.0"'],
+    ["text/plain; charset=utf-8", '\ufeff{"n":1.0}', '"body":"\ufeff{\\"n\\":1.0}"'],
+    ["text/plain; charset=latin1", new Uint8Array([0xe9]), '"bodyBase64":"6Q=="'],
+    ["application/octet-stream", "text", '"bodyBase64":"dGV4dA=="'],
+    ["", "1.0", '"body":"1.0"'],
+  ];
+  for (const [type, body, field] of cases) {
+    const bytes = typeof body === "string" ? Buffer.from(body) : body;
+    const read = [
+      readWebhook({ "ce-id": "a", "ce-type": "t", "ce-time": "2033-01-01T00:00:00Z", "content-type": type }, bytes),
+      readKafka("t", { id: "a", due: "1", "content-type": type }, bytes),
+      readRabbitMq({ messageId: "a", type: "t", contentType: type, headers: { "delayq-due": 1 } }, bytes),
+    ];
+    for (const message of read) {
+      await client.handBackDelivered([message]);
+      assert.ok(texts.at(-1)?.endsWith(`${field}}]}`), `${type} ${String(body)}: ${texts.at(-1)}`);
+    }
+  }
+});
+
+test("raw JSON keeps its digits, and what JSON cannot write is refused", async () => {
+  const { url, texts } = await serverThat(schedules);
+  const client = new DelayqClient(url);
+  await client.schedule({ id: "a", topic: "t", delayTime: 1, body: new RawJson('{"id":12345678901234567890,"price":1.0}') });
+  assert.equal(texts[0], '{"messages":[{"id":"a","topic":"t","delayTime":"1ms","body":{"id":12345678901234567890,"price":1.0}}]}');
+  await client.schedule({ id: "a", topic: "t", delayTime: 1, body: new Uint8Array([1, 255]).buffer });
+  assert.match(texts[1] ?? "", /"bodyBase64":"Af8="/);
+  assert.throws(() => new RawJson("{"), SyntaxError);
+  for (const body of [NaN, { n: -Infinity }, { n: 1n }, new Map([["a", 1]]), { bytes: new Uint8Array(1) }]) {
+    await assert.rejects(client.schedule({ topic: "t", delayTime: 1, body }), /JSON/);
+  }
+});
+
+test("nothing of a call is left on a signal after its end, and a signal ends the pause between two attempts", async () => {
+  const { url } = await serverThat(says(503, problem(503, "overloaded")), says(503, problem(503, "overloaded"), { "retry-after": "20" }));
+  const timers = () => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
+  const before = timers();
+  const stop = new AbortController();
+  const call = new DelayqClient(url).receive("t", "mail", { signal: stop.signal });
+  const ended = assert.rejects(call, /enough/);
+  stop.abort(new Error("enough"));
+  await ended;
+  assert.equal(getEventListeners(stop.signal, "abort").length, 0);
+  const other = new AbortController();
+  const fetch = async () => new Response('{"messages":[]}', { headers: { "content-type": "application/json" } });
+  const client = new DelayqClient({ url, fetch });
+  for (let n = 0; n < 100; n++) await client.receive("t", "mail", { signal: other.signal });
+  const failing = new DelayqClient({ url, giveUpAfter: 0, fetch: async () => Promise.reject(new Error("away")) });
+  await assert.rejects(failing.receive("t", "mail", { signal: other.signal }), /away/);
+  assert.equal(getEventListeners(other.signal, "abort").length, 0);
+  assert.equal(timers(), before);
+});
+
+/** Every method of a client that sends a request. */
+const CALLS: Record<string, (client: DelayqClient) => Promise<unknown>> = {
+  schedule: (client) => client.schedule({ topic: "t", delayTime: "1s" }),
+  get: (client) => client.get("x"),
+  search: (client) => client.search().next(),
+  count: (client) => client.count(),
+  forecast: (client) => client.forecast(),
+  cancel: (client) => client.cancel("x"),
+  cancelMany: (client) => client.cancelMany({ keys: ["k"] }),
+  reschedule: (client) => client.reschedule("x", { delayTime: 1 }),
+  deliverNow: (client) => client.deliverNow("x"),
+  deliverNowMany: (client) => client.deliverNowMany({ ids: ["x"] }),
+  deadLetters: (client) => client.deadLetters().next(),
+  deadLetterGroups: (client) => client.deadLetterGroups(),
+  redrive: (client) => client.redrive(["x"]),
+  discard: (client) => client.discard(["x"]),
+  pauseTopics: (client) => client.pauseTopics("t"),
+  resumeTopics: (client) => client.resumeTopics("t"),
+  topics: (client) => client.topics().next(),
+  topic: (client) => client.topic("t"),
+  consumers: (client) => client.consumers().next(),
+  receive: (client) => client.receive("t", "g"),
+  ack: (client) => client.ack("t", "g", [{ id: "x", lease: "l" }]),
+  extend: (client) => client.extend("t", "g", [{ id: "x", lease: "l" }], "1m"),
+  handBack: (client) => client.handBack("t", "g", [{ id: "x", lease: "l" }]),
+  handBackDelivered: (client) => client.handBackDelivered([readKafka("t", { id: "a", due: "1" }, "x")]).then(([one]) => { if (one && !one.ok) throw one.error; }),
+  consume: (client) => client.consume("t", "g", () => undefined),
+  policies: (client) => client.policies(),
+  putPolicy: (client) => client.putPolicy("p", { match: "t" }),
+  deletePolicy: (client) => client.deletePolicy("p"),
+  audit: (client) => client.audit().next(),
+  queues: (client) => client.queues(),
+  nodes: (client) => client.nodes(),
+  routes: (client) => client.routes(),
+  status: (client) => client.status(),
+  overview: (client) => client.overview(),
+  me: (client) => client.me(),
+};
+
+const HTML = { "content-type": "text/html; charset=utf-8" };
+const OTHERS: [name: string, answer: Answer][] = [
+  ["a page", (_, response) => void response.writeHead(200, HTML).end("<html>please log in</html>")],
+  ["a page that is not found", (_, response) => void response.writeHead(404, HTML).end("<html>")],
+  ["JSON as a page", (_, response) => void response.writeHead(200, HTML).end('{"results":[{"id":"x"}],"id":"x","state":"due"}')],
+  ["no content", (_, response) => void response.writeHead(204).end()],
+  ["no body", says(200, undefined)],
+  ["an empty object", says(200, {})],
+  ["an array", says(200, [{ id: "x" }])],
+  ["null", says(200, null)],
+  ["text", says(200, "ok")],
+  ["truncated JSON", (_, response) => void response.writeHead(200, { "content-type": "application/json" }).end('{"messages":[],"results":[{"id":"x"')],
+  ["lists of something else", says(200, { results: [1], messages: [1], topics: [1], groups: 1, entries: [null], id: 5 })],
+  ["too few results", says(200, { results: [] })],
+  ["another problem", says(404, { type: "about:blank", title: "Not Found", status: 404, detail: "No such page" })],
+  ["another path of an API", says(404, problem(404, "not-found", "Unknown path. /docs lists all paths."))],
+];
+
+test("an answer that is not from delayq is an error with the URL, at once and from every call", async () => {
+  const methods = Object.getOwnPropertyNames(DelayqClient.prototype).filter((name) => !["constructor", "scheduleMany"].includes(name));
+  assert.deepEqual(Object.keys(CALLS).sort(), methods.sort(), "a call is missing in this test");
+  for (const [what, answer] of OTHERS) {
+    for (const [name, call] of Object.entries(CALLS)) {
+      const { url, asked } = await serverThat(answer);
+      await assert.rejects(
+        call(new DelayqClient(url)),
+        (error) => error instanceof DelayqError && error.message.startsWith(url) && error.message.endsWith(": is this the URL of its API?"),
+        `${name}: ${what}`,
+      );
+      assert.equal(asked.length, 1, `${name} was repeated: ${what}`);
+    }
+  }
+});
+
+test("a redirect is refused with its target, and no request and no key follows it", async () => {
+  for (const status of [301, 302, 303, 307, 308]) {
+    const target = await serverThat(schedules);
+    const { url, asked } = await serverThat((_, response) => void response.writeHead(status, { location: `${target.url}/login` }).end());
+    for (const [name, call] of Object.entries(CALLS)) {
+      await assert.rejects(call(new DelayqClient({ url, apiKey: "dq_x" })), (error) => {
+        assert.ok(error instanceof RefusedError, name);
+        assert.equal(error.message, `${url} answered ${status}, a redirect to '${target.url}/login', which delayq does not follow: is this the URL of its API?`);
+        return true;
+      });
+    }
+    assert.deepEqual([asked.length, target.asked.length], [Object.keys(CALLS).length, 0]);
+  }
+});
+
+test("get is undefined only for an id that delayq does not know, and a proxy whose API is away is UnavailableError", async () => {
+  const unknown = await serverThat(says(404, { ...problem(404, "not-found", "No message has this id."), field: "id", id: "x" }));
+  assert.equal(await new DelayqClient(unknown.url).get("x"), undefined);
+  for (const status of [502, 503, 504]) {
+    const { url } = await serverThat((_, response) => void response.writeHead(status, HTML).end("<html>"));
+    const client = new DelayqClient({ url, giveUpAfter: 0 });
+    await assert.rejects(client.get("x"), (error) => error instanceof UnavailableError && error.message === `${url} answered ${status}`);
+  }
+});
+
 test("a wrong URL and a server that is not delayq are named", async () => {
   assert.throws(() => new DelayqClient("redis://127.0.0.1"), /http/);
   assert.throws(() => new DelayqClient("http://user:secret@host"), /apiKey/);
+  assert.throws(() => new DelayqClient("http://host/?key=secret"), /query/);
+  assert.throws(() => new DelayqClient({ url: "http://host", apiKey: "dq_x\n" }), /no key has/);
   const { url } = await serverThat((_, response) => void response.writeHead(404).end("<html>"));
   await assert.rejects(new DelayqClient(url).me(), /is this the URL of its API/);
 });
