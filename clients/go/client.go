@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -28,6 +29,22 @@ const (
 	mostIDs       = 1000
 	mostKeys      = 100
 )
+
+type callName struct{}
+
+// WithCall names the calls that are made with this context: 1 to 64 letters, digits, _ and -. A repeated Reschedule, DeliverNow or
+// Redrive with the same name gets the first answer, also in another process. Without a name the client makes one for each call.
+func WithCall(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, callName{}, name)
+}
+
+// callOf is the name of a call, made before its first attempt.
+func callOf(ctx context.Context) string {
+	if name, found := ctx.Value(callName{}).(string); found {
+		return name
+	}
+	return newID()
+}
 
 // Client calls one API. It is safe for concurrent use; one is enough for a process.
 type Client struct {
@@ -62,12 +79,22 @@ func New(apiURL string, options ...Option) (*Client, error) {
 	if parsed.User != nil {
 		return nil, errors.New("delayq: give the key by WithAPIKey, not in the URL")
 	}
+	if parsed.RawQuery != "" || parsed.Fragment != "" {
+		return nil, errors.New("delayq: the URL of the API has no query and no fragment")
+	}
 	client := &Client{
 		base: strings.TrimRight(apiURL, "/"), http: http.DefaultClient, timeout: 10 * time.Second, giveUpAfter: 30 * time.Second,
 	}
 	for _, option := range options {
 		option(client)
 	}
+	if strings.ContainsFunc(client.apiKey, func(one rune) bool { return one <= ' ' || one > '~' }) {
+		return nil, errors.New("delayq: the key of the API has characters that no key has")
+	}
+	// A redirect is an error: the key is for this address alone, and a redirect may turn POST into GET.
+	direct := *client.http
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.http = &direct
 	return client, nil
 }
 
@@ -193,7 +220,8 @@ func (c *Client) scheduleBatch(ctx context.Context, batch []batchItem) []Schedul
 // Get returns how a message stands. found is false if delayq does not know the id.
 func (c *Client) Get(ctx context.Context, id string) (state StateOut, found bool, err error) {
 	err = c.send(ctx, call{method: "GET", path: "/v1/messages/" + url.PathEscape(id)}, &state)
-	if IsStatus(err, http.StatusNotFound) {
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Kind() == "not-found" {
 		return StateOut{}, false, nil
 	}
 	return state, err == nil, err
@@ -236,7 +264,7 @@ func (c *Client) Cancel(ctx context.Context, id string) (Result, error) {
 
 // CancelMany cancels messages by ids and business keys.
 func (c *Client) CancelMany(ctx context.Context, selection Selection) (Results, error) {
-	return c.change(ctx, "/v1/messages:cancel", selection)
+	return c.change(ctx, "/v1/messages:cancel", selection, "")
 }
 
 // Reschedule gives a message another due time. It is a *RefusedError with status 409 if the message may be on its way or has ended.
@@ -245,6 +273,7 @@ func (c *Client) Reschedule(ctx context.Context, id string, due Due) (scheduled 
 	if err != nil {
 		return scheduled, err
 	}
+	body["call"] = callOf(ctx)
 	err = c.send(ctx, call{method: "PATCH", path: "/v1/messages/" + url.PathEscape(id), body: body, ids: []string{id}}, &scheduled)
 	return scheduled, err
 }
@@ -252,52 +281,59 @@ func (c *Client) Reschedule(ctx context.Context, id string, due Due) (scheduled 
 // DeliverNow delivers a message now. force also delivers a message that a pause or a limit holds.
 func (c *Client) DeliverNow(ctx context.Context, id string, force bool) (scheduled ScheduledOut, err error) {
 	path := "/v1/messages/" + url.PathEscape(id) + ":deliverNow"
-	err = c.send(ctx, call{method: "POST", path: path, body: map[string]any{"force": force}, ids: []string{id}}, &scheduled)
+	err = c.send(ctx, call{method: "POST", path: path, body: map[string]any{"force": force, "call": callOf(ctx)}, ids: []string{id}}, &scheduled)
 	return scheduled, err
 }
 
 // DeliverNowMany delivers messages now, by ids and business keys.
 func (c *Client) DeliverNowMany(ctx context.Context, selection Selection) (Results, error) {
-	return c.change(ctx, "/v1/messages:deliverNow", selection)
+	return c.change(ctx, "/v1/messages:deliverNow", selection, callOf(ctx))
 }
 
 // Redrive puts dead letters back: they are due now.
 func (c *Client) Redrive(ctx context.Context, ids ...string) ([]Result, error) {
-	results, err := c.change(ctx, "/v1/dead-letters:redrive", Selection{IDs: ids})
+	results, err := c.change(ctx, "/v1/dead-letters:redrive", Selection{IDs: ids}, callOf(ctx))
 	return results.IDs, err
 }
 
 // Discard deletes dead letters for good.
 func (c *Client) Discard(ctx context.Context, ids ...string) ([]Result, error) {
-	results, err := c.change(ctx, "/v1/dead-letters:discard", Selection{IDs: ids})
+	results, err := c.change(ctx, "/v1/dead-letters:discard", Selection{IDs: ids}, "")
 	return results.IDs, err
 }
 
 // Receive leases messages of a topic to this call, as a consumer of a group. The answer is empty if nothing arrived within
 // request.Wait. The route of the topic must be a stream of delayq's own Redis.
-func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) ([]ReceivedMessageOut, error) {
+func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) ([]Leased, error) {
 	if request.Call == nil {
 		call := newID() // before the call, so that a repeated one leases nothing else
 		request.Call = &call
 	}
 	var answer ReceivedOut
 	err := c.send(ctx, call{method: "POST", path: verb(topic, "receive"), body: request, extra: 30 * time.Second}, &answer)
-	return answer.Messages, err
+	messages := make([]Leased, len(answer.Messages))
+	for at, one := range answer.Messages {
+		if one.Lease == "" {
+			return nil, errorOf(c.unknown(http.StatusOK, " without an answer of delayq"), nil)
+		}
+		messages[at] = leased(one)
+	}
+	return messages, err
 }
 
 // Ack acknowledges messages: the group does not receive them again. The result lost means that another consumer may have one.
 func (c *Client) Ack(ctx context.Context, topic string, leases LeasesIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "ack"), leases)
+	return c.settle(ctx, verb(topic, "ack"), leases, len(leases.Messages))
 }
 
 // Extend lets leases end later. A Lease of 0 releases the messages unhandled.
 func (c *Client) Extend(ctx context.Context, topic string, leases ExtendIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "extend"), leases)
+	return c.settle(ctx, verb(topic, "extend"), leases, len(leases.Messages))
 }
 
 // HandBack hands messages back: the group receives them again later, each time later than before, or after DelayTime.
 func (c *Client) HandBack(ctx context.Context, topic string, messages HandBackIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "handBack"), messages)
+	return c.settle(ctx, verb(topic, "handBack"), messages, len(messages.Messages))
 }
 
 // HandBackOptions say why messages are handed back, and when they are delivered again; by default each time later.
@@ -326,9 +362,9 @@ func (c *Client) HandBackDelivered(ctx context.Context, options HandBackOptions,
 	return results, nil
 }
 
-func (c *Client) settle(ctx context.Context, path string, body any) ([]LeaseOut, error) {
+func (c *Client) settle(ctx context.Context, path string, body any, results int) ([]LeaseOut, error) {
 	var answer LeasesOut
-	err := c.send(ctx, call{method: "POST", path: path, body: body}, &answer)
+	err := c.send(ctx, call{method: "POST", path: path, body: body, results: results}, &answer)
 	return answer.Results, err
 }
 
@@ -364,7 +400,7 @@ func (c *Client) Read(ctx context.Context, path string, query url.Values, answer
 	return c.send(ctx, call{method: "GET", path: path, query: query}, answer)
 }
 
-func (c *Client) change(ctx context.Context, path string, selection Selection) (Results, error) {
+func (c *Client) change(ctx context.Context, path string, selection Selection, name string) (Results, error) {
 	var results Results
 	request := func(field string, values []string) call {
 		body := map[string]any{field: values}
@@ -373,6 +409,9 @@ func (c *Client) change(ctx context.Context, path string, selection Selection) (
 		}
 		if selection.Force {
 			body["force"] = true
+		}
+		if name != "" {
+			body["call"] = name
 		}
 		return call{method: "POST", path: path, body: body}
 	}
@@ -424,6 +463,12 @@ func (m Message) request() (batchItem, error) {
 	case nil:
 	case []byte:
 		fields["bodyBase64"] = base64.StdEncoding.EncodeToString(body)
+	case string:
+		if utf8.ValidString(body) {
+			fields["body"] = body
+		} else { // encoding/json would change it
+			fields["bodyBase64"] = []byte(body)
+		}
 	default:
 		fields["body"] = body
 	}
@@ -449,7 +494,7 @@ func (m Message) request() (batchItem, error) {
 	if m.Again {
 		fields["again"] = true
 	}
-	written, err := json.Marshal(fields)
+	written, err := marshal(fields)
 	return batchItem{id: id, json: written}, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (e *RefusedError) Error() string {
 
 // Kind is the end of the problem's type: invalid, conflict, not-found, forbidden, …
 func (e *RefusedError) Kind() string {
-	return strings.TrimPrefix(e.Problem.Type, "urn:delayq:problem:")
+	return strings.TrimPrefix(e.Problem.Type, problemPrefix)
 }
 
 // UnavailableError is returned when the API gave no final answer in time. The outcome of the last attempt may be unknown.
@@ -57,12 +58,23 @@ func IsStatus(err error, status int) bool {
 	return errors.As(err, &refused) && int(refused.Problem.Status) == status
 }
 
+// isPassing reports whether an error means that the API is away or busy, so that a later call may succeed.
+func isPassing(err error) bool {
+	var unavailable *UnavailableError
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return refused.Problem.Status == http.StatusTooManyRequests || refused.Problem.Status >= 500
+	}
+	return errors.As(err, &unavailable)
+}
+
 type call struct {
 	method, path string
 	query        url.Values
 	body         any
 	ids          []string
 	extra        time.Duration // how long the server may wait before it answers
+	results      int           // an answer with results has so many
 }
 
 // attempts says how long a call may still go on, and waits between its attempts.
@@ -82,14 +94,7 @@ func (a *attempts) next(ctx context.Context, retryAfter time.Duration) bool {
 	if time.Now().Add(pause).After(a.end) {
 		return false
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep(ctx, pause)
 }
 
 func isRepeated(status int) bool {
@@ -103,35 +108,42 @@ func (c *Client) send(ctx context.Context, request call, answer any) error {
 func (c *Client) sendWithin(ctx context.Context, tries *attempts, request call, answer any) error {
 	var body []byte
 	if request.body != nil {
-		written, err := json.Marshal(request.body)
+		written, err := marshal(request.body)
 		if err != nil {
 			return fmt.Errorf("delayq: %w", err)
 		}
 		body = written
 	}
 	for {
-		status, text, retryAfter, err := c.attempt(ctx, request, body)
-		if err == nil && status < 300 {
-			return json.Unmarshal(text, answer)
+		arrived, err := c.attempt(ctx, request, body)
+		var problem *ProblemOut
+		if err == nil {
+			if problem = c.read(arrived, request, answer); problem == nil {
+				return nil
+			}
+			if !isRepeated(arrived.status) {
+				return errorOf(problem, request.ids)
+			}
 		}
-		if err == nil && !isRepeated(status) {
-			return &RefusedError{Problem: problemOf(status, text), IDs: request.ids}
-		}
-		if ctx.Err() == nil && tries.next(ctx, retryAfter) {
+		if ctx.Err() == nil && tries.next(ctx, arrived.retryAfter) {
 			continue
 		}
 		if err != nil || ctx.Err() != nil {
 			return &UnavailableError{IDs: request.ids, Err: errors.Join(ctx.Err(), err)}
 		}
-		problem := problemOf(status, text)
-		if status == http.StatusTooManyRequests {
-			return &RefusedError{Problem: problem, IDs: request.ids}
-		}
-		return &UnavailableError{Problem: &problem, IDs: request.ids}
+		return errorOf(problem, request.ids)
 	}
 }
 
-func (c *Client) attempt(ctx context.Context, request call, body []byte) (int, []byte, time.Duration, error) {
+// response is an answer as it arrived.
+type response struct {
+	status                int
+	contentType, location string
+	text                  []byte
+	retryAfter            time.Duration
+}
+
+func (c *Client) attempt(ctx context.Context, request call, body []byte) (answer response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout+request.extra)
 	defer cancel()
 	address := c.base + request.path
@@ -140,7 +152,7 @@ func (c *Client) attempt(ctx context.Context, request call, body []byte) (int, [
 	}
 	made, err := http.NewRequestWithContext(ctx, request.method, address, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, 0, err
+		return answer, err
 	}
 	made.Header.Set("Accept", "application/json")
 	if body != nil {
@@ -149,23 +161,128 @@ func (c *Client) attempt(ctx context.Context, request call, body []byte) (int, [
 	if c.apiKey != "" {
 		made.Header.Set("Authorization", "Bearer "+c.apiKey)
 	}
-	response, err := c.http.Do(made)
+	arrived, err := c.http.Do(made)
 	if err != nil {
-		return 0, nil, 0, err
+		return answer, err
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-	return response.StatusCode, text, time.Duration(seconds) * time.Second, err
+	defer arrived.Body.Close()
+	answer.status, answer.contentType = arrived.StatusCode, arrived.Header.Get("Content-Type")
+	answer.location = arrived.Header.Get("Location")
+	seconds, _ := strconv.Atoi(arrived.Header.Get("Retry-After"))
+	answer.retryAfter = time.Duration(seconds) * time.Second
+	answer.text, err = io.ReadAll(arrived.Body)
+	return answer, err
 }
 
-func problemOf(status int, text []byte) ProblemOut {
-	var problem ProblemOut
-	if json.Unmarshal(text, &problem) == nil && problem.Detail != "" {
-		return problem
+// mostLocation is how much of the target of a redirect an error names.
+const mostLocation = 200
+
+// read fills the answer. It returns the problem that stands in its place, also if delayq did not write what arrived: a proxy, a
+// login page or another service may stand at the URL.
+func (c *Client) read(found response, request call, answer any) *ProblemOut {
+	// JSON may come without a type, or as plain text; a page of HTML is no answer, whatever is in it.
+	kind := strings.ToLower(found.contentType)
+	isJSON := kind == "" || strings.Contains(kind, "json") || strings.HasPrefix(kind, "text/plain")
+	if found.status >= 200 && found.status < 300 {
+		if isJSON && isAnswer(found.text, request.results, answer) {
+			return nil
+		}
+		return c.unknown(found.status, " without an answer of delayq")
 	}
-	detail := fmt.Sprintf("The server answered %d without a problem of delayq; is this the URL of its API?", status)
-	return ProblemOut{Type: "urn:delayq:problem:unknown", Title: "Unknown answer", Status: problem.Status, Detail: detail}
+	var problem ProblemOut
+	if isJSON && json.Unmarshal(found.text, &problem) == nil && isProblem(&problem) {
+		if found.status == http.StatusNotFound && strings.HasPrefix(problem.Detail, "Unknown path") {
+			return c.unknown(found.status, " without an answer of delayq at "+request.path)
+		}
+		if problem.Status == 0 {
+			problem.Status = int64(found.status)
+		}
+		return &problem
+	}
+	if found.status >= 500 || found.status == http.StatusTooManyRequests { // a proxy before the API
+		detail := fmt.Sprintf("%s answered %d", c.base, found.status)
+		return &ProblemOut{Type: problemPrefix + "unavailable", Title: "Unavailable", Status: int64(found.status), Detail: detail}
+	}
+	if found.status >= 300 && found.status < 400 && found.location != "" {
+		// The key is for this address alone, and a redirect may turn POST into GET.
+		there := found.location[:min(len(found.location), mostLocation)]
+		return c.unknown(found.status, ", a redirect to '"+there+"', which delayq does not follow")
+	}
+	return c.unknown(found.status, " without a problem of delayq")
+}
+
+const problemPrefix = "urn:delayq:problem:"
+
+func isProblem(problem *ProblemOut) bool {
+	return problem.Detail != "" && strings.HasPrefix(problem.Type, problemPrefix)
+}
+
+func (c *Client) unknown(status int, what string) *ProblemOut {
+	detail := fmt.Sprintf("%s answered %d%s: is this the URL of its API?", c.base, status, what)
+	return &ProblemOut{Type: problemPrefix + "unknown", Title: "Unknown answer", Status: int64(status), Detail: detail}
+}
+
+// isAnswer fills the answer. It is false if the text has another form, none of the answer's required fields, or not all of its lists.
+func isAnswer(text []byte, results int, answer any) bool {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil || json.Unmarshal(text, answer) != nil {
+		return false
+	}
+	value := reflect.ValueOf(answer).Elem()
+	if value.Kind() != reflect.Struct {
+		return len(fields) > 0
+	}
+	has := false
+	for at := range value.NumField() {
+		name, option, _ := strings.Cut(value.Type().Field(at).Tag.Get("json"), ",")
+		if option != "" || name == "" {
+			continue
+		}
+		given := fields[name]
+		has = has || given != nil
+		if list := value.Field(at); list.Kind() == reflect.Slice && (list.IsNil() || name == "results" && list.Len() != results) {
+			return false
+		}
+	}
+	return has && hasIDs(fields)
+}
+
+// hasIDs is false if an item of a list that the client uses has neither an id nor a key nor a problem.
+func hasIDs(fields map[string]json.RawMessage) bool {
+	for _, name := range []string{"results", "messages"} {
+		var items []struct {
+			ID      string      `json:"id"`
+			Key     string      `json:"key"`
+			Problem *ProblemOut `json:"problem"`
+		}
+		if fields[name] != nil && json.Unmarshal(fields[name], &items) != nil {
+			return false
+		}
+		for _, one := range items {
+			if one.ID == "" && one.Key == "" && (one.Problem == nil || !isProblem(one.Problem)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// errorOf is the error for a problem.
+func errorOf(problem *ProblemOut, ids []string) error {
+	switch problem.Status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return &UnavailableError{Problem: problem, IDs: ids}
+	}
+	return &RefusedError{Problem: *problem, IDs: ids}
+}
+
+// marshal writes a value as JSON. Unlike json.Marshal it leaves <, > and & as they are, also in a json.RawMessage.
+func marshal(value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }
 
 // item is one answer of a batch.
@@ -182,13 +299,7 @@ func (i item) scheduled(id string) ScheduleResult {
 	if i.Problem == nil {
 		return ScheduleResult{Scheduled: Scheduled{ScheduledOut: i.ScheduledOut, Created: i.Status == http.StatusCreated}}
 	}
-	result := ScheduleResult{Scheduled: Scheduled{ScheduledOut: ScheduledOut{Id: id}}}
-	if int(i.Problem.Status) == http.StatusServiceUnavailable {
-		result.Err = &UnavailableError{Problem: i.Problem, IDs: []string{id}}
-	} else {
-		result.Err = &RefusedError{Problem: *i.Problem, IDs: []string{id}}
-	}
-	return result
+	return ScheduleResult{Scheduled: Scheduled{ScheduledOut: ScheduledOut{Id: id}}, Err: errorOf(i.Problem, []string{id})}
 }
 
 func (i item) result(id string) Result {
@@ -214,11 +325,10 @@ func sendItems[T any](ctx context.Context, c *Client, items []T, request func([]
 		var answer struct {
 			Results []item `json:"results"`
 		}
-		if err := c.sendWithin(ctx, tries, request(open), &answer); err != nil {
+		made := request(open)
+		made.results = len(open)
+		if err := c.sendWithin(ctx, tries, made, &answer); err != nil {
 			return nil, err
-		}
-		if len(answer.Results) != len(open) {
-			return nil, &UnavailableError{Err: fmt.Errorf("%d results for %d items", len(answer.Results), len(open))}
 		}
 		var again []int
 		for at, one := range answer.Results {

@@ -27,7 +27,7 @@ type Received struct {
 	OrderingKey string
 	Properties  map[string]string
 	Body        []byte
-	ContentType string // empty if the target does not carry it, and for RabbitMQ: set it there before HandBackDelivered
+	ContentType string // empty if the target does not carry it
 }
 
 // HandBacks counts how often consumers handed the message back.
@@ -44,11 +44,15 @@ func (r *Received) handBack(options HandBackOptions) map[string]any {
 		"id": r.ID, "topic": r.Topic, "tags": r.Tags, "keys": r.Keys, "orderingKey": r.OrderingKey, "properties": r.Properties,
 		"handBacks": r.HandBacks(),
 	}
-	switch {
-	case strings.HasPrefix(r.ContentType, "application/json") && json.Valid(r.Body):
-		fields["body"] = json.RawMessage(r.Body)
-	case strings.HasPrefix(r.ContentType, "application/octet-stream") || !utf8.Valid(r.Body):
+	// The next delivery has the same bytes and the same content type. A JSON string is sent as text with its quotes, because the
+	// API takes a string as text.
+	kind, _, _ := strings.Cut(r.ContentType, ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	switch text := strings.TrimLeft(string(r.Body), " \t\r\n"); {
+	case kind == "application/octet-stream" || !utf8.Valid(r.Body):
 		fields["bodyBase64"] = r.Body
+	case kind == "application/json" && json.Valid(r.Body) && text[0] != '"':
+		fields["body"] = json.RawMessage(r.Body)
 	default:
 		fields["body"] = string(r.Body)
 	}
@@ -64,8 +68,33 @@ func (r *Received) handBack(options HandBackOptions) map[string]any {
 	return fields
 }
 
+// Text is the body as text.
+func (r *Received) Text() string { return string(r.Body) }
+
 // JSON reads the body into a value.
 func (r *Received) JSON(value any) error { return json.Unmarshal(r.Body, value) }
+
+// Leased is a message that was received from delayq, with its lease. Tags, Keys, OrderingKey and Properties are nil if it has none.
+type Leased struct {
+	ReceivedMessageOut
+	Body []byte `json:"-"`
+}
+
+// Text is the body as text.
+func (l *Leased) Text() string { return string(l.Body) }
+
+// JSON reads the body into a value.
+func (l *Leased) JSON(value any) error { return json.Unmarshal(l.Body, value) }
+
+func leased(message ReceivedMessageOut) Leased {
+	made := Leased{ReceivedMessageOut: message, Body: []byte{}}
+	if message.BodyBase64 != nil {
+		made.Body, _ = base64.StdEncoding.DecodeString(*message.BodyBase64)
+	} else if message.Body != nil {
+		made.Body = []byte(*message.Body)
+	}
+	return made
+}
 
 // ErrSignature is returned for a request that this delayq did not sign, or signed too long ago. Answer it with 401.
 var ErrSignature = errors.New("delayq: the signature is wrong, or it was made too long ago")
@@ -146,8 +175,9 @@ func ReadKafka(topic string, headers map[string]string, value []byte) (*Received
 	return message.checked(err)
 }
 
-// ReadRabbitMQ reads a message that a RabbitMQ consumer received: its message id, its type, its headers and its body.
-func ReadRabbitMQ(messageID, kind string, headers map[string]any, body []byte) (*Received, error) {
+// ReadRabbitMQ reads a message that a RabbitMQ consumer received: its message id, its type, its headers, its body and its content
+// type. Without the content type, a body in JSON that is handed back is delivered as text next time.
+func ReadRabbitMQ(messageID, kind string, headers map[string]any, body []byte, contentType ...string) (*Received, error) {
 	own := map[string]string{}
 	properties := map[string]string{}
 	for name, value := range headers {
@@ -164,6 +194,7 @@ func ReadRabbitMQ(messageID, kind string, headers map[string]any, body []byte) (
 	message := &Received{
 		ID: messageID, Topic: kind, Due: due, Attempt: attempt(own["delayq-attempt"]), Tags: own["delayq-tags"],
 		Keys: strings.Fields(own["delayq-keys"]), OrderingKey: own["delayq-ordering-key"], Properties: properties, Body: body,
+		ContentType: strings.Join(contentType, ""),
 	}
 	return message.checked(err)
 }

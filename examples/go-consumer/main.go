@@ -22,38 +22,25 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	wait, lease := "20s", "30s"
-	for ctx.Err() == nil {
-		messages, err := client.Receive(ctx, topic, delayq.ReceiveIn{Group: group, Wait: &wait, Lease: &lease})
-		if err != nil && ctx.Err() == nil {
-			log.Fatal(err) // refused, or no answer for 30 s
-		}
-		for _, message := range messages {
-			// Without the signal: a message that was handled is acknowledged, also at the end of the program.
-			if err := settle(context.WithoutCancel(ctx), client, message); err != nil {
-				log.Println(message.Id, err) // the group receives it again when its lease ends
-			}
-		}
+	// It renews the leases of the messages while they are handled, and tries again while the API is away.
+	if err := client.Consume(ctx, topic, group, consume, delayq.ConsumeOptions{}); err != nil {
+		log.Fatal(err) // refused
 	}
 }
 
-func settle(ctx context.Context, client *delayq.Client, message delayq.ReceivedMessageOut) error {
+// consume acknowledges the message if it returns nil. After an error, the group receives the message again later.
+func consume(_ context.Context, message *delayq.Leased) error {
 	if failure := handle(message); failure != nil {
 		fmt.Println(message.Id, "handed back:", failure)
-		reason := failure.Error()
-		back := []delayq.HandedBackIn{{Id: message.Id, Lease: message.Lease, Reason: &reason}}
-		_, err := client.HandBack(ctx, topic, delayq.HandBackIn{Group: group, Messages: back})
-		return err
+		return failure
 	}
 	fmt.Println(message.Id, "handled")
-	leases := []delayq.LeaseIn{{Id: message.Id, Lease: message.Lease}}
-	_, err := client.Ack(ctx, topic, delayq.LeasesIn{Group: group, Messages: leases})
-	return err
+	return nil
 }
 
 // Your work: here the mail server is busy when "order 43" arrives for the first time.
-func handle(message delayq.ReceivedMessageOut) error {
-	if message.Body != nil && *message.Body == "order 43" && message.HandBacks == 0 {
+func handle(message *delayq.Leased) error {
+	if message.Text() == "order 43" && message.HandBacks == 0 {
 		return errors.New("the mail server is busy")
 	}
 	return nil
