@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.stream.Stream;
 
 /**
@@ -66,17 +67,26 @@ public final class DelayqClient {
             if (parsed.getUserInfo() != null) {
                 throw new IllegalArgumentException("Give the key by apiKey(), not in the URL.");
             }
+            if (parsed.getRawQuery() != null || parsed.getRawFragment() != null) {
+                throw new IllegalArgumentException("The URL of the API has no query and no fragment.");
+            }
             this.url = url.replaceFirst("/+$", "");
         }
 
         /** The key of the caller; an API on loopback needs none. */
         public Builder apiKey(String apiKey) {
-            this.apiKey = apiKey;
+            if (apiKey != null && !apiKey.matches("[!-~]*")) {
+                throw new IllegalArgumentException("The key of the API has characters that no key has.");
+            }
+            this.apiKey = apiKey == null || apiKey.isEmpty() ? null : apiKey;
             return this;
         }
 
-        /** What sends the requests, for your own proxy, TLS or executor. */
+        /** What sends the requests, for your own proxy, TLS or executor. It follows no redirects, which is the default. */
         public Builder http(HttpClient http) {
+            if (http.followRedirects() != HttpClient.Redirect.NEVER) {
+                throw new IllegalArgumentException("Give an HttpClient with Redirect.NEVER: a redirect would get the key, too.");
+            }
             this.http = http;
             return this;
         }
@@ -133,7 +143,7 @@ public final class DelayqClient {
 
     private static Scheduled.Outcome outcome(Map<String, Object> answer, String id) {
         if (answer.get("problem") == null) {
-            return new Scheduled.Outcome(Scheduled.of(answer, ((Number) answer.get("status")).intValue() == 201), null);
+            return new Scheduled.Outcome(Scheduled.of(answer, Answers.numberOf(answer, "status", 200) == 201), null);
         }
         return new Scheduled.Outcome(null, DelayqException.of(Problem.of(answer.get("problem"), 0), List.of(id)));
     }
@@ -141,16 +151,16 @@ public final class DelayqClient {
     /** How a message stands; empty if delayq does not know the id. */
     public Optional<Found> get(String id) {
         try {
-            return Optional.of(Found.of(read("/v1/messages/" + quote(id), Map.of())));
+            return Optional.of(Found.of(transport.send(new Call("GET", "/v1/messages/" + quote(id), null, List.of(id), Answers.MESSAGE))));
         } catch (DelayqException.Refused error) {
-            if (error.problem().status() == 404) return Optional.empty();
+            if (error.problem().kind().equals("not-found")) return Optional.empty();
             throw error;
         }
     }
 
     /** The messages that match, the earliest first. Filters: docs/http.md#search (topic, tags, state, dueFrom, dueTo, key, …). */
     public Stream<Found> search(Map<String, String> filter) {
-        return pages("/v1/messages", filter, "messages").map(Found::of);
+        return pages("/v1/messages", filter, "messages", Answers.FOUND).map(Found::of);
     }
 
     /** Dead letters. Filters: docs/http.md#dead-letters (topic, reason, group, from, to, order). */
@@ -193,19 +203,39 @@ public final class DelayqClient {
 
     /** Give a message another due time. It is refused with status 409 if the message may be on its way or has ended. */
     public Scheduled reschedule(String id, Due due) {
-        var answer = transport.send(new Call("PATCH", "/v1/messages/" + quote(id), due.fields(), List.of(id)));
-        return Scheduled.of(answer.value(), false);
+        return reschedule(id, due, newCall());
+    }
+
+    /**
+     * The same with a name of the call: 1 to 64 letters, digits, {@code _} and {@code -}. A repeated call with it gets the first
+     * answer, also in another process.
+     */
+    public Scheduled reschedule(String id, Due due, String call) {
+        var body = new LinkedHashMap<>(due.fields());
+        body.put("call", call);
+        return Scheduled.of(transport.send(new Call("PATCH", "/v1/messages/" + quote(id), body, List.of(id), Answers.MESSAGE)), false);
     }
 
     /** Deliver a message now. {@code force} also delivers a message that a pause or a limit holds. */
     public Scheduled deliverNow(String id, boolean force) {
-        var call = new Call("POST", "/v1/messages/" + quote(id) + ":deliverNow", Map.of("force", force), List.of(id));
-        return Scheduled.of(transport.send(call).value(), false);
+        return deliverNow(id, force, newCall());
+    }
+
+    /** The same with a name of the call, as {@link #reschedule(String, Due, String)} has it. */
+    public Scheduled deliverNow(String id, boolean force, String call) {
+        var path = "/v1/messages/" + quote(id) + ":deliverNow";
+        var body = Map.of("force", force, "call", call);
+        return Scheduled.of(transport.send(new Call("POST", path, body, List.of(id), Answers.MESSAGE)), false);
     }
 
     /** Put dead letters back: they are due now. */
     public List<Result> redrive(List<String> ids) {
-        return byIds("/v1/dead-letters:redrive", ids);
+        return redrive(ids, newCall());
+    }
+
+    /** The same with a name of the call, as {@link #reschedule(String, Due, String)} has it. */
+    public List<Result> redrive(List<String> ids, String call) {
+        return change("ids", MOST_IDS, "/v1/dead-letters:redrive", ids, Map.of("call", call), Result::of);
     }
 
     /** Delete dead letters for good. */
@@ -217,13 +247,30 @@ public final class DelayqClient {
      * Receive messages of a topic as a consumer of a group. No other consumer of the group gets a message before its lease ends. The
      * list is empty if nothing arrived within {@code wait}. The route of the topic must be a stream of delayq's own Redis.
      */
-    @SuppressWarnings("unchecked")
     public List<Leased> receive(String topic, String group, int max, Duration wait, Duration lease) {
-        var body = Map.of(
-                "group", group, "max", max, "wait", wait.toMillis() + "ms", "lease", lease.toMillis() + "ms",
-                "call", UUID.randomUUID().toString());
-        var answer = transport.send(new Call("POST", verb(topic, "receive"), body, List.of(), wait)).value();
-        return ((List<Map<String, Object>>) answer.get("messages")).stream().map(Leased::of).toList();
+        return receive(topic, group, max, wait, lease, Map.of("call", newCall()));
+    }
+
+    List<Leased> receive(String topic, String group, int max, Duration wait, Duration lease, Map<String, Object> more) {
+        return receive(topic, group, max, wait, lease, more, null);
+    }
+
+    /** {@code giveUpAfter} overrides that of the client, unless it is null. */
+    List<Leased> receive(
+            String topic, String group, int max, Duration wait, Duration lease, Map<String, Object> more, Duration giveUpAfter) {
+        var body = new LinkedHashMap<String, Object>(more);
+        body.putAll(Map.of("group", group, "max", max, "wait", wait.toMillis() + "ms", "lease", lease.toMillis() + "ms"));
+        var call = new Call("POST", verb(topic, "receive"), body, List.of(), wait, Answers.LEASED);
+        var answer = giveUpAfter == null ? transport.send(call) : transport.send(call, new Transport.Attempts(giveUpAfter));
+        return Answers.listOf(answer, "messages").stream().map(Leased::of).toList();
+    }
+
+    /**
+     * A consumer of a topic: {@code consumer(topic, group).run(message -> …)} handles messages until {@link DelayqConsumer#stop}, and
+     * renews their leases meanwhile.
+     */
+    public DelayqConsumer consumer(String topic, String group) {
+        return new DelayqConsumer(this, topic, group);
     }
 
     /** Acknowledge messages: the group does not receive them again. The result {@code lost}: another consumer may have the message. */
@@ -268,10 +315,15 @@ public final class DelayqClient {
                 .toList();
     }
 
-    @SuppressWarnings("unchecked")
     private List<Result> settle(String path, Map<String, Object> body) {
-        var answer = transport.send(new Call("POST", path, body, List.of())).value();
-        return ((List<Map<String, Object>>) answer.get("results")).stream().map(one -> Result.of(one, "")).toList();
+        int count = ((List<?>) body.get("messages")).size();
+        var answer = transport.send(new Call("POST", path, body, List.of(), Answers.results(count)));
+        return Answers.listOf(answer, "results").stream().map(one -> Result.of(one, "")).toList();
+    }
+
+    /** The name of a call, made before its first attempt. */
+    static String newCall() {
+        return UUID.randomUUID().toString();
     }
 
     private static String verb(String topic, String name) {
@@ -283,65 +335,74 @@ public final class DelayqClient {
         var body = new LinkedHashMap<String, Object>(Map.of("match", match));
         if (reason != null) body.put("reason", reason);
         var path = withQuery("/v1/topics:pause", Map.of("wait", wait.toMillis() + "ms"));
-        return transport.send(new Call("POST", path, body, List.of(), wait)).value();
+        return transport.send(new Call("POST", path, body, List.of(), wait, Answers.CHANGED));
     }
 
     /** End the pause with this pattern. */
     public Map<String, Object> resumeTopics(String match) {
-        return transport.send(new Call("POST", "/v1/topics:resume", Map.of("match", match), List.of())).value();
+        return transport.send(new Call("POST", "/v1/topics:resume", Map.of("match", match), List.of(), Answers.CHANGED));
     }
 
     /** Create or replace a policy. Fields: docs/http.md#policies. */
     public Map<String, Object> putPolicy(String name, Map<String, ?> policy) {
-        return transport.send(new Call("PUT", "/v1/policies/" + quote(name), policy, List.of())).value();
+        return transport.send(new Call("PUT", "/v1/policies/" + quote(name), policy, List.of(), Answers.CHANGED));
     }
 
     /** Remove a policy. */
     public Map<String, Object> deletePolicy(String name) {
-        return transport.send(new Call("DELETE", "/v1/policies/" + quote(name), null, List.of())).value();
+        return transport.send(new Call("DELETE", "/v1/policies/" + quote(name), null, List.of(), Answers.CHANGED));
     }
 
     /** Read any other endpoint, such as {@code /v1/overview}. */
     public Map<String, Object> read(String path, Map<String, String> parameters) {
-        return transport.send(new Call("GET", withQuery(path, parameters), null, List.of())).value();
+        return transport.send(new Call("GET", withQuery(path, parameters), null, List.of()));
     }
 
     private List<Result> byIds(String path, List<String> ids) {
-        return change("ids", MOST_IDS, path, ids, Result::of);
+        return change("ids", MOST_IDS, path, ids, Map.of(), Result::of);
     }
 
     private List<Result.OfKey> byKeys(String path, List<String> keys) {
-        return change("keys", MOST_KEYS, path, keys, Result.OfKey::of);
+        return change("keys", MOST_KEYS, path, keys, Map.of(), Result.OfKey::of);
     }
 
     private interface Reader<R> {
         R read(Map<String, Object> answer, String item);
     }
 
-    private <R> List<R> change(String field, int most, String path, List<String> items, Reader<R> reader) {
+    private <R> List<R> change(
+            String field, int most, String path, List<String> items, Map<String, Object> more, Reader<R> reader) {
         var results = new ArrayList<R>();
         for (int from = 0; from < items.size(); from += most) {
             var part = items.subList(from, Math.min(items.size(), from + most));
             var ids = field.equals("ids");
-            Function<List<String>, Call> call = open -> new Call("POST", path, Map.of(field, open), ids ? open : List.of());
+            Function<List<String>, Call> call = open -> {
+                var body = new LinkedHashMap<>(more);
+                body.put(field, open);
+                return new Call("POST", path, body, ids ? open : List.of());
+            };
             var answers = transport.sendItems(part, call);
             for (int at = 0; at < part.size(); at++) results.add(reader.read(answers.get(at), part.get(at)));
         }
         return results;
     }
 
-    @SuppressWarnings("unchecked")
     private Stream<Map<String, Object>> pages(String path, Map<String, String> filter, String field) {
+        return pages(path, filter, field, Answers.list(field));
+    }
+
+    private Stream<Map<String, Object>> pages(
+            String path, Map<String, String> filter, String field, Predicate<Map<String, Object>> check) {
         Function<String, Map<String, Object>> page = token -> {
             var parameters = new LinkedHashMap<>(filter);
             if (!token.isEmpty()) parameters.put("pageToken", token);
-            return read(path, parameters);
+            return transport.send(new Call("GET", withQuery(path, parameters), null, List.of(), check));
         };
         return Stream.iterate(page.apply(""), found -> found != null, found -> {
-                    var token = (String) found.get("nextPageToken");
+                    var token = Answers.textOf(found, "nextPageToken", null);
                     return token == null ? null : page.apply(token);
                 })
-                .flatMap(found -> ((List<Map<String, Object>>) found.get(field)).stream());
+                .flatMap(found -> Answers.listOf(found, field).stream());
     }
 
     private static List<List<Message>> split(List<Message> messages) {

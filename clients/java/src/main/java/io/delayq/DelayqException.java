@@ -47,15 +47,20 @@ public class DelayqException extends RuntimeException {
     public static final class Unavailable extends DelayqException {
         private static final long serialVersionUID = 1L;
 
-        Unavailable(Problem problem, List<String> ids, Throwable cause) {
-            super(problem == null ? "No answer: " + cause : problem.detail(), problem, ids, cause);
+        Unavailable(String message, Problem problem, List<String> ids, Throwable cause) {
+            super(message, problem, ids, cause);
         }
+    }
+
+    /** Whether the API is away or busy, so that a later call may succeed. */
+    boolean isPassing() {
+        return this instanceof Unavailable || problem.isPassing();
     }
 
     static DelayqException of(Problem problem, List<String> ids) {
         return switch (problem.status()) {
             case 401, 403 -> new NotAllowed(problem, ids);
-            case 503 -> new Unavailable(problem, ids, null);
+            case 502, 503, 504 -> new Unavailable(problem.detail(), problem, ids, null);
             default -> new Refused(problem, ids);
         };
     }

@@ -17,12 +17,12 @@ public record Found(String id, int queue, String state, int attempts, Instant du
     static Found of(Map<String, Object> answer) {
         var due = answer.get("dueMs") instanceof Number ms ? Instant.ofEpochMilli(ms.longValue()) : null;
         return new Found(
-                (String) answer.get("id"),
-                ((Number) answer.get("queue")).intValue(),
-                (String) answer.getOrDefault("state", "dead"),
-                ((Number) answer.getOrDefault("attempts", 0L)).intValue(),
+                Answers.textOf(answer, "id", null),
+                (int) Answers.numberOf(answer, "queue", -1),
+                Answers.textOf(answer, "state", "dead"),
+                (int) Answers.numberOf(answer, "attempts", 0),
                 due,
-                (String) answer.get("reason"),
-                (Map<String, Object>) answer.get("message"));
+                Answers.textOf(answer, "reason", null),
+                answer.get("message") instanceof Map<?, ?> message ? (Map<String, Object>) message : null);
     }
 }

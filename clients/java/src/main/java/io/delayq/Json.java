@@ -20,8 +20,12 @@ public final class Json {
         this.text = text;
     }
 
-    /** JSON text that is written as it is. */
-    public record Raw(String text) {}
+    /** JSON text that is written as it is. Throws IllegalArgumentException if it is not JSON. */
+    public record Raw(String text) {
+        public Raw {
+            read(text);
+        }
+    }
 
     /** The value of a JSON text. Throws IllegalArgumentException if it is not JSON. */
     public static Object read(String text) {
@@ -74,10 +78,17 @@ public final class Json {
         for (int at = 0; at < text.length(); at++) {
             char one = text.charAt(at);
             if (one == '"' || one == '\\') out.append('\\').append(one);
-            else if (one < ' ') out.append(String.format("\\u%04x", (int) one));
+            else if (one < ' ' || isLone(text, at)) out.append(String.format("\\u%04x", (int) one));
             else out.append(one);
         }
         out.append('"');
+    }
+
+    /** Whether a half of a surrogate pair has no other half. As UTF-8 it would silently become a question mark; the API refuses it. */
+    private static boolean isLone(String text, int at) {
+        char one = text.charAt(at);
+        if (Character.isHighSurrogate(one)) return at + 1 == text.length() || !Character.isLowSurrogate(text.charAt(at + 1));
+        return Character.isLowSurrogate(one) && (at == 0 || !Character.isHighSurrogate(text.charAt(at - 1)));
     }
 
     private Object value(int depth) {
@@ -175,9 +186,10 @@ public final class Json {
         int from = at;
         while (at < text.length() && "+-.eE0123456789".indexOf(text.charAt(at)) >= 0) at++;
         var digits = text.substring(from, at);
+        if (!digits.matches("-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d{1,9})?")) throw wrong();
         try {
             return digits.matches("-?\\d{1,18}") ? (Number) Long.valueOf(digits) : new BigDecimal(digits);
-        } catch (NumberFormatException error) {
+        } catch (ArithmeticException | NumberFormatException error) {
             throw wrong();
         }
     }

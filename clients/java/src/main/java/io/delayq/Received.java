@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.UnaryOperator;
@@ -18,7 +19,7 @@ import java.util.function.UnaryOperator;
  *
  * @param due when it was to be delivered
  * @param attempt 1 for the first
- * @param contentType empty if the target does not carry it, and for RabbitMQ: see {@link #withContentType}
+ * @param contentType empty if the target does not carry it
  */
 public record Received(
         String id,
@@ -48,7 +49,8 @@ public record Received(
 
     /** How often consumers handed it back. */
     public int handBacks() {
-        return Integer.parseInt(properties.getOrDefault("delayq-hand-backs", "0"));
+        var count = properties.getOrDefault("delayq-hand-backs", "");
+        return count.matches("\\d{1,9}") ? Integer.parseInt(count) : 0;
     }
 
     /** The same message with the content type of its AMQP properties, so that a hand-back keeps it. */
@@ -61,19 +63,35 @@ public record Received(
                 "id", id, "topic", topic, "tags", tags, "keys", keys, "orderingKey", orderingKey, "properties", properties,
                 "handBacks", handBacks()));
         boolean isText = Arrays.equals(text().getBytes(StandardCharsets.UTF_8), body);
-        if (contentType.startsWith("application/octet-stream") || !isText) {
+        // The next delivery has the same bytes and the same content type. A JSON string is sent as text with its quotes, because the
+        // API takes a string as text.
+        var type = contentType.split(";", 2)[0].strip().toLowerCase(Locale.ROOT);
+        if (type.equals("application/octet-stream") || !isText) {
             fields.put("bodyBase64", Base64.getEncoder().encodeToString(body));
         } else {
-            fields.put("body", contentType.startsWith("application/json") ? new Json.Raw(text()) : text());
+            fields.put("body", type.equals("application/json") && isJsonButNoString() ? new Json.Raw(text()) : text());
         }
         if (reason != null) fields.put("reason", reason);
         if (delay != null) fields.put("delayTime", delay.toMillis() + "ms");
         return fields;
     }
 
+    private boolean isJsonButNoString() {
+        try {
+            return !(json() instanceof String);
+        } catch (IllegalArgumentException error) {
+            return false;
+        }
+    }
+
     /** The body as text (UTF-8). */
     public String text() {
         return new String(body, StandardCharsets.UTF_8);
+    }
+
+    /** The value of a body in JSON, as {@link Json#read} returns it. Throws IllegalArgumentException if the body is not JSON. */
+    public Object json() {
+        return Json.read(text());
     }
 
     /** A message that arrived as a webhook. {@code header} gives a header by its name, or null. Check its signature: {@link Webhook}. */
@@ -120,7 +138,15 @@ public record Received(
                 headers.getOrDefault("content-type", ""));
     }
 
-    /** A message that a RabbitMQ consumer received: its message id, its type, its headers and its body. */
+    /**
+     * A message that a RabbitMQ consumer received: its message id, its type, its headers and its body. Give its content type, too:
+     * without it, a body in JSON that is handed back is delivered as text next time.
+     */
+    public static Received fromRabbitMq(String messageId, String type, String contentType, Map<String, ?> headers, byte[] body) {
+        return fromRabbitMq(messageId, type, headers, body).withContentType(textOf(contentType));
+    }
+
+    /** The same without a content type. */
     public static Received fromRabbitMq(String messageId, String type, Map<String, ?> headers, byte[] body) {
         var own = new LinkedHashMap<String, String>();
         var properties = new LinkedHashMap<String, String>();

@@ -11,14 +11,13 @@ import java.util.Map;
 public record Result(String id, String result, Problem problem) {
     static Result of(Map<String, Object> answer, String id) {
         var problem = answer.get("problem") == null ? null : Problem.of(answer.get("problem"), 0);
-        return new Result((String) answer.getOrDefault("id", id), (String) answer.getOrDefault("result", "failed"), problem);
+        return new Result(Answers.textOf(answer, "id", id), Answers.textOf(answer, "result", "failed"), problem);
     }
 
     /** What became of the messages of one business key. */
     public record OfKey(String key, List<Result> messages, Problem problem) {
-        @SuppressWarnings("unchecked")
         static OfKey of(Map<String, Object> answer, String key) {
-            var messages = (List<Map<String, Object>>) answer.getOrDefault("messages", List.of());
+            var messages = Answers.listOf(answer, "messages");
             var problem = answer.get("problem") == null ? null : Problem.of(answer.get("problem"), 0);
             return new OfKey(key, messages.stream().map(one -> Result.of(one, "")).toList(), problem);
         }

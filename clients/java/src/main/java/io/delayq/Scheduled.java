@@ -14,7 +14,7 @@ public record Scheduled(String id, int queue, String state, Instant due, boolean
     static Scheduled of(Map<String, Object> answer, boolean created) {
         var due = answer.get("dueMs") instanceof Number ms ? Instant.ofEpochMilli(ms.longValue()) : null;
         int queue = answer.get("queue") instanceof Number number ? number.intValue() : -1;
-        return new Scheduled((String) answer.get("id"), queue, (String) answer.get("state"), due, created);
+        return new Scheduled(Answers.textOf(answer, "id", null), queue, Answers.textOf(answer, "state", null), due, created);
     }
 
     /** What became of one message of a batch: either {@code scheduled} or {@code error} is null. */

@@ -6,7 +6,9 @@ import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -14,8 +16,12 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /** Sends requests, and repeats those whose answer was lost, or was 429 or 503. */
@@ -34,26 +40,38 @@ final class Transport {
         this.giveUpAfter = giveUpAfter;
     }
 
-    /** A request. {@code ids} are those of the messages in it, {@code extra} is how long the server may wait before it answers. */
-    record Call(String method, String path, Object body, List<String> ids, Duration extra) {
+    /**
+     * A request. {@code ids} are those of the messages in it, {@code extra} is how long the server may wait before it answers, and
+     * {@code check} tells the answers of this call from those of another service.
+     */
+    record Call(String method, String path, Object body, List<String> ids, Duration extra, Predicate<Map<String, Object>> check) {
+        Call(String method, String path, Object body, List<String> ids, Predicate<Map<String, Object>> check) {
+            this(method, path, body, ids, Duration.ZERO, check);
+        }
+
         Call(String method, String path, Object body, List<String> ids) {
-            this(method, path, body, ids, Duration.ZERO);
+            this(method, path, body, ids, Answers.ANY);
+        }
+
+        Call with(Predicate<Map<String, Object>> another) {
+            return new Call(method, path, body, ids, extra, another);
         }
     }
 
-    /** The answer to the last attempt of a call. */
-    record Answer(int status, Map<String, Object> value) {}
-
     /** How long a call may still go on. */
-    final class Attempts {
-        private final long end = System.nanoTime() + giveUpAfter.toNanos();
+    static final class Attempts {
+        private final long end;
         private long pauseMs = 100;
+
+        Attempts(Duration limit) {
+            end = System.nanoTime() + limit.toNanos();
+        }
 
         /** Wait before the next attempt. False if the time is over before that. */
         boolean next(long retryAfterMs) {
             long pause = Math.max(retryAfterMs, pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs / 2));
             pauseMs = Math.min(2 * pauseMs, 5_000);
-            if (System.nanoTime() + pause * 1_000_000 > end) return false;
+            if (System.nanoTime() + pause * 1_000_000 - end > 0) return false;
             try {
                 Thread.sleep(pause);
                 return true;
@@ -64,72 +82,81 @@ final class Transport {
         }
     }
 
-    Answer send(Call call) {
-        return send(call, new Attempts());
+    Map<String, Object> send(Call call) {
+        return send(call, new Attempts(giveUpAfter));
     }
 
-    Answer send(Call call, Attempts attempts) {
+    Map<String, Object> send(Call call, Attempts attempts) {
         while (true) {
             long retryAfterMs = 0;
             Problem problem = null;
             IOException lost = null;
             try {
-                var response = http.send(request(call), BodyHandlers.ofString(StandardCharsets.UTF_8));
-                var value = parse(response.body());
-                if (response.statusCode() < 300) return new Answer(response.statusCode(), value);
-                problem = Problem.of(value, response.statusCode());
+                var response = exchange(call);
+                var read = Answers.read(response, base, call.check());
+                if (read.value() != null) return read.value();
+                problem = read.problem();
                 retryAfterMs = response.headers().firstValue("retry-after").map(Transport::secondsOf).orElse(0L) * 1_000;
+                if (!isRepeated(response.statusCode())) throw DelayqException.of(problem, call.ids());
             } catch (IOException error) {
                 lost = error;
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
-                throw new DelayqException.Unavailable(null, call.ids(), error);
+                throw new DelayqException.Unavailable("The thread was interrupted before an answer arrived.", null, call.ids(), error);
             }
-            if (problem != null && !problem.isRepeated()) throw DelayqException.of(problem, call.ids());
             if (attempts.next(retryAfterMs)) continue;
-            if (problem == null) throw new DelayqException.Unavailable(null, call.ids(), lost);
+            if (problem == null) throw new DelayqException.Unavailable("No answer from " + base + ": " + lost, null, call.ids(), lost);
             throw DelayqException.of(problem, call.ids());
         }
     }
 
+    private static boolean isRepeated(int status) {
+        return status == 429 || status == 503;
+    }
+
     /** One answer for each item, in their order. Items that are answered with 429 or 503 are sent again while there is time. */
-    @SuppressWarnings("unchecked")
     <T> List<Map<String, Object>> sendItems(List<T> items, Function<List<T>, Call> call) {
-        var attempts = new Attempts();
+        var attempts = new Attempts(giveUpAfter);
         var answers = new ArrayList<Map<String, Object>>(Collections.nCopies(items.size(), null));
         List<Integer> places = new ArrayList<>();
         for (int place = 0; place < items.size(); place++) places.add(place);
         do {
             var open = new ArrayList<T>();
             for (int place : places) open.add(items.get(place));
-            var results = (List<Map<String, Object>>) send(call.apply(open), attempts).value().get("results");
+            var results = Answers.listOf(send(call.apply(open).with(Answers.results(open.size())), attempts), "results");
             var again = new ArrayList<Integer>();
             for (int at = 0; at < results.size(); at++) {
                 answers.set(places.get(at), results.get(at));
                 var problem = results.get(at).get("problem");
-                if (problem != null && Problem.of(problem, 0).isRepeated()) again.add(places.get(at));
+                if (problem != null && isRepeated(Problem.of(problem, 0).status())) again.add(places.get(at));
             }
             places = again;
         } while (!places.isEmpty() && attempts.next(0));
         return answers;
     }
 
+    /** One attempt, with a limit for all of it: the limit of a HttpRequest ends where the body of the answer begins. */
+    private HttpResponse<String> exchange(Call call) throws IOException, InterruptedException {
+        var limit = timeout.plus(call.extra());
+        var answer = http.sendAsync(request(call), BodyHandlers.ofString(StandardCharsets.UTF_8));
+        try {
+            return answer.get(limit.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (TimeoutException error) {
+            throw new HttpTimeoutException("it took longer than " + limit.toMillis() + " ms");
+        } catch (ExecutionException error) {
+            throw error.getCause() instanceof IOException lost ? lost : new IOException(error.getCause());
+        } finally {
+            answer.cancel(true); // a call that has ended leaves no request behind
+        }
+    }
+
     private HttpRequest request(Call call) {
         var body = call.body() == null ? BodyPublishers.noBody() : BodyPublishers.ofString(Json.write(call.body()));
-        var request = HttpRequest.newBuilder(URI.create(base + call.path())).timeout(timeout.plus(call.extra())).method(call.method(), body);
+        var request = HttpRequest.newBuilder(URI.create(base + call.path())).method(call.method(), body);
         request.header("accept", "application/json");
         if (call.body() != null) request.header("content-type", "application/json");
         if (apiKey != null) request.header("authorization", "Bearer " + apiKey);
         return request.build();
-    }
-
-    @SuppressWarnings("unchecked")
-    private static Map<String, Object> parse(String text) {
-        try {
-            return Json.read(text) instanceof Map<?, ?> map ? (Map<String, Object>) map : Map.of();
-        } catch (IllegalArgumentException error) {
-            return Map.of();
-        }
     }
 
     private static Long secondsOf(String header) {

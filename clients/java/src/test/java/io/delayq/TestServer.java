@@ -8,12 +8,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.function.Function;
 
 /** Gives its answers in turn, the last one for ever, and records the requests. */
 final class TestServer implements AutoCloseable {
     /** A request as it arrived. */
-    record Request(String method, String path, String authorization, Map<String, Object> body) {
+    record Request(String method, String path, String authorization, String text, Map<String, Object> body) {
         @SuppressWarnings("unchecked")
         List<Map<String, Object>> messages() {
             return (List<Map<String, Object>>) body.get("messages");
@@ -21,9 +23,9 @@ final class TestServer implements AutoCloseable {
     }
 
     /** An answer; {@code status} 0 closes the connection without one. */
-    record Answer(int status, String text, String retryAfter) {
+    record Answer(int status, String text, Map<String, String> headers) {
         Answer(int status, String text) {
-            this(status, text, null);
+            this(status, text, Map.of());
         }
     }
 
@@ -33,6 +35,7 @@ final class TestServer implements AutoCloseable {
     final List<Request> requests = new CopyOnWriteArrayList<>();
     final String url;
     private final HttpServer server;
+    private final ExecutorService threads = Executors.newCachedThreadPool();
 
     @SafeVarargs
     TestServer(Function<Request, Answer>... answers) throws IOException {
@@ -42,17 +45,22 @@ final class TestServer implements AutoCloseable {
             @SuppressWarnings("unchecked")
             var body = text.isEmpty() ? Map.<String, Object>of() : (Map<String, Object>) Json.read(text);
             var path = exchange.getRequestURI().toString();
-            var request = new Request(exchange.getRequestMethod(), path, exchange.getRequestHeaders().getFirst("authorization"), body);
-            requests.add(request);
-            var answer = answers[Math.min(requests.size(), answers.length) - 1].apply(request);
+            var request = new Request(exchange.getRequestMethod(), path, exchange.getRequestHeaders().getFirst("authorization"), text, body);
+            int count;
+            synchronized (requests) {
+                requests.add(request);
+                count = requests.size();
+            }
+            var answer = answers[Math.min(count, answers.length) - 1].apply(request);
             if (answer.status() != 0) {
                 var bytes = answer.text().getBytes(StandardCharsets.UTF_8);
-                if (answer.retryAfter() != null) exchange.getResponseHeaders().set("Retry-After", answer.retryAfter());
-                exchange.sendResponseHeaders(answer.status(), bytes.length);
-                exchange.getResponseBody().write(bytes);
+                answer.headers().forEach(exchange.getResponseHeaders()::set);
+                exchange.sendResponseHeaders(answer.status(), bytes.length == 0 ? -1 : bytes.length);
+                if (bytes.length > 0) exchange.getResponseBody().write(bytes);
             }
             exchange.close();
         });
+        server.setExecutor(threads);
         server.start();
         url = "http://127.0.0.1:" + server.getAddress().getPort();
     }
@@ -71,5 +79,6 @@ final class TestServer implements AutoCloseable {
     @Override
     public void close() {
         server.stop(0);
+        threads.shutdownNow();
     }
 }
