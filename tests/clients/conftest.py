@@ -132,7 +132,7 @@ def tell_story(service: Service) -> TellStory:
 @pytest.fixture
 def consume(service: Service) -> Consume:
     def consume(run: str, words: Sequence[Any], folder: Path) -> None:
-        topic, ids = f"consumed.{run}", [f"{run}-{order}" for order in range(4)]
+        topic, ids = f"consumed.{run}", [f"consumed-{run}-{order}" for order in range(4)]
         for order, id in enumerate(ids):
             assert service.schedule(topic, id=id, body={"order": order}, delayTime=0).status_code == 201
         printed = run_program([*words, topic, len(ids)], folder, DELAYQ_API_URL=service.url)
