@@ -76,6 +76,7 @@ type held struct {
 	cancel    context.CancelCauseFunc
 	isRunning bool
 	isLost    bool // the lease is lost or too old, so that it is not renewed
+	isDone    bool // it was handled, and is to be acknowledged
 }
 
 // consumption is the loop of one Consume.
@@ -109,6 +110,10 @@ func (l *consumption) run(ctx context.Context) error {
 	l.handlers.Wait()
 	stop()
 	renewal.Wait()
+	if len(l.done) > 0 {
+		results, failure := l.client.Ack(l.background, l.topic, LeasesIn{Group: l.group, Messages: leasesOf(l.done)})
+		l.logUnsettled(l.done, results, failure)
+	}
 	return err
 }
 
@@ -185,6 +190,9 @@ func (l *consumption) add(messages []Leased, start bool) {
 func (l *consumption) start() {
 	keys := map[string]bool{}
 	for _, one := range l.held {
+		if one.isDone {
+			continue
+		}
 		key := ""
 		if one.message.OrderingKey != nil {
 			key = *one.message.OrderingKey
@@ -205,9 +213,11 @@ func (l *consumption) handle(one *held) {
 	defer l.handlers.Done()
 	err := l.call(one)
 	l.mutex.Lock()
-	l.drop(one)
+	one.isDone = true
 	if err == nil {
 		l.done = append(l.done, one)
+	} else {
+		l.drop(one)
 	}
 	l.mutex.Unlock()
 	if err == nil {
@@ -256,10 +266,23 @@ func (l *consumption) acknowledge() {
 	for len(l.done) > 0 {
 		done := l.done
 		l.done = nil
+		for _, one := range done {
+			l.drop(one)
+		}
 		l.mutex.Unlock()
 		results, err := l.client.Ack(l.background, l.topic, LeasesIn{Group: l.group, Messages: leasesOf(done)})
-		l.logUnsettled(done, results, err)
+		isAway := isPassing(err)
+		if isAway {
+			l.options.Logger.Warn("delayq: cannot acknowledge messages, trying again", "topic", l.topic, "messages", len(done), "error", err)
+		} else {
+			l.logUnsettled(done, results, err)
+		}
 		l.mutex.Lock()
+		if isAway { // their leases are renewed until the API is back
+			l.held = append(l.held, done...)
+			l.done = append(done, l.done...)
+			break
+		}
 	}
 	l.isAcknowledging = false
 }
@@ -302,8 +325,11 @@ func (l *consumption) renew(ctx context.Context) {
 			continue
 		}
 		results, err := l.client.Extend(ctx, l.topic, ExtendIn{Group: l.group, Messages: leasesOf(renewed), Lease: &lease})
-		if err != nil && ctx.Err() == nil {
-			l.options.Logger.Warn("delayq: cannot renew leases", "topic", l.topic, "messages", len(renewed), "error", err)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.options.Logger.Warn("delayq: cannot renew leases", "topic", l.topic, "messages", len(renewed), "error", err)
+			}
+			continue
 		}
 		l.mutex.Lock()
 		for at, result := range results {
@@ -312,6 +338,7 @@ func (l *consumption) renew(ctx context.Context) {
 			}
 		}
 		l.mutex.Unlock()
+		l.acknowledge() // what could not be acknowledged while the API was away
 	}
 }
 
@@ -324,7 +351,7 @@ func (l *consumption) renewable() []*held {
 	for _, one := range slices.Clone(l.held) {
 		age := now.Sub(one.since)
 		if age >= l.options.MaxLease {
-			l.lose(one, "the lease is not renewed any more, because the handler took longer than MaxLease")
+			l.lose(one, "the lease is not renewed any more, because MaxLease is over")
 		} else if !one.isLost && age+l.options.Lease <= l.options.MaxLease {
 			renewed = append(renewed, one)
 		}

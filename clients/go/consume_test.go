@@ -189,7 +189,7 @@ func TestALeaseIsRenewedForAtMostMaxLeaseAndTheHandlerLearnsThatItEnds(t *testin
 	if count := len(topic.seen("extend", 0)); count > 6 { // 90 ms have room for six thirds after which 30 ms are left
 		t.Fatal(count)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "the handler took longer than MaxLease") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "because MaxLease is over") {
 		t.Fatal(warnings)
 	}
 }
@@ -247,6 +247,27 @@ func TestTheLoopGoesOnWhileTheAPIIsAwayOrBusyWithTheSameCall(t *testing.T) {
 		equal(t, one.Body.Call, received[0].Body.Call)
 	}
 	equal(t, len(warnings), 4)
+}
+
+func TestAMessageWhoseAcknowledgementFailsIsAcknowledgedOnceTheAPIIsBackAndUntilThenItsLeaseIsRenewed(t *testing.T) {
+	topic := newTopic(t, message("a", ""))
+	topic.answers["ack"] = []func(asked, http.ResponseWriter){says(503, problem(503, "unavailable")), drops}
+	handled := 0
+	handler := func(context.Context, *Leased) error { handled++; return nil }
+	warnings := consume(t, topic, handler, func() { topic.seen("ack", 3) }, ConsumeOptions{Lease: 30 * time.Millisecond})
+	equal(t, []int{handled, len(topic.idsOf("ack")), len(warnings)}, []int{1, 3, 2})
+	if len(topic.seen("extend", 0)) < 2 {
+		t.Fatal(topic.calls)
+	}
+}
+
+func TestWhatCannotBeAcknowledgedAtTheEndOfTheLoopIsLogged(t *testing.T) {
+	topic := newTopic(t, message("a", ""))
+	topic.answers["ack"] = []func(asked, http.ResponseWriter){drops, drops}
+	warnings := consume(t, topic, func(context.Context, *Leased) error { return nil }, func() { topic.seen("ack", 1) }, ConsumeOptions{})
+	if !strings.Contains(warnings[len(warnings)-1], "could not be settled, and is received again") {
+		t.Fatal(warnings)
+	}
 }
 
 func TestTheLoopEndsWhenTheAPIRefusesTheCallAfterTheHandlersThatRun(t *testing.T) {

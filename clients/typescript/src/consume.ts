@@ -44,6 +44,8 @@ interface Held {
   isRunning: boolean;
   /** The lease is lost or too old, so that it is not renewed. */
   isLost: boolean;
+  /** It was handled, and is to be acknowledged. */
+  isDone: boolean;
 }
 
 /** The loop of one `consume`. */
@@ -60,7 +62,7 @@ export class Consumption {
   /** In the order of their arrival. */
   readonly #held = new Set<Held>();
   readonly #running = new Set<Promise<void>>();
-  #done: Leased[] = [];
+  #done: Held[] = [];
   #isAcknowledging = false;
   #wake: () => void = () => undefined;
 
@@ -94,6 +96,8 @@ export class Consumption {
       while (this.#running.size > 0) await Promise.all(this.#running);
       ended.abort();
       await renewing;
+      const done = this.#done.splice(0).map(({ message }) => message);
+      if (done.length > 0) await this.#settle(done, () => this.#client.ack(this.#topic, this.#group, done));
     }
   }
 
@@ -146,7 +150,7 @@ export class Consumption {
 
   #add(messages: readonly Leased[], start: boolean): void {
     const since = performance.now();
-    for (const message of messages) this.#held.add({ message, since, handling: new AbortController(), isRunning: false, isLost: false });
+    for (const message of messages) this.#held.add({ message, since, handling: new AbortController(), isRunning: false, isLost: false, isDone: false });
     if (start) this.#start();
   }
 
@@ -154,6 +158,7 @@ export class Consumption {
   #start(): void {
     const keys = new Set<string>();
     for (const one of this.#held) {
+      if (one.isDone) continue;
       const key = one.message.orderingKey;
       const isBehind = key !== "" && keys.has(key);
       keys.add(key);
@@ -177,15 +182,35 @@ export class Consumption {
       await this.#settle([message], () => this.#client.handBack(this.#topic, this.#group, [message], { reason: reasonOf(error) }));
       return;
     }
-    this.#held.delete(one);
-    this.#done.push(message);
-    // Handlers that end during the call leave their messages to the one that made it.
+    one.isDone = true;
+    this.#done.push(one);
+    await this.#acknowledge();
+  }
+
+  /** Acknowledge what is done. Handlers that end during the call leave their messages to the one that made it. */
+  async #acknowledge(): Promise<void> {
     if (this.#isAcknowledging) return;
     this.#isAcknowledging = true;
     try {
       while (this.#done.length > 0) {
         const done = this.#done.splice(0);
-        await this.#settle(done, () => this.#client.ack(this.#topic, this.#group, done));
+        for (const one of done) this.#held.delete(one);
+        const messages = done.map(({ message }) => message);
+        let results: LeaseResult[];
+        try {
+          results = await this.#client.ack(this.#topic, this.#group, messages);
+        } catch (error) {
+          if (!isPassing(error)) {
+            await this.#settle(messages, () => Promise.reject(error));
+            continue;
+          }
+          // Their leases are renewed until the API is back.
+          this.#log(`delayq: cannot acknowledge messages of ${this.#topic}, trying again: ${error.message}`);
+          for (const one of done) this.#held.add(one);
+          this.#done.unshift(...done);
+          return;
+        }
+        await this.#settle(messages, () => Promise.resolve(results));
       }
     } finally {
       this.#isAcknowledging = false;
@@ -215,7 +240,7 @@ export class Consumption {
       if (ended.aborted) return;
       const now = performance.now();
       for (const one of [...this.#held].filter(({ since }) => now - since >= this.#maxLease)) {
-        this.#lose(one, `is not renewed any more, because its handler took longer than maxLease (${this.#maxLease} ms)`);
+        this.#lose(one, `is not renewed any more, because maxLease (${this.#maxLease} ms) is over`);
       }
       const held = [...this.#held].filter(({ since, isLost }) => !isLost && now + this.#lease <= since + this.#maxLease);
       if (held.length === 0) continue;
@@ -226,6 +251,7 @@ export class Consumption {
         results.forEach(({ result }, at) => {
           if (result === "lost") this.#lose(held[at] as Held, "was lost, and it may be received again");
         });
+        await this.#acknowledge(); // what could not be acknowledged while the API was away
       } catch (error) {
         if (!ended.aborted) this.#log(`delayq: cannot renew the leases of ${held.length} messages of ${this.#topic}: ${textOf(error)}`);
       }

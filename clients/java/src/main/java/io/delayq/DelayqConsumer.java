@@ -57,6 +57,8 @@ public final class DelayqConsumer implements AutoCloseable {
         boolean isRunning;
         /** The lease is lost or too old, so that it is not renewed. */
         boolean isLost;
+        /** It was handled, and is to be acknowledged. */
+        boolean isDone;
 
         Held(Leased message) {
             this.message = message;
@@ -75,7 +77,7 @@ public final class DelayqConsumer implements AutoCloseable {
     private final Condition changed = lock.newCondition();
     /** In the order of their arrival. */
     private final Set<Held> held = new LinkedHashSet<>();
-    private final List<Leased> done = new ArrayList<>();
+    private final List<Held> done = new ArrayList<>();
     private int running;
     private boolean isAcknowledging;
     private boolean isStopped;
@@ -175,6 +177,8 @@ public final class DelayqConsumer implements AutoCloseable {
         await(handlers);
         renewing.shutdownNow();
         await(renewing);
+        var unacknowledged = messagesOf(takeDone());
+        if (!unacknowledged.isEmpty()) settle(unacknowledged, () -> client.ack(topic, group, unacknowledged));
         locked(() -> {
             isInRun = false;
             changed.signalAll();
@@ -285,6 +289,7 @@ public final class DelayqConsumer implements AutoCloseable {
         locked(() -> {
             var keys = new HashSet<String>();
             for (var one : held) {
+                if (one.isDone) continue;
                 var key = one.message.orderingKey();
                 boolean isBehind = !key.isEmpty() && !keys.add(key);
                 if (one.isRunning || isBehind || isStopped || running == concurrency) continue;
@@ -317,27 +322,49 @@ public final class DelayqConsumer implements AutoCloseable {
         }
         Thread.interrupted(); // whatever the handler left: the calls that follow are not interrupted
         var reason = failure == null ? null : reasonOf(failure);
-        boolean acknowledges = locked(() -> {
-            held.remove(one);
-            if (reason == null) done.add(one.message);
-            // Handlers that end during the call leave their messages to the one that made it.
-            return reason == null && !isAcknowledging && (isAcknowledging = true);
+        locked(() -> {
+            one.isDone = true;
+            return reason == null ? done.add(one) : held.remove(one);
         });
-        if (reason != null) settle(List.of(one.message), () -> client.handBack(topic, group, List.of(one.message), reason));
-        if (!acknowledges) return;
-        for (var messages = takeDone(); !messages.isEmpty(); messages = takeDone()) {
-            var acknowledged = messages;
-            settle(acknowledged, () -> client.ack(topic, group, acknowledged));
+        if (reason == null) acknowledge();
+        else settle(List.of(one.message), () -> client.handBack(topic, group, List.of(one.message), reason));
+    }
+
+    /** Acknowledge what is done. Handlers that end during the call leave their messages to the one that made it. */
+    private void acknowledge() {
+        if (locked(() -> isAcknowledging || !(isAcknowledging = true))) return;
+        for (var taken = takeDone(); !taken.isEmpty(); taken = takeDone()) {
+            var handled = taken;
+            var messages = messagesOf(handled);
+            try {
+                var results = client.ack(topic, group, messages);
+                settle(messages, () -> results);
+            } catch (DelayqException error) {
+                if (error.isPassing()) {
+                    LOG.log(System.Logger.Level.WARNING, "Cannot acknowledge messages of " + topic + ", trying again: " + error.getMessage());
+                    // Their leases are renewed until the API is back.
+                    locked(() -> held.addAll(handled) && done.addAll(0, handled) && (isAcknowledging = false));
+                    return;
+                }
+                settle(messages, () -> {
+                    throw error;
+                });
+            }
         }
     }
 
-    private List<Leased> takeDone() {
+    private List<Held> takeDone() {
         return locked(() -> {
             var taken = List.copyOf(done);
             done.clear();
+            taken.forEach(held::remove);
             isAcknowledging = !taken.isEmpty();
             return taken;
         });
+    }
+
+    private static List<Leased> messagesOf(List<Held> some) {
+        return some.stream().map(one -> one.message).toList();
     }
 
     /** Acknowledge or hand back messages. What is lost is logged; other messages are handled all the same. */
@@ -367,19 +394,20 @@ public final class DelayqConsumer implements AutoCloseable {
                 long now = System.nanoTime();
                 for (var one : List.copyOf(held)) {
                     if (now - one.since >= longest.toNanos()) {
-                        lose(one, "is not renewed any more, because its handler takes longer than maxLease (" + longest + ")");
+                        lose(one, "is not renewed any more, because maxLease (" + longest + ") is over");
                     }
                 }
                 return held.stream().filter(one -> !one.isLost && now - one.since + lease.toNanos() <= longest.toNanos()).toList();
             });
             if (renewed.isEmpty()) return;
-            var results = client.extend(topic, group, renewed.stream().map(one -> one.message).toList(), lease);
+            var results = client.extend(topic, group, messagesOf(renewed), lease);
             locked(() -> {
                 for (int at = 0; at < results.size(); at++) {
                     if (results.get(at).result().equals("lost")) lose(renewed.get(at), "was lost, and it may be received again");
                 }
                 return null;
             });
+            if (!Thread.currentThread().isInterrupted()) acknowledge(); // what could not be acknowledged while the API was away
         } catch (RuntimeException error) { // an exception would end the renewals
             if (Thread.currentThread().isInterrupted()) return; // the loop has ended
             LOG.log(System.Logger.Level.WARNING, "Cannot renew the leases of messages of " + topic + ": " + error.getMessage());

@@ -199,7 +199,7 @@ class DelayqConsumerTest {
             logger.setFilter(null);
             assertTrue(topic.seen("extend", 0).size() <= 6, "90 ms have room for six thirds after which 30 ms are left");
             assertEquals(
-                    List.of("The lease of message a is not renewed any more, because its handler takes longer than maxLease (PT0.09S)"), warnings);
+                    List.of("The lease of message a is not renewed any more, because maxLease (PT0.09S) is over"), warnings);
         }
     }
 
@@ -250,6 +250,29 @@ class DelayqConsumerTest {
             var calls = topic.seen("receive", 5).stream().limit(5).map(one -> one.body().get("call")).toList();
             assertEquals(1, Set.copyOf(calls).size());
             assertEquals(4, warnings.size(), warnings.toString());
+        }
+    }
+
+    @Test
+    void aMessageWhoseAcknowledgementFailsIsAcknowledgedOnceTheApiIsBackAndUntilThenItsLeaseIsRenewed() throws Exception {
+        try (var topic = new Topic(message("a", ""))) {
+            topic.answers.put("ack", new ArrayDeque<>(List.of(new Answer(503, problem(503, "unavailable")), new Answer(0, ""))));
+            Queue<String> handled = new ConcurrentLinkedQueue<>();
+            var warnings = consume(topic, one -> handled.add(one.id()), () -> topic.seen("ack", 3), options -> options.lease(Duration.ofMillis(30)));
+            assertEquals(List.of("a"), List.copyOf(handled));
+            assertEquals(Set.of("a"), Set.copyOf(topic.idsOf("ack")));
+            assertEquals(2, warnings.stream().filter(one -> one.startsWith("Cannot acknowledge messages of t, ")).limit(2).count());
+            assertTrue(topic.seen("extend", 0).size() >= 2);
+        }
+    }
+
+    @Test
+    void whatCannotBeAcknowledgedAtTheEndOfTheLoopIsLogged() throws Exception {
+        try (var topic = new Topic(message("a", ""))) {
+            topic.answers.put("ack", new ArrayDeque<>(List.of(new Answer(0, ""), new Answer(0, ""))));
+            var warnings = consume(topic, one -> {}, () -> topic.seen("ack", 1), options -> options);
+            var last = warnings.get(warnings.size() - 1);
+            assertTrue(last.startsWith("Message a could not be settled, and is received again: "), last);
         }
     }
 
