@@ -154,7 +154,9 @@ def message_json(message: Message, place: int = 0, id_prefix: str = "") -> Sized
     elif isinstance(body, str):
         fields["body"] = body
     else:
-        fields["body"] = msgspec.Raw(json_of(body))
+        text = json_of(body)
+        # The API takes a JSON string as text. With its quotes, the text has the same bytes as the JSON.
+        fields["body"] = text.decode() if text.startswith(b'"') else msgspec.Raw(text)
     try:
         return Sized(place, id, msgspec.Raw(json_text.encode({k: v for k, v in fields.items() if v is not None})))
     except UnicodeEncodeError:

@@ -7,10 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from delayq import InvalidMessage
+from delayq.client.consuming.handing_back import hand_back_of
 from delayq.client.consuming.receiving import Leased
+from delayq.codec import json_of
+from delayq.http.calls import message_json
 from delayq.received import Received, read_kafka, read_rabbitmq, read_rocketmq, read_stream
 from delayq.webhooks import read_webhook
 
@@ -140,3 +144,34 @@ def test_the_body_of_a_received_message_is_read_as_text_and_as_json(body: bytes,
                     read(message)
             else:
                 assert read(message) == expected
+
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "sent"),
+    [
+        (JSON, b'{"price":1.0}', b'"body":{"price":1.0}'),
+        (JSON, b"1e3", b'"body":1e3'),
+        (JSON, b'{"id":12345678901234567890}', b'"body":{"id":12345678901234567890}'),
+        (JSON, b'{"b":1,"1":2,"b":3}', b'"body":{"b":1,"1":2,"b":3}'),
+        (JSON, b'["\\u00e9<&>\xe2\x80\xa8"]', b'"body":["\\u00e9<&>\xe2\x80\xa8"]'),
+        (JSON, b"null", b'"body":null'),
+        ("Application/JSON; charset=utf-8", b"[1.50]", b'"body":[1.50]'),
+        (JSON, b'"text"', b'"body":"\\"text\\""'),
+        (JSON, b"{broken", b'"body":"{broken"'),
+        (JSON, b"", b'"body":""'),
+        (JSON, b"\xff", b'"bodyBase64":"/w=="'),
+        ("application/json-seq", b"1.0", b'"body":"1.0"'),
+        ("text/plain; charset=utf-8", b"\xef\xbb\xbf<b>", b'"body":"\xef\xbb\xbf<b>"'),
+        ("text/plain; charset=latin1", b"\xe9", b'"bodyBase64":"6Q=="'),
+        ("Application/Octet-Stream", b"text", b'"bodyBase64":"dGV4dA=="'),
+        ("", b"1.0", b'"body":"1.0"'),
+    ],
+)
+def test_a_body_that_is_handed_back_keeps_its_bytes_and_its_content_type(kind: str, body: bytes, sent: bytes) -> None:
+    message = hand_back_of(read_kafka("t", {"id": "a", "due": "1", "content-type": kind}, body), "", None).message
+    stored = json_of(message.body) if isinstance(message.body, Raw) else message.body
+    assert (stored.encode() if isinstance(stored, str) else stored) == body
+    assert sent in bytes(message_json(message).json)

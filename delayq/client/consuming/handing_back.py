@@ -21,7 +21,7 @@ from delayq.client.looking.messages import get
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import complete_id, encode_all
 from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
-from delayq.codec import CorruptRecord
+from delayq.codec import CorruptRecord, json_of
 from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, Message, State, check_id, check_topic
 from delayq.policies import Policy
@@ -67,9 +67,10 @@ class HandedBack(msgspec.Struct, frozen=True, kw_only=True):
 def hand_back_of(received: Received, reason: str, delay: int | None) -> HandBack:
     """The hand-back of a message that a reader of `delayq.received` or `delayq.webhooks` returned."""
     body: Any = text_or_bytes(received.body)
-    if received.content_type.partition(";")[0].strip() == "application/json":
+    kind = received.content_type.partition(";")[0].strip().lower()
+    if kind == "application/json" and _is_json(received.body):
         body = msgspec.Raw(received.body)
-    elif received.content_type.startswith("application/octet-stream"):
+    elif kind == "application/octet-stream":
         body = received.body
     message = Message(
         id=received.id,
@@ -81,6 +82,15 @@ def hand_back_of(received: Received, reason: str, delay: int | None) -> HandBack
         properties=received.properties,
     )
     return HandBack(message=message, hand_backs=received.hand_backs, reason=reason, delay=delay)
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a body is JSON that can be scheduled. Any other one is handed back as text or bytes."""
+    try:
+        json_of(msgspec.Raw(body))
+    except InvalidMessage:
+        return False
+    return True
 
 
 def settlement_of(handed: HandedBack | DelayqError) -> Settlement:
