@@ -185,13 +185,18 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     await _need(service, request.caller, topic)
     if len(changes) > service.settings.batch_limit:
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
-    done = await service.client.run(lambda context: settle(context, consumer, [change for _, change in changes]))
+    found = {at: receiving.wrong_id(change) for at, (_, change) in enumerate(changes)}
+    given = [change for at, (_, change) in enumerate(changes) if found[at] is None]
+    settled = iter(await service.client.run(lambda context: settle(context, consumer, given)))
+    done = [found[at] or next(settled) for at in range(len(changes))]
     if any(change.kind != "ack" for _, change in changes):  # a lease ends at once, or another time than before
         streams = await service.client.run(lambda context: receiving.streams_of(context, consumer))
         service.receivers.changed(streams, group)
     results = [_result(id, one) for (id, _), one in zip(changes, done, strict=True)]
     if results and all(one.status in (503, 507) for one in results):
         raise Problem("unavailable", "Nothing could be done. Repeat the same request, which is safe.", results=results)
+    if results and all(one.status == 400 for one in results):
+        raise Problem("invalid", f"id: {found[0].reason if found[0] else ''}", field="id", results=results)
     return Answer(200, encode(LeasesOut(results)))
 
 

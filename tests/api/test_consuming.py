@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from delayq.api_keys import SCOPES, hash_of, make_key
 from delayq.client.consuming import receiving
 from delayq.clock import SystemClock
 from delayq.config import Settings
+from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.async_store import AsyncStore
 from tests.api.conftest import Serving, assert_refused, until_status
@@ -501,3 +503,77 @@ async def test_a_stream_of_several_topics_is_received_by_keys_of_all_of_them(
         assert (await api.get("/v1/consumers", headers=one)).json()["total"] == 1
         done = await api.post(f"{path}:ack", json={"group": "mail", "messages": held}, headers=everything)
         assert done.json()["results"][0]["status"] == 200
+
+
+async def settled(api: httpx2.AsyncClient, topic: str, group: str, *messages: dict[str, Any]) -> list[tuple[int, str]]:
+    """The statuses and results of all three calls with these leases."""
+    found = []
+    for verb in ("ack", "extend", "handBack"):
+        answer = (await call(api, verb, topic, group=group, messages=leased(*messages))).json()
+        found += [(one["status"], one.get("result", "")) for one in answer["results"]]
+    return found
+
+
+async def test_a_lease_that_never_was_is_not_found_or_lost_and_an_id_of_another_message_is_refused(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    append(valkey, "b")
+    a, b = await receive(api)
+    await call(api, "receive", "bills", group="mail")
+    assert await settled(api, TOPIC, "mial", a) == [(404, "notFound")] * 3
+    assert await settled(api, "other", "mail", a) == [(404, "notFound")] * 3
+    assert await settled(api, "bills", "mail", a) == [(409, "lost")] * 3
+    assert await settled(api, TOPIC, "mail", a | {"lease": ".1-1.nobody"}) == [(409, "lost")] * 3
+    wrong = await call(api, "ack", group="mail", messages=leased(a | {"lease": b["lease"]}))
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "id")
+    assert "'a' is not the message of this lease" in wrong.json()["detail"]
+    both = await call(api, "ack", group="mail", messages=leased(a | {"id": "b"}, b))
+    assert [(one["status"], one.get("result")) for one in both.json()["results"]] == [
+        (400, None),
+        (200, "acknowledged"),
+    ]
+    assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1, "a is leased"
+    for _ in range(2):
+        assert [
+            one["status"] for one in (await call(api, "ack", group="mail", messages=leased(a, b))).json()["results"]
+        ] == [
+            200,
+            200,
+        ]
+
+
+async def test_a_stream_without_its_group_is_received_and_a_key_that_is_no_stream_is_named(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    (a,) = await receive(api)
+    valkey.admin.xgroup_destroy(TOPIC, "mail")
+    assert await settled(api, TOPIC, "mail", a) == [(409, "lost")] * 3
+    assert [one["id"] for one in await receive(api)] == ["a"]
+    valkey.admin.delete(TOPIC)
+    valkey.admin.set(TOPIC, "a text")
+    for group in ("mail", "new"):
+        answer = await call(api, "receive", group=group)
+        assert (answer.status_code, answer.json()["field"]) == (400, "topic")
+        assert f"'{TOPIC}', and this key in Redis is no stream" in answer.json()["detail"]
+    assert (await api.get("/v1/consumers")).json()["groups"][0]["lag"] is None
+    assert (await api.delete(f"/v1/topics/{TOPIC}/groups/mail")).json()["changed"]
+
+
+async def test_a_key_makes_a_bounded_number_of_groups(
+    asgi: Serving, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "record_group", partial(commands.record_group, most_of_key=2))
+    keys = KeyFile(tmp_path / "keys.json")
+    ada, bob = keys.add("ada", {"*": ["receive"]}), keys.add("bob", {"*": ["receive"]})
+    async with asgi(keys.settings(settings)) as api:
+
+        async def statuses(headers: dict[str, str], *topics: str) -> list[int]:
+            answers = [
+                await api.post(f"/v1/topics/{one}:receive", json={"group": "g"}, headers=headers) for one in topics
+            ]
+            return [one.status_code for one in answers]
+
+        assert await statuses(ada, "a", "b", "c", "a") == [200, 200, 400, 200]
+        assert await statuses(bob, "c") == [200]

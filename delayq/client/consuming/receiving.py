@@ -37,7 +37,7 @@ from delayq.times import Instant
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
     "Settlement", "check_receive", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
-    "settle", "streams_of", "topics_beside",
+    "settle", "streams_of", "topics_beside", "wrong_id",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -515,8 +515,9 @@ def settle(
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
     by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
-    for change in changes:
-        _check_id(change)
+    for wrong in map(wrong_id, changes):
+        if wrong is not None:
+            raise wrong
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
@@ -556,14 +557,15 @@ def settle(
     return results
 
 
-def _check_id(change: LeaseChange) -> None:
-    """Raise InvalidMessage if the lease is that of another message."""
+def wrong_id(change: LeaseChange) -> InvalidMessage | None:
+    """The refusal of a change whose lease is that of another message; None if the caller named no message, or the right one."""
     if change.id is None:
-        return
-    _, _, _, *mark = change.lease.split(".", 3)
-    if mark and len(mark[0]) == _MARK and mark[0][_MAKING:_ID] != f"{crc32(change.id.encode()):08x}":
-        text = f"{change.id!r} is not the message of this lease: give the id and the lease that were received together"
-        raise InvalidMessage("id", text)
+        return None
+    _, *mark = change.lease.split(".")[2:] or [""]
+    if not mark or len(mark[0]) != _MARK or mark[0][_MAKING:_ID] == f"{crc32(change.id.encode()):08x}":
+        return None
+    text = f"{change.id!r} is not the message of this lease: give the id and the lease that were received together"
+    return InvalidMessage("id", text)
 
 
 #: A kind, ms and a reason, see LeaseChange.
