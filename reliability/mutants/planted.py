@@ -545,6 +545,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a hand-back whose due time is forgotten at its delivery",
+        "delayq/store/lua/client/schedule.lua",
+        "if handed_back then",
+        "if false then",
+        ("tests/store/test_handing_back.py",),
+        (),
+    ),
+    Planted(
         "hand-backs to two topics that make one message",
         "delayq/client/consuming/handing_back.py",
         "blake2b(topic.encode(), digest_size=4)",

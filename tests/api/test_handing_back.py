@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from delayq.config import Settings
-from tests.api.conftest import Serving, assert_refused
+from tests.api.conftest import Serving, Worker, assert_refused
 from tests.support.hand_backs import next_id
 from tests.support.keys import KeyFile
 from tests.support.servers import ServerUnderTest
@@ -38,6 +38,13 @@ async def test_a_repeated_hand_back_is_the_same_and_counts_up(api: httpx2.AsyncC
         api, item(next_id("a", 1), handBacks=1, properties=found["message"]["properties"], body="x")
     )
     assert (second["id"], second["handBacks"]) == (next_id("a", 2), 2)
+
+
+async def test_repeated_after_the_delivery_it_gets_the_first_due_time(api: httpx2.AsyncClient, worker: Worker) -> None:
+    (first,) = await hand_back(api, item(delayTime=0, reason="why"))
+    worker.deliver(next_id("a", 1))
+    for reason in ("why", "another"):
+        assert await hand_back(api, item(reason=reason)) == [first | {"status": 200, "state": "delivered"}]
 
 
 async def test_above_the_most_it_is_a_dead_letter_with_all_reasons(api: httpx2.AsyncClient) -> None:

@@ -135,6 +135,7 @@ def test_every_answered_hand_back_is_delivered_once_on_its_topic(client: Client,
     rng, work = random.Random(seed), Deliveries(client, put_policy(client, match="*", maxHandBacks=3))
     topics = (TOPIC, "orders.unpaid.mail", "orders.unpaid.sms")
     copies = [received(id, body=id[:1].encode()) for id in ("x", "y.00ff", "z" * 120)]
+    untils: dict[tuple[str, str], int | None] = {}
     expected: dict[tuple[str, str], str] = {}  # the id of the next message by topic and body
     with Client(client.store.url) as other:  # it has not read the policy before
         for at in range(60):
@@ -156,6 +157,7 @@ def test_every_answered_hand_back_is_delivered_once_on_its_topic(client: Client,
                     result = other.hand_back(given, reason=rng.choice("rs"), delay_time=0)
                     place = given.topic, f"{given.body.decode()} {given.hand_backs + 1}"
                     assert result.result == ("dead" if given.hand_backs >= 3 else "handedBack")
+                    assert result.until == untils.setdefault(place, result.until), "a repeat gets the first answer"
                     if place not in expected:
                         first = given.properties.get("delayq-origin", given.id)
                         expected[place] = handed_back_as(client, first, given.hand_backs + 1, given.topic)
@@ -247,10 +249,35 @@ def test_a_message_that_was_cancelled_after_its_hand_back_stays_cancelled(client
     assert client.hand_back(received(keys=("k",)), delay_time=HOUR) == Settlement("cancelled")
 
 
-def test_another_message_of_this_id_is_a_conflict(client: Client) -> None:
-    client.schedule(Message(topic=TOPIC, id=next_id("a", 1), body="another", delay_time=HOUR))
-    with pytest.raises(Conflict):
-        client.hand_back(received("a"))
+@pytest.mark.parametrize("end", ["waits", "delivered", "cancelled", "dead"])
+def test_another_message_of_this_id_is_a_conflict_also_when_it_has_ended(client: Client, end: str) -> None:
+    id, work = next_id("a", 1), Deliveries(client, "")
+    client.schedule(Message(topic="another", id=id, body="another", delay_time=HOUR if end == "cancelled" else 0))
+    if end == "delivered":
+        assert work.deliver(id)
+    elif end == "cancelled":
+        assert client.cancel(id).result == "cancelled"
+    elif end == "dead":
+        keys = queue_keys(Layout(16).queue_of(id))
+        (found,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=500)))
+        assert client.store.run(commands.bury(keys, EPOCH, [(found, 1, "why")])) == ["ok"]
+    for reason in ("first", "second"):
+        with pytest.raises(Conflict):
+            client.hand_back(received("a"), reason=reason)
+
+
+def test_a_hand_back_that_is_repeated_after_its_delivery_gets_the_first_answer(client: Client) -> None:
+    work = Deliveries(client, "")
+    first = client.hand_back(received("a"), reason="why", delay_time=0)
+    assert first.until is not None
+    arrived = work.deliver(next_id("a", 1))
+    assert arrived is not None
+    for reason in ("why", "another"):
+        assert client.hand_back(received("a"), reason=reason, delay_time=HOUR) == first
+    second = client.hand_back(arrived, delay_time=HOUR)
+    client.cancel(next_id("a", 2))
+    assert client.hand_back(arrived, delay_time=HOUR) == Settlement("cancelled")
+    assert second.result == "handedBack"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from delayq.client.consuming.receiving import Settlement, hand_back_rules, reaso
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.looking.messages import get
 from delayq.client.plan import Context, Plan
-from delayq.client.scheduling.encoding import complete_id, encode_all
+from delayq.client.scheduling.encoding import Encoded, complete_id, encode_all
 from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
 from delayq.codec import CorruptRecord, json_of
 from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
@@ -35,6 +35,8 @@ __all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of
 MOST_REPORTED: Final = 1_000_000
 #: Bytes of the reasons that a message carries, as JSON without other characters than ASCII: webhooks carry them so in a header.
 MOST_REASONS: Final = 4_096
+#: How the schedule script remembers the due time that a hand-back is answered with.
+_KIND: Final = "H"
 _NUMBERED: Final = re.compile(r"\.b\d+\Z")
 
 
@@ -181,9 +183,12 @@ def _schedule(context: Context, wanted: dict[int, _Next], now: int, results: lis
     if not wanted:
         return
     encoded = encode_all([one.message for one in wanted.values()], context.limits, context.routes, now)
-    outcomes = yield from schedule_encoded(context, encoded)
+    backs = (msgspec.structs.replace(one, kind=_KIND) if isinstance(one, Encoded) else one for one in encoded)
+    outcomes = yield from schedule_encoded(context, backs)
     for (at, one), outcome in zip(wanted.items(), outcomes, strict=True):
-        if isinstance(outcome, Scheduled):
+        if isinstance(outcome, Scheduled) and not outcome.created and outcome.due is None:
+            results[at] = Conflict(outcome.id, outcome.state)  # it has ended: its first answer is looked up
+        elif isinstance(outcome, Scheduled):
             results[at] = HandedBack(
                 id=outcome.id, state=outcome.state, hand_backs=one.count, due=outcome.due, created=outcome.created
             )
@@ -222,13 +227,14 @@ def _handed_back_before(context: Context, one: _Next, conflict: Conflict) -> Pla
         return error.about(one.before)
     if found is None or not _is_next(found, one.message):
         return conflict
-    return HandedBack(id=found.id, state=found.state, hand_backs=one.count, due=found.due, created=False)
+    due = found.due if found.record is not None else found.first_due
+    return HandedBack(id=found.id, state=found.state, hand_backs=one.count, due=due, created=False)
 
 
 def _is_next(found: Found, message: Message) -> bool:
     """Whether a message comes from an earlier hand-back of the same message to the same topic."""
-    if found.record is None:  # it has ended: only its id is remembered
-        return True
+    if found.record is None:
+        return found.first_due is not None and found.topic in (None, message.topic)
     try:
         origin = found.record.properties.get(ORIGIN_PROPERTY)
     except CorruptRecord:

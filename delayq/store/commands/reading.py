@@ -55,8 +55,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, `topic` is
     its topic if that is remembered, and `ended_by` is the name of the API key (or of the person) that cancelled or
-    discarded it. For a parked message, `reason` is the cause of its wait, and `next_probe` the time of its target's next
-    probe, if the workers report it.
+    discarded it. If it was handed back, `first_due` is its due time when it was scheduled. For a parked message, `reason`
+    is the cause of its wait, and `next_probe` the time of its target's next probe, if the workers report it.
     """
 
     id: str
@@ -69,6 +69,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ended: int | None = None
     ended_by: str | None = None
     topic: str | None = None
+    first_due: int | None = None
     next_probe: int | None = None
 
     @property
@@ -90,7 +91,17 @@ def get(
 
     return Command(
         "get",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.reasons, keys.ended),
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.final,
+            keys.dead,
+            keys.reasons,
+            keys.ended,
+            keys.moves,
+        ),
         (now, retention.window, *ids),
         read,
     )
@@ -103,8 +114,12 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     if isinstance(reply, bytes):
         return Found(id=id, queue=queue, state=MOVED)
     if len(reply) == 4:
-        how, at, topic, by = texts(reply)
-        return Found(id=id, queue=queue, state=shown(how), ended=int(at), topic=topic or None, ended_by=by or None)
+        how, when, topic, by = texts(reply)
+        at, _, first_due = when.partition(" ")
+        return Found(
+            id=id, queue=queue, state=shown(how), ended=int(at), topic=topic or None, ended_by=by or None,
+            first_due=int(first_due) if first_due else None,
+        )  # fmt: skip
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":

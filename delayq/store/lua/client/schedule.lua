@@ -6,7 +6,7 @@
 --   The version is that of the policies that the messages follow ('' = none).
 --   The kinds are one letter for each message: 'a' at, 'p' at but refused if the time has passed, 'r' after.
 --   The letter is upper case if the caller gave the id. Then 'B', 'Q' or 'S' also schedules an id again whose message
---   was cancelled for certain.
+--   was cancelled for certain. 'H' is 'R' for a message that was handed back: its due time is remembered as long as the id.
 --   A body is the due time or delay (13 digits), '0', and the content.
 --   With a version it is the due time, '1', the content, and the asked due time, which a policy has spread.
 --   See include/deadline.
@@ -39,6 +39,7 @@ local ends = any_ended and redis.call('ZMSCORE', final, unpack(ARGV, 7, 6 + coun
 local answer = { digits(now) }
 local records, tickets = { '', '' }, { '', '' } -- with room for the one message that most calls have
 local made, members = {}, {}
+local handed_back -- ids of messages that were handed back, and their due times
 local outlived -- ids that have ended: they are forgotten, and then made anew
 local n, m, earliest = 0, 0, math.huge
 local weigh, number, generation, behind_id
@@ -50,6 +51,10 @@ for i = 1, count do
   local again = given and (kind == 66 or kind == 81 or kind == 83)
   if again then
     kind = kind - 1
+  end
+  local is_back = kind == 72
+  if is_back then
+    kind = 82
   end
   local relative = kind == 114 or kind == 82
   local as_it_is = kind == 97 and due and due >= soon -- then the body is what is stored
@@ -155,6 +160,10 @@ for i = 1, count do
         m = m + 2
       end
     end
+    if is_back then
+      handed_back = handed_back or {}
+      handed_back[#handed_back + 1], handed_back[#handed_back + 2] = id, '\nhand:back ' .. text
+    end
     if due < earliest then
       earliest = due
     end
@@ -169,6 +178,9 @@ end
 if generation then
   redis.call('HSET', pool, unpack(records))
   redis.call('ZADD', queue, unpack(tickets))
+  if handed_back then -- as a named call, but no caller gives this name
+    redis.call('HSET', KEYS[8], unpack(handed_back))
+  end
   for first = 1, m, 2000 do
     redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, m)))
   end

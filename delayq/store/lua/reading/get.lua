@@ -1,10 +1,11 @@
 -- Return the record and state of ids.
--- KEYS: state queue pool attempts final dead reasons ended.
+-- KEYS: state queue pool attempts final dead reasons ended moves.
 -- ARGV: now, window of final, then the ids.
 -- Returns: {now, watermark or '', then one of these for each id}.
 --   '' means not found, 'moved' means that the next layout may have it.
 --   {ending, time, topic, name} is for an ended id. The ending is 'delivered', 'cancelled', 'removed_in_flight' or
---   'discarded'. The topic is '' if it is not remembered. The name is that of the API key that ended it, or ''.
+--   'discarded'. Behind the time, and a space, is the due time with which a hand-back was answered. The topic is '' if it
+--   is not remembered. The name is that of the API key that ended it, or ''.
 --   {record, place, due time or '', attempts or '', reason or ''} is for any other id.
 --   The place is 'pending', 'held', 'parked' or 'dead'. A pulled message of a paused topic that was certainly not sent
 --   is held, parked or not.
@@ -30,7 +31,8 @@ for i = 3, #ARGV do
     answer[i] = ''
     if how then
       local topic, by = string.match(redis.call('HGET', KEYS[8], id) or '', '\1([^%z]*)%z(.*)$')
-      answer[i] = { ENDS[how], digits(at), topic or '', by or '' }
+      local due = string.match(redis.call('HGET', KEYS[9], id) or '', '\nhand:back( %d+)') or ''
+      answer[i] = { ENDS[how], digits(at) .. due, topic or '', by or '' }
     elseif unknown(state) == 'moved' then
       answer[i] = 'moved'
     end
