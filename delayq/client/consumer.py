@@ -33,6 +33,8 @@ MOST_RENEWED: Final = 12 * 3_600_000
 LONGEST_WAIT: Final = 500
 #: ms between two looks for topics that fit a pattern.
 FIND_EVERY: Final = 5_000
+#: The same for topics from which the group has received. The API counts the messages of each group for that.
+FIND_OF_GROUP_EVERY: Final = 60_000
 #: ms that messages take together at most, if they are acknowledged together while others are there to be handled.
 ACK_AFTER: Final = 5
 #: While the server is away, each so many attempts are logged.
@@ -76,7 +78,7 @@ class Consumer:
         self,
         client: Receiving,
         clock: Clock,
-        find: Callable[[str, str], Names],
+        find: Callable[[str, str | None], Names],
         topic: str | Sequence[str],
         lease: Duration,
         max_lease: Duration | None,
@@ -89,7 +91,7 @@ class Consumer:
         self._patterns = [check_pattern(one) for one in given if is_pattern(one)]
         self._named = [one for one in given if not is_pattern(one)]
         self._topics = deque(self._named)
-        self._find_at = clock.monotonic()
+        self._find_at = self._find_of_group_at = clock.monotonic()
         self._lease = given_duration("lease", lease) or 0
         self._options = options
         self._ahead: deque[Leased] = deque()
@@ -221,6 +223,8 @@ class Consumer:
                 passed.add(key)
                 continue
             lasts = self._leases.lasts(message)  # it may have waited here behind slow ones
+            if message not in self._ahead:
+                return None  # somebody has closed the consumer meanwhile
             self._ahead.remove(message)
             if lasts:
                 return message
@@ -242,9 +246,9 @@ class Consumer:
         except InvalidMessage as error:
             if error.field != "topic" or len(self._topics) == len(self._named):
                 raise
-            # A topic that was found has another route now. Those that can still be received are found again.
+            # A topic that was found has another route now. The next look finds the others again.
             self._topics = deque(self._named)
-            self._find_at = self._clock.monotonic()
+            self._find_at = self._find_of_group_at = self._clock.monotonic()
         else:
             self._failures = 0
 
@@ -282,10 +286,12 @@ class Consumer:
 
     def _find(self) -> None:
         """Add the topics that fit a pattern, except those that are received elsewhere."""
-        self._find_at = self._clock.monotonic() + FIND_EVERY
-        failure: StoreError | None = None
+        now, group, failure = self._clock.monotonic(), None, None
+        self._find_at = now + FIND_EVERY
+        if now >= self._find_of_group_at:
+            group = self._options["group"]
         for pattern in self._patterns:
-            for topic in self._find_topics(pattern, self._options["group"]):
+            for topic in self._find_topics(pattern, group):
                 if topic in self._topics:
                     continue
                 since = self._clock.monotonic()
@@ -302,6 +308,8 @@ class Consumer:
                 self._add(messages, since)
         if failure is not None:
             raise failure
+        if group is not None:
+            self._find_of_group_at = now + FIND_OF_GROUP_EVERY
 
     def close(self) -> None:
         """Give back the messages that were not handled; again is harmless."""

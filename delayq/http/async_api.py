@@ -90,7 +90,7 @@ class AsyncApi:
             stream.close()
 
     async def close(self) -> None:
-        """Close the connections; those of calls under way are closed when these end."""
+        """Close the connections. A call under way closes its own when it ends."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()

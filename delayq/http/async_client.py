@@ -123,7 +123,7 @@ class AsyncClient:
         return problem_in(answer, self.url)
 
     def _read(self, answer: Answer, make: Callable[[bytes], T]) -> T:
-        """Return what `make` makes of the body of an answer; raises the error for a problem, and for another service."""
+        """Return the body of an answer, read by `make`; raises the error for a problem, and for another service."""
         if not answer.is_good:
             raise error_of(self._problem(answer))
         return read_answer(answer, self.url, make)
@@ -137,13 +137,13 @@ class AsyncClient:
         attempts: Attempts | None = None,
         **more: Any,
     ) -> T:
-        """Send a call and return what `make` makes of the value in the answer; raises the error for a problem."""
+        """Send a call and return the value in the answer, read by `make`; raises the error for a problem."""
         content = None if body is None else msgspec.json.encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, **more), attempts)
         return self._read(answer, lambda body: make(answers.value_of(body)))
 
     async def _get(self, path: str, make: Callable[[Any], T], **query: Any) -> T:
-        """Return what `make` makes of the value that the API answers at a path."""
+        """Return the value that the API answers at a path, read by `make`."""
         return await self._ask("GET", path, make, query=_query(query))
 
     async def schedule(self, message: Message) -> Scheduled:
@@ -211,9 +211,9 @@ class AsyncClient:
     def _results(
         self, answer: Answer, count: int, make: Callable[[Any, Problem | None], T]
     ) -> list[tuple[Problem | None, T]]:
-        """Return the problem of each part of a request, and what `make` makes of its result; also if every part failed.
+        """Return the problem of each part of a request, and its result, read by `make`; also if every part failed.
 
-        Raises the error for a problem of the whole request.
+        Raises the error for a problem of the request itself.
         """
         if not answer.is_good:
             refused = self._problem(answer)
@@ -723,10 +723,11 @@ class AsyncClient:
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return AsyncConsumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
 
-    async def _topics_to_consume(self, match: str, group: str) -> list[str]:
+    async def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         found = [one.topic for one in await self.topics(match=match)]
-        groups = await self.consumers(match=match)
-        return list(dict.fromkeys([*found, *(one.topic for one in groups if one.group == group)]))
+        if group is not None:
+            found += [one.topic for one in await self.consumers(match=match) if one.group == group]
+        return list(dict.fromkeys(found))
 
     async def _settle(
         self, messages: Sequence[Leased], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}

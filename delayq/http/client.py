@@ -124,7 +124,7 @@ class Client:
         return problem_in(answer, self.url)
 
     def _read(self, answer: Answer, make: Callable[[bytes], T]) -> T:
-        """Return what `make` makes of the body of an answer; raises the error for a problem, and for another service."""
+        """Return the body of an answer, read by `make`; raises the error for a problem, and for another service."""
         if not answer.is_good:
             raise error_of(self._problem(answer))
         return read_answer(answer, self.url, make)
@@ -138,13 +138,13 @@ class Client:
         attempts: Attempts | None = None,
         **more: Any,
     ) -> T:
-        """Send a call and return what `make` makes of the value in the answer; raises the error for a problem."""
+        """Send a call and return the value in the answer, read by `make`; raises the error for a problem."""
         content = None if body is None else msgspec.json.encode(body)
         answer = self._api.send(Call(method=method, path=path, body=content, **more), attempts)
         return self._read(answer, lambda body: make(answers.value_of(body)))
 
     def _get(self, path: str, make: Callable[[Any], T], **query: Any) -> T:
-        """Return what `make` makes of the value that the API answers at a path."""
+        """Return the value that the API answers at a path, read by `make`."""
         return self._ask("GET", path, make, query=_query(query))
 
     def schedule(self, message: Message) -> Scheduled:
@@ -212,9 +212,9 @@ class Client:
     def _results(
         self, answer: Answer, count: int, make: Callable[[Any, Problem | None], T]
     ) -> list[tuple[Problem | None, T]]:
-        """Return the problem of each part of a request, and what `make` makes of its result; also if every part failed.
+        """Return the problem of each part of a request, and its result, read by `make`; also if every part failed.
 
-        Raises the error for a problem of the whole request.
+        Raises the error for a problem of the request itself.
         """
         if not answer.is_good:
             refused = self._problem(answer)
@@ -720,10 +720,11 @@ class Client:
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return Consumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
 
-    def _topics_to_consume(self, match: str, group: str) -> list[str]:
+    def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         found = [one.topic for one in self.topics(match=match)]
-        groups = self.consumers(match=match)
-        return list(dict.fromkeys([*found, *(one.topic for one in groups if one.group == group)]))
+        if group is not None:
+            found += [one.topic for one in self.consumers(match=match) if one.group == group]
+        return list(dict.fromkeys(found))
 
     def _settle(
         self, messages: Sequence[Leased], verb: str, fields: Mapping[str, Any] = {}, more: Mapping[str, Any] = {}

@@ -73,7 +73,7 @@ def problem_in(answer: Answer, url: str) -> Problem:
 
 
 def read_answer(answer: Answer, url: str, make: Callable[[bytes], T]) -> T:
-    """Return what `make` makes of the body of a good answer. Raises ConfigError if no delayq has written it."""
+    """Return the body of a good answer, read by `make`. Raises ConfigError if no delayq has written it."""
     is_json = not answer.content_type or "json" in answer.content_type.lower()
     try:
         if is_json:

@@ -93,7 +93,7 @@ def test_a_loop_renews_all_leases_that_it_holds_up_to_the_longest_one(
         advance(clock, RENEW_EVERY, caplog.records)
         assert threads() == 1
     assert renewals.seen == [("abc", LEASE), ("abc", 25_000)]
-    warnings = [one.message for one in caplog.records if "not renewed any more" in one.message]
+    warnings = [one.message for one in caplog.records if "no longer renewed" in one.message]
     assert [one.split()[4] for one in warnings] == ["a", "b", "c"]
     assert "45 s after its receipt, the maximum (max_lease)" in warnings[0]
     assert threads() == 0

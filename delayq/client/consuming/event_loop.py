@@ -57,7 +57,7 @@ class Handlers:
 class Repeats:
     """Awaits `step` again and again in a task of its own; each step returns the ms until the next one.
 
-    A step raises nothing. `last` ends everything if nobody refers to the caller any more.
+    A step raises nothing. `last` ends everything when the caller is forgotten.
     """
 
     def __init__(self, _clock: Clock, step: Callable[[], Awaitable[int]], last: Callable[[], Awaitable[None]]) -> None:

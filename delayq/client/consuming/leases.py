@@ -47,7 +47,7 @@ class Leases:
     """The leases of one consumer.
 
     All of them are renewed together, three times in each lease, up to `longest` ms from when their messages were received.
-    If the server is away, the renewal is tried again and again. A consumer that nobody refers to any more is ended here.
+    If the server is away, the renewal is tried again and again. A consumer that the program has forgotten is ended here, too.
     """
 
     def __init__(self, client: Settling, clock: Clock, lease: int, longest: int) -> None:
@@ -125,7 +125,7 @@ class Leases:
                 found.setdefault(life, []).append(one)
             elif not one.is_final:
                 one.is_final = True
-                text = "the lease of message %s is not renewed any more: it ends %d s after its receipt, the maximum (max_lease)"
+                text = "the lease of message %s is no longer renewed: it ends %d s after its receipt, the maximum (max_lease)"
                 logging.getLogger(LOGGER).warning(text, one.message.id, self._longest // 1000)
         return found
 

@@ -13,7 +13,7 @@ from delayq.clock import Clock
 __all__ = ["LATE", "Handlers", "Repeats"]
 
 #: Why a repeated step may begin late.
-LATE: Final = "the process or its machine stood still"
+LATE: Final = "the process or its machine was stopped"
 
 
 class Handlers:
@@ -56,7 +56,7 @@ class Handlers:
 class Repeats:
     """Calls `step` again and again in a thread of its own; each step returns the ms until the next one.
 
-    A step raises nothing. `last` ends everything if nobody refers to the caller any more.
+    A step raises nothing. `last` ends everything when the caller is forgotten.
     """
 
     def __init__(self, clock: Clock, step: Callable[[], int], last: Callable[[], None]) -> None:

@@ -191,7 +191,7 @@ async def pause(seconds: float) -> None:
 
 
 async def _real_pause(seconds: float) -> None:
-    """Wait in a thread, because the time of this loop stands still."""
+    """Wait in a thread, because the time of this loop is frozen."""
     loop, is_over = asyncio.get_running_loop(), threading.Event()
     done = loop.create_future()
 
