@@ -229,6 +229,14 @@ MEMORY = Model(
             again_asks="a repeated call that lifts any end",
             undo_if_certain="an undo that frees the id of a message that was in flight",
         ),
+        *_without(
+            "with rights on the topic does not learn the end", topic_stays="a topic that is forgotten by a cancel"
+        ),
+        *_without(
+            "with rights on the topic does not learn the end",
+            topic_of_message="the topic of a former message with the id",
+        ),
+        *_without("a key of another tenant learns the end", by_topic="an end that everybody learns by the id"),
     ),
 )
 

@@ -1,12 +1,13 @@
-"""A model of how a queue remembers an ended id, by the id and by its business key, while the same calls are repeated.
+"""A model of how a queue remembers an ended id, by the id, its business key and its topic, while the same calls are repeated.
 
     .venv/bin/python -m reliability.model memory
 
-Two calls schedule one id. The first call gives it the key a. The second one gives it the key b and has `again`: it may lift
-a cancel. It may be repeated, as its replies may be lost. The undo of a run lifts its own cancels for everybody. A step is
-one Redis script, one send, or the end of the window. Between the end of the window and the script that forgets the id,
-Redis still has an answer that no caller may get. `protocol_model.py` models due times and owners; here a message is pulled
-at any time, and stays exposed then.
+Two calls schedule one id. The first call gives it the key a and the topic of one tenant. The second one gives it the key b
+and the topic of another tenant, and has `again`: it may lift a cancel. It may be repeated, as its replies may be lost. The
+undo of a run lifts its own cancels for everybody. Each tenant asks how the id ended. A step is one Redis script, one send,
+or the end of the window. Between the end of the window and the script that forgets the id, Redis still has an answer that
+no caller may get. `protocol_model.py` models due times and owners; here a message is pulled at any time, and stays exposed
+then. `call_model.py` has the calls that move a message.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ How = Literal["delivered", "cancelled", "removed_in_flight"]
 MAX_MADE = 3
 #: The key that each call gives.
 KEYS = {"first": "a", "second": "b"}
+#: The topic that each call gives, and its tenant with it.
+TOPICS = {"first": "orders", "second": "reviews"}
 
 
 class Rules(Struct, frozen=True):
@@ -34,6 +37,9 @@ class Rules(Struct, frozen=True):
     again_if_certain: bool = True  # `again` lifts a certain cancel only; False: also one that was in flight
     again_asks: bool = True  # ... and looks at how the id ended; False: it schedules every id that is not live
     undo_if_certain: bool = True  # an undo frees the ids that it cancelled for certain only; False: also others
+    topic_stays: bool = True  # the topic is remembered with the id; False: with a cancel, it is forgotten
+    topic_of_message: bool = True  # ... it is that of the message that ended; False: that of the first one with this id
+    by_topic: bool = True  # a tenant learns the end by the topic; False: whoever asks by the id
 
 
 class Message(Struct, frozen=True, cache_hash=True, gc=False):
@@ -53,6 +59,7 @@ class State(Struct, frozen=True, cache_hash=True, gc=False):
     message: Message | None = None
     final: Ending | None = None
     ended_key: str | None = None  # the key that is remembered with the id
+    ended_topic: str | None = None  # the topic that is remembered with it
     index: frozenset[str] = frozenset()  # the keys by which the id is found
     made_by: tuple[str, ...] = ()  # the call that made each generation
     pulled: frozenset[int] = frozenset()  # generations that an owner has
@@ -111,20 +118,34 @@ def _end(s: State, how: How, rules: Rules) -> State:
     if s.final is not None:
         raise Broken("a message that lives is found as one that has ended")
     index = s.index if rules.member_stays else s.index - {s.message.key}
-    return replace(s, message=None, final=Ending(how), ended_key=s.message.key, index=index)
+    topic: str | None = TOPICS[s.made_by[s.message.generation if rules.topic_of_message else 0]]
+    if not rules.topic_stays and how != "delivered":
+        topic = None
+    return replace(s, message=None, final=Ending(how), ended_key=s.message.key, ended_topic=topic, index=index)
 
 
 def _forgotten(s: State, rules: Rules) -> State:
     index = s.index - {s.ended_key or ""} if rules.member_goes else s.index
-    return replace(s, final=None, ended_key=None, index=index)
+    return replace(s, final=None, ended_key=None, ended_topic=None, index=index)
 
 
-def wrong(s: State) -> str | None:
+def _tenants_who_learn(s: State, rules: Rules) -> set[str]:
+    """The tenants who learn how the id ended."""
+    return {topic for topic in TOPICS.values() if not rules.by_topic or topic == s.ended_topic}
+
+
+def wrong(s: State, rules: Rules) -> str | None:
     by_call = [s.made_by[generation] for generation in s.delivered if generation >= s.promised]
     if len(by_call) != len(set(by_call)):
         return "a call that was repeated is delivered twice"
     if s.message is not None and s.final is not None:
         return "a message that lives is found as one that has ended"
+    if s.final is not None and not s.final.over:
+        learn, tenant = _tenants_who_learn(s, rules), TOPICS[s.made_by[-1]]
+        if tenant not in learn:
+            return "a key with rights on the topic does not learn the end"
+        if learn != {tenant}:
+            return "a key of another tenant learns the end"
     found = {s.message.key} if s.message is not None else set()
     if s.final is not None and s.ended_key is not None:
         if s.ended_key not in s.index and not s.final.over:
@@ -137,4 +158,4 @@ def wrong(s: State) -> str | None:
 
 def check(rules: Rules, limit: int = 400_000) -> tuple[str | None, str, int]:
     """Return the violation or None, the steps that lead to it or how far the search went, and the number of states."""
-    return search(State(), lambda s: steps(s, rules), wrong, limit)
+    return search(State(), lambda s: steps(s, rules), lambda s: wrong(s, rules), limit)
