@@ -82,7 +82,9 @@ class ExplainOut(msgspec.Struct, rename="camel"):
 
 
 class StateOut(msgspec.Struct, rename="camel"):
-    """The state of an id. `message` is null once it has ended; `reason` is the cause of its death or of its parking."""
+    """The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking; for a
+    delivered message, it names the consumer groups that gave it up, with the ids of their dead letters.
+    """
 
     id: str
     queue: int
@@ -107,7 +109,8 @@ class StateOut(msgspec.Struct, rename="camel"):
     ]
     message: MessageOut | None
     ended_by: (
-        Annotated[str, Meta(description="The actor of its cancel or discard, if the audit has one.")] | UnsetType
+        Annotated[str, Meta(description="The name of the API key, or of the person, that cancelled or discarded it.")]
+        | UnsetType
     ) = UNSET
     explain: ExplainOut | UnsetType = UNSET
 

@@ -4,11 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from delayq import parse_instant
+from delayq import Message, parse_instant
+from delayq.client.consuming.giving_up import Letter, give_up
 from delayq.client.known_routes import NO_WORKER
 from delayq.local_time import shown
-from delayq.store.keys import spread
+from delayq.message import GROUP_PROPERTY
+from delayq.store import commands
+from delayq.store.commands import GroupRecord
+from delayq.store.keys import queue_keys, spread
 from tests.cli.conftest import Cli, Given
+from tests.support.queues import EPOCH
 
 HOUR = 3_600_000
 
@@ -117,6 +122,25 @@ def test_get_explains_what_a_message_waits_for(cli: Cli, given: Given) -> None:
     for form in ((), ("--json",)):
         assert cli("explain", "a", *form).out == cli("get", "a", "--explain", *form).out
     assert (cli("explain", "nobody").code, cli("explain", "nobody", "--json").code) == (1, 1)
+
+
+def test_get_and_explain_of_a_delivered_message_name_the_dead_letter_of_a_consumer_group(
+    cli: Cli, given: Given
+) -> None:
+    one = given.pulled("a")
+    keys = queue_keys(given.queue_of("a"))
+    given.client.store.run(commands.ack(keys, EPOCH, [one]))
+    assert dict(cli("explain", "a").rows)["explanation"].startswith("it was delivered at ")
+    given.client.store.run(commands.record_group(GroupRecord(topic="demo", group="mail", stream="stream")))
+    letter = Message(id="a:mail", topic="demo", properties={GROUP_PROPERTY: "mail"}, expect_date=one.score)
+    letters = [Letter(letter, 3, "no stock", GROUP_PROPERTY)]
+    assert given.client.run(lambda context: give_up(context, letters)) == ["dead"]
+    named = "the consumer group mail gave it up: its dead letter is a:mail"
+    assert dict(cli("get", "a").rows)["reason"] == named
+    rows = dict(cli("explain", "a").rows)
+    assert rows["explanation"].endswith(f"; {named}")
+    assert "waits for" not in rows
+    assert cli("explain", "a:mail").code == 0
 
 
 def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:

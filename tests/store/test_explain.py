@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
+from delayq.client.consuming.giving_up import Letter, dead_id, give_up
 from delayq.client.looking.explain import Explanation
 from delayq.config import load_settings
+from delayq.message import GROUP_PROPERTY
 from delayq.nodes import LINE_AGE
 from delayq.store import commands
-from delayq.store.commands import Change, PoliciesSet
+from delayq.store.commands import Change, GroupRecord, PoliciesSet
 from delayq.store.keys import Layout, ParkedSet, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
@@ -266,3 +268,37 @@ def test_one_that_is_dead_is_redriven_and_of_one_that_has_ended_it_is_told_how(w
         "it was cancelled when it may have been delivered,",
     ]
     assert {world.explained(id).waits_for for id in "abcd"} == {None}
+
+
+def test_one_that_died_in_a_consumer_group_leads_to_the_dead_letter_of_the_group(world: World) -> None:
+    """Also beside letters that only look like it: of another topic, of another group, and one that was redriven."""
+    client = world.client
+    for id in ("a", "b"):
+        world.add(id)
+        world.run(commands.ack(world.keys(id), EPOCH, list(world.pull(id).values())))
+    assert [found.reason for id in "ab" if (found := client.get(id))] == [None, None]
+    groups = {"mail": "orders", "sms": "orders", "stock": "orders", "press": "reviews"}
+    for group, topic in groups.items():
+        world.run(commands.record_group(GroupRecord(topic=topic, group=group, stream="stream")))
+    made = [
+        ("mail", "orders", "mail"),
+        ("press", "reviews", "press"),
+        ("sms", "orders", "mail"),
+        ("stock", "orders", "stock"),
+    ]
+    letters = [
+        Message(
+            id=dead_id("a", group), topic=topic, properties={GROUP_PROPERTY: by}, keys=("k",), expect_date=world.now
+        )
+        for group, topic, by in made
+    ]
+    marks = [Letter(letter, 3, "no stock", GROUP_PROPERTY) for letter in letters]
+    assert client.run(lambda context: give_up(context, marks)) == ["dead"] * 4
+    assert client.redrive(["a:stock"]) == ["scheduled"]
+    world.client.store.run(commands.plain("HSET", world.keys("a").ended, "a", " \1orders\0", read=int))  # as with a key
+    found, other = client.get_many(["a"])[0], client.get("b")
+    assert found is not None
+    assert other is not None
+    assert (found.state, found.reason) == ("delivered", "the consumer group mail gave it up: its dead letter is a:mail")
+    assert client.explain(found).text.endswith("; the consumer group mail gave it up: its dead letter is a:mail")
+    assert (other.state, other.reason) == ("delivered", None)

@@ -175,7 +175,10 @@ def _print_known(id: str, redis_url: str | None, api: str | None, *, explain: bo
     for name in ("dueTime", "endedTime", "nextProbeTime"):
         cells[name] = shown(cells[name])
     if explained is not None:
-        cells["waits for"] = f"{explained.waits_for or '-'}: {in_sentence(explained.text)}"
+        if explained.waits_for is None:
+            cells["explanation"] = in_sentence(explained.text)
+        else:
+            cells["waits for"] = f"{explained.waits_for}: {in_sentence(explained.text)}"
     if answer.message is not None:
         cells |= _message_cells(answer.message)
     if not verbose:
@@ -206,7 +209,8 @@ def find(
 ) -> int:
     """Print the messages that have a business key.
 
-    Only messages that have not ended, by due time. Exit 1 if there are none.
+    Only messages that have not ended, by due time. Exit 1 if there are none. `delayq search --key KEY --state cancelled`
+    prints those that have ended.
     """
     with connect_any(redis_url, api) as client:
         found, looked, _ = searched(client, Filter(key=key))

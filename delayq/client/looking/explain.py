@@ -289,7 +289,9 @@ def _ended(found: Found) -> Explanation:
     if found.state not in _ENDINGS:
         return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
     who = f", by {found.ended_by}" if found.ended_by else ""
-    return Explanation(waits_for=None, text=f"{_ENDINGS[found.state]} {_time(found.ended)}{who}", since=found.ended)
+    then = f"; {found.reason}" if found.reason else ""
+    text = f"{_ENDINGS[found.state]} {_time(found.ended)}{who}{then}"
+    return Explanation(waits_for=None, text=text, since=found.ended)
 
 
 def _behind(others: int | None) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from delayq.client.looking.explain import explain_parked
+from delayq.client.looking.given_up import with_dead_letters
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
@@ -55,13 +56,19 @@ def topic_of(found: Found | StoreError | None) -> str | None:
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
-    """Read the states of messages, in order. Raises StoreError."""
+    """Read the states of messages, in order; of a single delivered one also which consumer groups gave it up.
+
+    Raises StoreError.
+    """
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
     found = yield from mark_held(all_good([results[id] for id in ids]))
     parked = yield from explain_parked(found)
-    return [parked.get(one.id, one) if one is not None else None for one in found]
+    explained = [parked.get(one.id, one) if one is not None else None for one in found]
+    if len(explained) == 1 and explained[0] is not None and explained[0].state == State.DELIVERED:
+        explained = [(yield from with_dead_letters(context, explained[0]))]
+    return explained
 
 
 def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:

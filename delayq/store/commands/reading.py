@@ -55,8 +55,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, `topic` is
     its topic if that is remembered, and `ended_by` is the name of the API key (or of the person) that cancelled or
-    discarded it. If it was handed back, `first_due` is its due time when it was scheduled. For a parked message, `reason`
-    is the cause of its wait, and `next_probe` the time of its target's next probe, if the workers report it.
+    discarded it. The `reason` of a delivered one names the consumer groups that gave it up. If it was handed back,
+    `first_due` is its due time when it was scheduled. For a parked message, `reason` is the cause of its wait, and
+    `next_probe` the time of its target's next probe, if the workers report it.
     """
 
     id: str
