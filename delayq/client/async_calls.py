@@ -305,7 +305,7 @@ class AsyncCalls:
     async def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
-        `search` returns all of them, page by page.
+        `search` returns all of them, page by page; with states such as 'cancelled' also those that have ended.
         """
         return await self._run(plans.find(await self.reading(), key))
 

@@ -306,7 +306,7 @@ class Client:
     def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
-        `search` returns all of them, page by page.
+        `search` returns all of them, page by page; with states such as 'cancelled' also those that have ended.
         """
         return self._run(plans.find(self.reading(), key))
 

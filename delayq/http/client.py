@@ -379,7 +379,10 @@ class Client:
         return explanation or Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
 
     def find(self, key: str) -> list[Found]:
-        """Return the messages that carry a business key and have not ended, by due time."""
+        """Return the messages that carry a business key and have not ended, by due time.
+
+        `search` with states such as 'cancelled' returns those that have ended.
+        """
         found: list[Found] = []
         token: str | None = None
         while True:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from delayq import ConfigError, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
+from delayq import ConfigError, InvalidMessage, Message, NotAllowed, StoreFull, StoreUnavailable, TooManyPending, http
 from delayq.embedded.processes import LOCALHOST
 from tests.http.conftest import Awaited, Told, answer, problem
 
@@ -72,6 +72,33 @@ def test_a_move_of_time_is_not_repeated_after_a_lost_answer(told: Told, caller: 
     with pytest.raises(StoreUnavailable, match="would be done again"):
         caller.advance("1h")
     assert len(told.requests) == 2
+
+
+MOVED = {"id": "m", "queue": 1, "state": "scheduled", "dueTime": "2027-01-31T10:00:00Z", "dueMs": 1_801_389_600_000}
+EACH = {"results": [{"status": 200, "id": "m", "result": "scheduled"}]}
+OF_A_KEY = {"results": [{"status": 200, "key": "m", "messages": EACH["results"]}]}
+#: Each call that moves messages, and an answer.
+MOVES: dict[str, tuple[Any, Any]] = {
+    "reschedule": (lambda caller, **call: caller.reschedule("m", delay_time="1h", **call), MOVED),
+    "deliver_now": (lambda caller, **call: caller.deliver_now("m", **call), MOVED),
+    "deliver_now_many": (lambda caller, **call: caller.deliver_now_many(["m"], **call), EACH),
+    "deliver_now_by_key": (lambda caller, **call: caller.deliver_now_by_key("m", **call), OF_A_KEY),
+    "redrive": (lambda caller, **call: caller.redrive(["m"], **call), EACH),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_call_that_moves_messages_has_a_name_which_its_repeats_have_too(told: Told, caller: Any, move: str) -> None:
+    run, said = MOVES[move]
+    told.answers = [b"", answer(503, problem(503, "unavailable")), *[answer(200, said)] * 3]
+    run(caller)
+    run(caller)
+    run(caller, call="mine")
+    names = [json.loads(request.partition(b"\r\n\r\n")[2])["call"] for request in told.requests]
+    assert names[0] == names[1] == names[2] != names[3]
+    assert names[4] == "mine"
+    with pytest.raises(InvalidMessage, match="call"):
+        run(caller, call="of mine")
 
 
 def test_an_answer_of_another_service_names_the_url(told: Told, caller: Any) -> None:
