@@ -284,6 +284,7 @@ def test_a_hand_back_that_is_repeated_after_its_delivery_gets_the_first_answer(c
     ("body", "content_type", "expected"),
     [
         (b'{"n": 1.0}', "application/json; charset=utf-8", {"n": 1.0}),
+        (b"{", "application/json", "{"),
         (b"{}", "text/plain", "{}"),
         (b"{}", "", "{}"),
         (b"{}", "application/octet-stream", b"{}"),
@@ -303,7 +304,6 @@ def test_a_body_keeps_its_kind(client: Client, body: bytes, content_type: str, e
     [
         ({"id": "two words"}, {}, "id"),
         ({"topic": "two words"}, {}, "topic"),
-        ({"body": b"{", "content_type": "application/json"}, {}, "body"),
         ({"properties": {"delayq-hand-backs": "1000000"}}, {}, "handBacks"),
         ({"properties": {"delayq-origin": "two words"}}, {}, "id"),
         ({}, {"delay_time": "soon"}, "delayTime"),
