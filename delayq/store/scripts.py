@@ -37,6 +37,8 @@ _SUBCOMMAND = re.compile(r"(?<!p)call\('(XINFO', '[A-Z]+)'")
 
 _FOLDER = files("delayq.store") / "lua"
 #: The callers of a script: clients, consumers, a queue's owner, readers, and operations on queues and layouts.
+#: Includes of which a development server has its own ones.
+_MOVED: Final = ("clock", "appending")
 _ROOMS: Final = ("client", "consumer", "meta", "owner", "reading")
 _PLACES: Final = {
     one.name.removesuffix(".lua"): one for room in _ROOMS for one in (_FOLDER / room).iterdir() if one.is_file()
@@ -70,7 +72,7 @@ def source(name: str, *, development: bool = False) -> str:
 
 def _included(name: str, clock: str = "") -> str:
     def included(match: re.Match[str]) -> str:
-        files = (f"{clock if part == 'clock' else ''}{part}.lua" for part in match.group(1).split())
+        files = (f"{clock if part in _MOVED else ''}{part}.lua" for part in match.group(1).split())
         texts = ((_FOLDER / "include" / file).read_text(encoding="utf-8") for file in files)
         return _INCLUDE.sub(included, "\n".join(texts))
 

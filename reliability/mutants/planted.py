@@ -865,6 +865,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "entries of streams that have the time of the machine",
+        "delayq/store/lua/include/advanced_appending.lua",
+        "words[at] = milli_digits .. '-*'",
+        "words[at] = '*'",
+        ("tests/house/test_moved_time.py",),
+        (),
+    ),
+    Planted(
         "an API key that makes all groups",
         "delayq/store/lua/consumer/record_group.lua",
         "if of_key >= most_of_key then",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from delayq import Client, Message, NotDevelopment, StillDue
+from delayq import Client, Message, NotDevelopment, Policy, StillDue
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.store import commands, scripts
 from delayq.testing import Service, ServiceError, run
@@ -19,11 +21,13 @@ from delayq.testing.service import make_development_server
 from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
+from tests.support.waiting import eventually
 
 __all__ = ["dq", "dq_routes"]  # fixtures, as an installed delayq offers them
 
 pytestmark = pytest.mark.processes
 TOPIC = "orders.unpaid"
+DAY = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +38,10 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def dq_service(receiver: Receiver) -> Iterator[Service]:
-    """One for the file: topics of `hook.` go to a server of the test, all others into streams."""
+    """One for the file: topics of `hook.` go to a server of the test, those of `sent.` into streams by way of the worker."""
     hook = {"name": "hook", "match": "hook.*", "target": receiver.url()}
-    routes = [hook, {"name": "streams", "match": "*"}]
+    sent: dict[str, Any] = {"name": "sent", "match": "sent.*", "maxBacklog": 1_000}
+    routes = [hook, sent, {"name": "streams", "match": "*"}]
     with run(routes=routes, egress_allow="127.0.0.1", redis_timeout=REDIS_TIMEOUT) as service:
         yield service
 
@@ -109,6 +114,41 @@ def test_a_pause_holds_messages_until_the_time_at_which_it_ends(dq: Service) -> 
     assert ids(dq) == []
     dq.advance("1m")
     assert ids(dq) == ["held"]
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "sent.a"])
+def test_streams_have_the_moved_time_so_groups_begin_at_it_and_retention_counts_from_it(
+    dq: Service, topic: str
+) -> None:
+    dq.client.schedule(order("before", "1m", topic))
+    dq.advance("1h")
+    start = dq.now
+    dq.client.schedule(order("after", "1m", topic))
+    dq.advance("2m")
+    got = dq.client.receive(topic, group="mail", start=start)
+    assert [one.id for one in got] == ["after"]
+    (group,) = dq.client.consumers()
+    assert group.oldest is not None
+    assert start.timestamp() * 1000 < group.oldest.delivered <= dq.now.timestamp() * 1000
+    dq.client.put_policy(Policy(name="keep", match=topic, retention_age=DAY, retention_force=True))
+    dq.advance("20h")
+    dq.client.schedule(order("last", "1h", topic))
+    dq.advance("6h")
+    eventually(lambda: ids(dq) == ["last"], "older messages are trimmed, and those of the last day stay")
+
+
+def test_a_consumer_that_waits_gets_what_is_delivered_after_time_was_moved(dq: Service) -> None:
+    dq.advance("1h")
+    got: list[str] = []
+    waiting = threading.Thread(
+        target=lambda: got.extend(one.id for one in dq.client.receive(TOPIC, group="mail", wait="60s"))
+    )
+    waiting.start()
+    with Client(dq.redis_url) as other:
+        other.schedule(order("o-1", "30m"))
+        other.advance("30m")
+        waiting.join()
+    assert got == ["o-1"]
 
 
 async def test_a_coroutine_moves_time_by_its_own_client(dq: Service) -> None:

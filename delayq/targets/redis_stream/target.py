@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from delayq.clock import SystemClock
-from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
+from delayq.errors import ConfigError, NotDone, StoreError, StoreRefused, StoreUnavailable
 from delayq.routes import Route
-from delayq.store.commands import Command, plain
+from delayq.store.commands import Command, advanced, plain, redis_now
 from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
@@ -70,8 +70,11 @@ class RedisStreamTarget:
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._clock = SystemClock()
         self._route = route
+        self._development: bool | None = False
         try:
             where = redis_url_of(url, redis_url)
+            if redis_url and parse(where).same_as(parse(redis_url)):
+                self._development = None  # unknown
             self._once = parse(where).kind == SINGLE
             self._store = Store(where, timeout=PATIENCE)
         except ConfigError as error:
@@ -102,7 +105,10 @@ class RedisStreamTarget:
     def _append(self, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
         if self._left(deadline) <= 0:
             return [Result.unavailable("no time was left to send it")] * len(batch)
-        appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK, once=self._once) for one in batch]
+        entry = "*" if self._development is False else self._moved_entry()
+        appends: list[Command[Result]] = [
+            plain(*self._words(one, entry), read=lambda _: OK, once=self._once) for one in batch
+        ]
         answers = self._store.end(self._store.begin(appends, within=self._left(deadline)))
         return [answer if isinstance(answer, Result) else _failed(answer) for answer in answers]
 
@@ -110,12 +116,23 @@ class RedisStreamTarget:
         """ms until the deadline (monotonic ms)."""
         return deadline - self._clock.monotonic()
 
-    def _words(self, one: Delivery) -> list[Any]:
+    def _moved_entry(self) -> str:
+        """The id of the next entries: on a development server their time is the one that `advance` has moved."""
+        try:
+            ahead, now = self._store.run(advanced()), self._store.run(redis_now())
+        except StoreError as error:
+            if isinstance(error, StoreRefused):  # a user who may append and no more
+                self._development = False
+            return "*"
+        self._development = ahead is not None
+        return "*" if ahead is None else f"{now + ahead}-*"
+
+    def _words(self, one: Delivery, entry: str) -> list[Any]:
         words: list[Any] = ["XADD", self._route.stream_of(one.topic)]
         if self._route.max_length is not None:
             words += ("MAXLEN", "~", self._route.max_length)
         words += (
-            "*",
+            entry,
             "id",
             one.id,
             "topic",

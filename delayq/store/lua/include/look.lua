@@ -2,6 +2,7 @@
 -- appended. An expired message is buried. A held message is listed for the set of its topic (`aside`). Any other
 -- message is returned. The loop may end early (`full`). The include `leave` completes its removals.
 local pcall, refused = redis.pcall, {}
+-- @include appending
 -- Append a message that has an ordering key or properties, or whose stream is trimmed. Return the entry or its error, and its traceparent
 -- if wanted.
 local function append(stream, trim, id, topic, tags, ordering, keys, body, due, attempt, record, keys_end,

@@ -1,0 +1,1 @@
+-- Redis gives the entries of streams their ids. `advanced_appending` stands in for this on a development server.
