@@ -608,15 +608,15 @@ class AsyncCalls:
 
         The next step of the loop acknowledges the message before. If the block raises, the message is handed back. `prefetch`
         messages are received at a time. `lease`, `start` and `tags` are those of `receive`. `topic` is a topic, a pattern with
-        `*` and `?`, or a list of both. Every 5 s the consumer adds the topics of `topics` that fit a pattern, and every minute
-        those from which the group has received. The leases of the messages that it holds are renewed until `max_lease` after
-        each was received: 1 h unless you choose another time, at most 12 h.
+        `*` and `?`, or a list of both. Every 5 s the consumer adds the topics of `topics` that fit a pattern. Every minute it
+        adds the topics from which the group has received. The leases of the messages that it holds are renewed until
+        `max_lease` after each was received. That is 1 h unless you choose another time, at most 12 h.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
         return AsyncConsumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
 
     async def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
-        """The topics that fit a pattern: those of `topics`, and those from which a group has received, if one is given."""
+        """The topics of `topics` that fit a pattern, and the topics from which a group has received, if one is given."""
         found = [one.topic for one in await self.topics(match=match)]
         if group is not None:
             groups = await self._run(plans.known_groups(await self.reading(), match))

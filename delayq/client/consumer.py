@@ -125,10 +125,10 @@ class Consumer:
                 handlers.wait_for_room()
                 if self._stopped or handlers.failure is not None:
                     break
-                message = self._take()
+                message = self._take(self._clock.monotonic())
                 if message is None and self._ahead:  # all are behind others of their keys
                     self._receive(0)
-                    message = self._take()
+                    message = self._take(self._clock.monotonic())
                     if message is None:
                         handlers.wait(LONGEST_WAIT / 1000)
                 elif message is None:
@@ -180,12 +180,14 @@ class Consumer:
                 raise
             finally:
                 self._acknowledging.release()
-            log_lost(one for one, result in zip(done, results, strict=True) if is_lost(result))
-            failed = {
-                one.lease: result for one, result in zip(done, results, strict=True) if isinstance(result, Exception)
-            }
+            failed = dict[str, Exception]()
+            for one, result in zip(done, results, strict=True):
+                if isinstance(result, Exception):
+                    failed[one.lease] = result
+                elif is_lost(result):
+                    log_lost([one])
             if failed:
-                kept = self._leases.keep(one for one in held if one.message.lease in failed)
+                kept = self._leases.keep(one for one in held if one[0].lease in failed)
                 self._done.extendleft(reversed(kept))
                 self._log_failure(next(iter(failed.values())))
                 return
@@ -201,7 +203,7 @@ class Consumer:
             now = self._clock.monotonic()
             if self._ahead and self._done and now - self._done_from >= ACK_AFTER:
                 self._acknowledge()
-            self._current = self._take()
+            self._current = self._take(now)
             if self._current is not None:
                 if not self._done:
                     self._done_from = now
@@ -214,8 +216,10 @@ class Consumer:
         """Take the messages that are to be acknowledged."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
-    def _take(self) -> Leased | None:
+    def _take(self, now: int) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
+        if self._ahead and not self._ahead[0].ordering_key and self._leases.is_fresh(self._ahead[0], now):
+            return self._ahead.popleft()
         passed = set[tuple[str, str]]()
         for message in list(self._ahead):
             key = _key_of(message)

@@ -31,16 +31,19 @@ class Settling(Protocol):
     def extend_many(self, messages: Sequence[Leased], lease: Duration) -> list[Any]: ...
 
 
-class _Held:
-    """A message, when its lease ends, and until when the lease can be renewed (ms of the monotonic clock)."""
+class _Call:
+    """When the leases of a call end that received messages, and until when they can be renewed (ms of the monotonic clock)."""
 
-    __slots__ = ("end", "is_final", "limit", "message")
+    __slots__ = ("end", "is_final", "limit")
 
-    def __init__(self, message: Leased, end: int, limit: int) -> None:
-        self.message = message
+    def __init__(self, end: int, limit: int) -> None:
         self.end = end
         self.limit = limit
         self.is_final = False
+
+
+#: A message, and the call that received it.
+_Held = tuple["Leased", _Call]
 
 
 class Leases:
@@ -63,32 +66,36 @@ class Leases:
 
     def add(self, messages: Iterable[Leased], since: int) -> None:
         """Hold the leases of messages that a call received which began at `since` (ms of the monotonic clock)."""
-        for one in messages:
-            self._held[one.lease] = _Held(one, since + self._lease, since + self._longest)
+        call = _Call(since + self._lease, since + self._longest)
+        self._held.update({one.lease: (one, call) for one in messages})
         if self._held and self._longest > self._lease and not self._repeats.is_running:
             self._next = self._clock.monotonic() + self._lease // 3
             self._repeats.start(self._lease // 3)
 
     def take(self, messages: Iterable[Leased]) -> list[_Held]:
         """Hold these leases no longer: they are being settled."""
-        found = (self._held.pop(one.lease, None) for one in messages)
+        found = [self._held.pop(one.lease, None) for one in messages]
         return [one for one in found if one is not None]
 
     def keep(self, held: Iterable[_Held]) -> list[Leased]:
         """Hold leases again that could not be settled, and return their messages, without those that were held for too long."""
         now = self._clock.monotonic()
-        kept = [one for one in held if one.limit > now]
-        self._held.update((one.message.lease, one) for one in kept)
-        return [one.message for one in kept]
+        kept = [(message, call) for message, call in held if call.limit > now]
+        self._held.update({message.lease: (message, call) for message, call in kept})
+        return [message for message, _ in kept]
+
+    def is_fresh(self, message: Leased, now: int) -> bool:
+        """Return whether more than half of the lease of a message is left."""
+        held = self._held.get(message.lease)
+        return held is not None and held[1].end - now > self._lease / 2
 
     def lasts(self, message: Leased) -> bool:
         """Return whether the lease of a message lasts. If half of it is over, it is renewed before."""
         held = self._held.get(message.lease)
-        if held is None:
-            return False
-        if held.end - self._clock.monotonic() < self._lease / 2 and held.end < held.limit:
+        if held is not None and held[1].end < held[1].limit and not self.is_fresh(message, self._clock.monotonic()):
             self.renew()
-        return message.lease in self._held and held.end > self._clock.monotonic()
+        held = self._held.get(message.lease)
+        return held is not None and held[1].end > self._clock.monotonic()
 
     def renew(self) -> int:
         """Renew all leases, and return after how many ms that is to be done again."""
@@ -97,18 +104,18 @@ class Leases:
             logging.getLogger(LOGGER).warning("leases are renewed %d ms late: %s", now - self._next, LATE)
         for life, some in self._by_life(now).items():
             try:
-                results = self._client.extend_many([one.message for one in some], life)
+                results = self._client.extend_many([message for message, _ in some], life)
             except Exception as error:  # noqa: BLE001  # whatever it is, the next attempt may succeed
                 failure = error
                 continue
-            for one, result in zip(some, results, strict=True):
+            for (message, call), result in zip(some, results, strict=True):
                 if isinstance(result, Exception):
                     failure = result
                 elif result.result == "lost":
-                    if self.take([one.message]):  # else it was settled during the call
-                        log_lost([one.message])
+                    if self.take([message]):  # else it was settled during the call
+                        log_lost([message])
                 else:
-                    one.end = now + life
+                    call.end = now + life
         if failure is not None and not self._is_away:
             logging.getLogger(LOGGER).warning("cannot renew leases, trying again: %s", failure)
         self._is_away = failure is not None
@@ -119,14 +126,15 @@ class Leases:
     def _by_life(self, now: int) -> dict[int, list[_Held]]:
         """The leases by how long they are to last from now; without those that may last no longer."""
         found: dict[int, list[_Held]] = {}
-        for one in list(self._held.values()):
-            life = min(self._lease, one.limit - now)
-            if one.end < one.limit and life >= SHORTEST:
-                found.setdefault(life, []).append(one)
-            elif not one.is_final:
-                one.is_final = True
+        for message, call in list(self._held.values()):
+            life = min(self._lease, call.limit - now)
+            if call.end < call.limit and life >= SHORTEST:
+                found.setdefault(life, []).append((message, call))
+            elif not call.is_final:
                 text = "the lease of message %s is no longer renewed: it ends %d s after its receipt, the maximum (max_lease)"
-                logging.getLogger(LOGGER).warning(text, one.message.id, self._longest // 1000)
+                logging.getLogger(LOGGER).warning(text, message.id, self._longest // 1000)
+        for _, call in list(self._held.values()):
+            call.is_final = call.end >= call.limit or call.limit - now < SHORTEST
         return found
 
     def abandon(self) -> None:
@@ -135,7 +143,7 @@ class Leases:
 
     def end(self) -> None:
         """Acknowledge what is done, and give back the rest."""
-        self.close([one.message for one in list(self._held.values())])
+        self.close([message for message, _ in list(self._held.values())])
 
     def close(self, left: Sequence[Leased]) -> None:
         """End the renewal, acknowledge what is done, and give back the messages that are left. Failures are logged."""
