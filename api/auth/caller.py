@@ -174,8 +174,8 @@ class Caller:
     def hands_back(self, message: Message) -> Message:
         """Check that the caller may schedule a delivered message again. Raises Problem.
 
-        The id of the next message begins with the first id, and both are the caller's word. So a message of a key with
-        `ids` may be handed back only by such a key: any other one could take the id of a hand-back to come.
+        The id of the next message begins with the first id, and the caller gives both. So only a key with the same `ids`
+        may hand back a message of such a key. Any other key could take the id of a later hand-back.
         """
         check_topic(message.topic)
         self.need("schedule", message.topic)
@@ -187,7 +187,7 @@ class Caller:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The keys by which delayq counts the messages of the caller: those of a name with a quota."""
+        """The keys by which delayq counts the messages of a caller whose name has a quota."""
         return () if self.key is None or self.quota is None else (from_key(self.key.name),)
 
     def _counted(self, message: Message) -> Message:

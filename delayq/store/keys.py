@@ -23,6 +23,7 @@ __all__ = [
     "ADVANCED",
     "AUDIT",
     "GROUPS",
+    "LONGEST_ID",
     "MAKINGS",
     "META",
     "NODES",
@@ -34,6 +35,7 @@ __all__ = [
     "Layouts",
     "ParkedSet",
     "QueueKeys",
+    "dead_id",
     "following",
     "ids_ending",
     "new_id",
@@ -41,12 +43,15 @@ __all__ = [
     "rate_key",
     "read_layouts",
     "report_key",
+    "shortened",
     "slot_tag",
     "slots_key",
     "spread",
     "write_layouts",
 ]
 
+#: The most characters of an id.
+LONGEST_ID: Final = 128
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
 #: A development server only: how far each worker has followed the time. Each move is published on the channel of this
@@ -302,6 +307,19 @@ class Layout(msgspec.Struct, frozen=True):
     def random_suffix() -> str:
         """Return a suffix that messages of one batch may share, so that one script takes all of them."""
         return f".{os.urandom(2).hex()}"
+
+
+def shortened(id: str, room: int) -> str:
+    """Return an id of at most so many characters, 97 or more. A long id gets a hash, and keeps its beginning, which may be
+    the prefix of a key.
+    """
+    return id if len(id) <= room else f"{id[:64]}-{blake2b(id.encode(), digest_size=16).hexdigest()}"
+
+
+def dead_id(id: str, group: str) -> str:
+    """Return the id of the dead letter that a group makes of a message. Other groups may give up the same message."""
+    suffix = id[-5:] if Layout.has_suffix(id) else ""
+    return shortened(f"{id.removesuffix(suffix)}:{group}", LONGEST_ID - len(suffix)) + suffix
 
 
 def read_layouts(text: str) -> tuple[Layout, ...]:

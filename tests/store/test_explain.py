@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
-from delayq.client.consuming.giving_up import Letter, dead_id, give_up
+from delayq.client.consuming.giving_up import Letter, give_up
 from delayq.client.looking.explain import Explanation
 from delayq.config import load_settings
 from delayq.message import GROUP_PROPERTY
 from delayq.nodes import LINE_AGE
 from delayq.store import commands
 from delayq.store.commands import Change, GroupRecord, PoliciesSet
-from delayq.store.keys import Layout, ParkedSet, QueueKeys, queue_keys
+from delayq.store.keys import Layout, ParkedSet, QueueKeys, dead_id, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 

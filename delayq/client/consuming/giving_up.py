@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,32 +13,19 @@ from delayq.codec import DUE_HEAD_LENGTH, due_head, encode, property_bytes
 from delayq.errors import InvalidMessage
 from delayq.message import GROUP_PROPERTY, Message
 from delayq.store import commands
-from delayq.store.keys import Layout, QueueKeys
+from delayq.store.keys import QueueKeys, dead_id
 
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["LONGEST_ID", "Letter", "dead_id", "give_up", "letter_of", "shortened", "text_or_bytes"]
-
-LONGEST_ID: Final = 128
-
-
-def shortened(id: str, room: int) -> str:
-    """An id of at most so many characters, 97 or more. A long one gets a hash, and keeps what it begins with: a key's prefix."""
-    return id if len(id) <= room else f"{id[:64]}-{blake2b(id.encode(), digest_size=16).hexdigest()}"
-
-
-def dead_id(id: str, group: str) -> str:
-    """The id of the dead letter that a group makes of a message: other groups may give up the same message."""
-    suffix = id[-5:] if Layout.has_suffix(id) else ""
-    return shortened(f"{id.removesuffix(suffix)}:{group}", LONGEST_ID - len(suffix)) + suffix
+__all__ = ["Letter", "give_up", "letter_of", "text_or_bytes"]
 
 
 class Letter(msgspec.Struct, frozen=True):
     """A message that becomes a dead letter: how often it was received or handed back, and why it is given up.
 
-    It has its complete id, and an `expect_date`. By the property `mark` it is known again: a dead letter of its id and topic with
-    the same one is this message, given up before.
+    It has its complete id, and an `expect_date`. A dead letter of its id and topic that has the same property `mark` is this
+    message, given up before.
     """
 
     message: Message
@@ -68,8 +54,8 @@ def letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> 
 def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
     """Make each message a dead letter, and return the result of each, or its error.
 
-    It is 'dead' (now, or it is one already), 'waiting' (it was given up and redriven before, and waits), or 'taken' (another
-    message has its id).
+    The result is 'dead' (now, or it is one already), 'waiting' (it was redriven before), or 'taken' (another message has its
+    id).
     """
     results: dict[str, Any] = {}
     contents: dict[str, tuple[bytes, int, str, bytes]] = {}

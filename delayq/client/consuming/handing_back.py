@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.consuming.giving_up import LONGEST_ID, Letter, give_up, shortened, text_or_bytes
+from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
 from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.looking.messages import get
@@ -27,7 +27,7 @@ from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERT
 from delayq.policies import Policy
 from delayq.received import Received
 from delayq.store.commands import Found
-from delayq.store.keys import Layout
+from delayq.store.keys import LONGEST_ID, Layout, shortened
 
 __all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of"]
 

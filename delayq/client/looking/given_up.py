@@ -6,13 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.consuming.giving_up import dead_id
 from delayq.client.plan import Context, Plan, by_id
 from delayq.errors import StoreError
 from delayq.message import GROUP_PROPERTY, State
 from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found
-from delayq.store.keys import QueueKeys
+from delayq.store.keys import QueueKeys, dead_id
 
 __all__ = ["with_dead_letters"]
 

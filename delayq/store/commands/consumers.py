@@ -236,9 +236,9 @@ def give_up(
 ) -> Command[list[str]]:
     """Store messages of one queue as dead letters.
 
-    Of each that is its id, its content, how often it was received, the reason, and a property as it is in the content. A message
-    of the same id, topic and property was given up before. Returns 'dead' (now, or it is one already), 'waiting' (it was
-    redriven), 'taken' (another message has this id) or 'moved' for each.
+    Each message has its id, its content, how often it was received, the reason, and a property as it is in the content. A
+    message of the same id, topic and property was given up before. The result of each is 'dead' (now, or it is one already),
+    'waiting' (it was redriven), 'taken' (another message has this id) or 'moved'.
     """
     each = [word for one in messages for word in one]
     return Command("give_up", (keys.state, keys.pool, keys.index, keys.dead, keys.reasons), (now, *each), texts)

@@ -1,7 +1,7 @@
 -- Store messages that the consumers of a group gave up. Each is a dead letter at once, with the reasons of the consumers.
 -- KEYS: state pool keys dead reasons
 -- ARGV: now. Then of each message: id, content (see codec.py), deliveries, reason, a property as it is in the content. Last the
---   deadline (see include/deadline). Another message of the id with the same topic and property was given up before.
+--   deadline (see include/deadline). A message of the id with the same topic and property was given up before.
 -- Returns: 'dead' (now, or it is one already) | 'waiting' (it was redriven, and waits) | 'taken' (another message has this id)
 --   | 'moved' of each
 -- @promise

@@ -18,9 +18,9 @@ local function parse(record)
   return string.match(record or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
 end
 
--- The reasons of an entry are lines, none of them empty. Behind them an empty line may follow, then the call that handed the
--- entry back or released it last, and when its pause ends. Without an end this call had the last hand-back: then the caller
--- makes the entry a dead letter. Return the reasons, the call and the end.
+-- The reasons of an entry are lines, none of them empty. Then an empty line may follow, with the call that handed the entry
+-- back or released it last, and the end of that pause. There is no end after the last hand-back, because the caller makes
+-- the entry a dead letter. Return the reasons, the call and the end.
 local function last_back(reasons)
   local own, call, stop = string.match(reasons, '^(.-)\n\n(%S+) (%d*)$')
   return own or reasons, call, stop

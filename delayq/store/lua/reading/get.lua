@@ -4,7 +4,7 @@
 -- Returns: {now, watermark or '', then one of these for each id}.
 --   '' means not found, 'moved' means that the next layout may have it.
 --   {ending, time, topic, name} is for an ended id. The ending is 'delivered', 'cancelled', 'removed_in_flight' or
---   'discarded'. Behind the time, and a space, is the due time with which a hand-back was answered. The topic is '' if it
+--   'discarded'. The due time with which a hand-back was answered follows the time and a space. The topic is '' if it
 --   is not remembered. The name is that of the API key that ended it, or ''.
 --   {record, place, due time or '', attempts or '', reason or ''} is for any other id.
 --   The place is 'pending', 'held', 'parked' or 'dead'. A pulled message of a paused topic that was certainly not sent
