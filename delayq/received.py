@@ -14,6 +14,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage
 from delayq.message import HAND_BACKS_PROPERTY, TRACEPARENT, text_of, value_of
+from delayq.times import LATEST
 
 __all__ = ["Received", "read_kafka", "read_rabbitmq", "read_rocketmq", "read_stream"]
 
@@ -22,6 +23,8 @@ _RABBITMQ: Final = frozenset({"delayq-due", "delayq-attempt", "delayq-tags", "de
 #: Headers that RabbitMQ adds when it delivers a message again, or when a queue gave it up.
 _BROKERS: Final = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-")
 _ROCKETMQ: Final = "delayq_"
+#: No number of delayq has more digits.
+_DIGITS: Final = len(str(LATEST))
 _names = msgspec.json.Decoder(list[str])
 Headers = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
@@ -49,7 +52,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     def hand_backs(self) -> int:
         """How often consumers have handed it back."""
         count = self.properties.get(HAND_BACKS_PROPERTY, "")
-        return int(count) if count.isascii() and count.isdigit() else 0
+        return int(count) if count.isascii() and count.isdigit() and len(count) <= _DIGITS else 0
 
     @property
     def text(self) -> str:
@@ -128,7 +131,10 @@ def read_rocketmq(message: Any) -> Received:
     """Read a message of the package rocketmq-python-client. Raises InvalidMessage if delayq did not send it."""
     given = _texts(message.properties)
     own = {name: value for name, value in given.items() if not name.startswith((_ROCKETMQ, "__"))}
-    own.update(dict.fromkeys(_names.decode(given.get(f"{_ROCKETMQ}empty", "[]")), ""))
+    try:
+        own.update(dict.fromkeys(_names.decode(given.get(f"{_ROCKETMQ}empty", "[]")), ""))
+    except msgspec.MsgspecError:
+        raise InvalidMessage(f"{_ROCKETMQ}empty", "is no list of names: delayq did not send this message") from None
     group = message.message_group or ""
     return Received(
         id=_need(given, f"{_ROCKETMQ}id"),
@@ -167,6 +173,6 @@ def _number(found: Mapping[str, str], name: str, otherwise: int | None = None) -
     value = found.get(name, "")
     if not value and otherwise is not None:
         return otherwise
-    if not value.isascii() or not value.isdigit():
+    if not value.isascii() or not value.isdigit() or len(value) > _DIGITS or int(value) > LATEST:
         raise InvalidMessage(name, f"is {value!r:.100}, not a number: delayq did not send this message")
     return int(value)

@@ -553,6 +553,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "an entry that delayq did not write and that nobody sets aside",
+        "delayq/client/consuming/receiving.py",
+        "        yield from _set_aside(consumer, streams, foreign)\n",
+        "",
+        ("tests/store/test_receiving.py",),
+        (),
+    ),
+    Planted(
         "a repeated receive that takes what another call has",
         "delayq/store/lua/consumer/receive.lua",
         "or how == 'L' and by == call and",

@@ -140,6 +140,17 @@ async def test_a_large_answer_stops_and_the_rest_comes_with_the_next_calls(
     assert sorted(got) == sorted(f"m{n}" for n in range(12))
 
 
+async def test_an_entry_that_delayq_did_not_write_is_a_finding_and_the_others_are_received(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    valkey.admin.xadd(TOPIC, {"id": "odd", "due": "tomorrow", "body": "x"})
+    append(valkey, "b")
+    assert [one["id"] for one in await receive(api)] == ["a", "b"]
+    found = [one for one in (await api.get("/v1/status")).json()["findings"] if one["code"] == "foreignEntries"]
+    assert [(one["topic"], "it has no topic" in one["text"]) for one in found] == [(TOPIC, True)]
+
+
 async def test_one_call_acknowledges_and_receives(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     for id in "ab":
         append(valkey, id)

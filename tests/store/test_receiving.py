@@ -38,6 +38,7 @@ from delayq.store import commands
 from delayq.store.commands import Command, ReceivedEntries
 from delayq.store.keys import ConsumerKeys, Layout, queue_keys
 from delayq.testing import ManualClock
+from delayq.times import LATEST
 from tests.support.amounts import amount
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
@@ -100,14 +101,111 @@ def test_messages_are_the_same_whether_all_have_the_same_fields_or_not(client: C
     alike = receive(client, group="one")
     assert [one.id for one in alike] == ["a", "b\n", "c"]
     assert [one.properties for one in alike] == [{"color": color, "size": "1"} for color in ("red", "\ufffd", "\n")]
-    valkey.admin.xadd(TOPIC, {"body": b"\xff"})
+    valkey.admin.xadd(TOPIC, {"id": "d", "topic": TOPIC, "body": b"\xff", "due": "0", "attempt": "1"})
     *others, last = receive(client, group="two")
     assert [replace(one, group="one", lease="") for one in others] == [replace(one, lease="") for one in alike]
-    assert (last.id, last.topic, last.body, last.due, last.keys, last.properties) == ("", TOPIC, b"\xff", 0, (), {})
-    receive(client, group="three", start="end")
-    valkey.admin.xadd(TOPIC, {"body": b"\xff"})
-    (only,) = receive(client, group="three")
-    assert replace(only, group="two", lease="") == replace(last, lease="")
+    assert (last.id, last.topic, last.body, last.due, last.keys, last.properties) == ("d", TOPIC, b"\xff", 0, (), {})
+
+
+#: Entries that delayq did not write: the fields that differ, and what is wrong with them.
+FOREIGN: dict[str, tuple[dict[str | bytes, str | bytes | None], str]] = {
+    "no id": ({"id": None}, "it has no id"),
+    "no topic": ({"topic": None}, "it has no topic"),
+    "nothing that delayq writes": (
+        dict.fromkeys(("id", "topic", "tags", "keys", "body", "due", "attempt")),
+        "it has no id",
+    ),
+    "an empty id": ({"id": ""}, "its id is empty"),
+    "an id that is not UTF-8": ({"id": b"\xff"}, "its id is not UTF-8"),
+    "a topic that is not UTF-8": ({"topic": b"\xff"}, "its topic is not UTF-8"),
+    "a name that is not UTF-8": ({b"p:\xff": "1"}, "the name of a field is not UTF-8"),
+    "a due time that is a word": ({"due": "tomorrow"}, "its due is no number of delayq"),
+    "a due time that is empty": ({"due": ""}, "its due is no number of delayq"),
+    "a due time of other digits": ({"due": "\u0661"}, "its due is no number of delayq"),
+    "a due time before 1970": ({"due": "-1"}, "its due is no number of delayq"),
+    "a due time after 9999": ({"due": "253402300800000"}, "its due is no number of delayq"),
+    "a due time of thousands of digits": ({"due": "9" * 5_000}, "its due is no number of delayq"),
+    "an attempt that is no number": ({"attempt": "1.5"}, "its attempt is no number of delayq"),
+}
+
+
+def append_foreign(server: ServerUnderTest, what: str) -> str:
+    entry: dict[Any, Any] = {
+        "id": "f",
+        "topic": TOPIC,
+        "tags": "",
+        "keys": "",
+        "body": "x",
+        "due": "1000",
+        "attempt": "1",
+    }
+    entry = {name: value for name, value in (entry | FOREIGN[what][0]).items() if value is not None}
+    id: bytes = server.admin.xadd(TOPIC, entry or {"note": "hello"})
+    return id.decode()
+
+
+def test_an_entry_of_an_id_and_a_topic_is_a_message(client: Client, valkey: ServerUnderTest) -> None:
+    valkey.admin.xadd(TOPIC, {"id": "a", "topic": TOPIC}, id="5-1")
+    (alone,) = receive(client)
+    append(valkey, "b")
+    beside, _ = receive(client, group="two")
+    for one in (alone, beside):
+        assert (one.id, one.body, one.due, one.attempt, one.tags, one.keys) == ("a", b"", 5, 1, "", ())
+    assert client.ack(alone)[0].result == "acknowledged"
+
+
+def test_ids_and_due_times_of_entries_after_the_year_9999_are_read_as_its_end(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    receive(client)
+    valkey.admin.xadd(TOPIC, {"id": "a", "topic": TOPIC, "due": "9" * 5_000}, id=f"{2**63}-1")
+    (group,) = client.consumers()
+    assert group.oldest is not None
+    assert (group.oldest.due, group.oldest.delivered, group.ready) == (LATEST, LATEST, LATEST)
+    assert receive(client) == []
+    valkey.admin.xadd(TOPIC, {"id": "b", "topic": TOPIC}, id=f"{2**63}-2")
+    (got,) = receive(client)
+    assert (got.id, got.due) == ("b", LATEST)
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_an_entry_that_delayq_did_not_write_is_set_aside_and_the_others_are_delivered(
+    client: Client, valkey: ServerUnderTest, what: str
+) -> None:
+    append(valkey, "a")
+    append_foreign(valkey, what)
+    append(valkey, "b", orderingKey="k")
+    entry = append_foreign(valkey, what)
+    assert [one.id for one in receive(client)] == ["a", "b"]
+    assert receive(client) == []
+    (group,) = client.consumers()
+    assert (group.leased, group.waiting) == (2, 0), "they count as acknowledged"
+    (found,) = [one for one in client.status() if one.code == "foreignEntries"]
+    assert f"group mail of topic {TOPIC} has set aside 2 entries of the stream {TOPIC}" in found.text
+    assert f"the last one {entry}: {FOREIGN[what][1]}" in found.text
+
+
+def test_a_call_for_one_message_passes_entries_that_delayq_did_not_write(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    for _ in range(3):
+        append_foreign(valkey, "no id")
+    append(valkey, "a")
+    assert [one.id for one in receive(client, max=1)] == ["a"]
+
+
+def test_a_consumer_goes_on_behind_an_entry_that_delayq_did_not_write(client: Client, valkey: ServerUnderTest) -> None:
+    append_foreign(valkey, "a due time that is a word")
+    append(valkey, "a")
+    handled = list[str]()
+    with client.consume(TOPIC, group="mail") as consumer:
+
+        def handle(message: Leased) -> None:
+            handled.append(message.id)
+            consumer.stop()
+
+        consumer.run(handle)
+    assert handled == ["a"]
 
 
 def test_each_group_receives_every_message_and_each_message_one_consumer_of_it(

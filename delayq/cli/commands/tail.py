@@ -160,7 +160,7 @@ def entry_shape(id: bytes, fields: dict[bytes, bytes]) -> dict[str, Any]:
     if (due := texts.get("due", b"")).isdigit() and len(due) < 14:
         shape |= {"dueTime": instant(int(due)), "dueMs": int(due)}
         shape["lateness"] = int(id.partition(b"-")[0]) - int(due)
-    if (attempt := texts.get("attempt", b"")).isdigit():
+    if (attempt := texts.get("attempt", b"")).isdigit() and len(attempt) < 14:
         shape["attempt"] = int(attempt)
     properties = {name[2:]: value.decode(errors="replace") for name, value in texts.items() if name.startswith("p:")}
     return shape | ({"properties": properties} if properties else {})

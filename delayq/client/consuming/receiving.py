@@ -32,7 +32,7 @@ from delayq.store.commands import (
     UnknownGroup,
 )
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
-from delayq.times import Instant
+from delayq.times import LATEST, Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
@@ -52,6 +52,10 @@ LONGEST_LEASE: Final = 12 * 3_600_000
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
 MOST_REASON: Final = 200
+#: A call looks so often for other messages if it has received only entries that delayq did not write.
+ROUNDS: Final = 8
+#: Without these fields an entry is no message.
+_NEEDED: Final = ("id", "topic")
 #: A queue or nothing, an entry, a call. Then a mark, which a lease of a former version does not have.
 _TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{24})?")
 #: The lengths of the parts of a mark: the making of the group, the check of the message's id, the check of what is before.
@@ -250,7 +254,7 @@ def receive(
     may_repeat = call is not None and not is_new and len(streams) > 1
     name = call or new_id()
     turn = crc32(name.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
-    messages, spent = list[Leased](), list[tuple[str, StreamEntry]]()
+    messages, spent, foreign = list[Leased](), list[tuple[str, StreamEntry]](), list[tuple[str, StreamEntry, str]]()
     now, soonest, failed = 0, dict[tuple[str, str], int](), list[DelayqError]()
     by_stream, lost_at = _by_stream(streams, ack, [("ack", None, "")] * len(ack))
     lost = [ack[at] for at in lost_at]
@@ -303,11 +307,13 @@ def receive(
             context.groups.saw(now)
             if answer.next is not None:
                 soonest[share.place] = answer.next
-            if answer.names:
-                messages.extend(_new_messages(consumer, share.place[0], answer))
+            if answer.names and (new_ones := _new_messages(consumer, share.place[0], answer)) is not None:
+                messages.extend(new_ones)
                 continue
             for entry in answer.entries:
-                if entry.exhausted:
+                if why := _why_foreign(entry.fields):
+                    foreign.append((share.place[0], entry, why))
+                elif entry.exhausted:
                     spent.append((share.place[0], entry))
                 else:
                     messages.append(_received(consumer, share.place[0], entry, answer.making))
@@ -319,11 +325,16 @@ def receive(
             yield from take([_Share(place, 0) for place in holding])
         if failed:
             raise failed[0]  # the caller repeats the call, and gets all of its messages
-    left = [] if messages or spent else streams[turn:] + streams[:turn]
-    while left and (room := most - len(messages) - len(spent)) > 0:
-        shares = _shares(left, room, MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages), len(streams))
-        left = left[len(shares) :]
-        yield from take(shares)
+    for _ in range(ROUNDS):
+        left = [] if messages or spent else streams[turn:] + streams[:turn]
+        while left and (room := most - len(messages) - len(spent)) > 0:
+            shares = _shares(left, room, MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages), len(streams))
+            left = left[len(shares) :]
+            yield from take(shares)
+        if not foreign:
+            break
+        yield from _set_aside(consumer, streams, foreign)
+        foreign.clear()
     large = [place for place, then in soonest.items() if then <= now and len(streams) > 1]
     if large and not messages and not spent:  # none of the first messages fits into the share of its stream
         yield from take([_Share(large[0], most)])
@@ -333,6 +344,20 @@ def receive(
         yield from _bury(context, consumer, streams, spent, most_leases)
     next_end = min(soonest.values(), default=None)
     return ReceivedPage(messages, now, next_end, tuple(stream for _, stream in streams), tuple(lost))
+
+
+def _set_aside(
+    consumer: Consumer, streams: Sequence[tuple[str, str]], entries: Sequence[tuple[str, StreamEntry, str]]
+) -> Plan[None]:
+    """Acknowledge entries that delayq did not write, and count them. After an error they are received, and set aside, again."""
+    by_place: dict[str, list[Act]] = {}
+    for place, entry, why in entries:
+        by_place.setdefault(place, []).append(Act("setAside", entry.lease, reason=why))
+    yield [
+        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, by_place[place])
+        for place, stream in streams
+        if place in by_place
+    ]
 
 
 class _Share(msgspec.Struct, frozen=True):
@@ -360,11 +385,46 @@ def _shares(places: Sequence[tuple[str, str]], most: int, most_bytes: int, strea
     ]
 
 
-def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> list[Leased]:
-    """Messages that are new to the group and have the same fields. Each field is decoded for all messages at once."""
+def _why_foreign(fields: Mapping[str, bytes]) -> str | None:
+    """What shows that delayq did not write an entry, or None if it did."""
+    if missing := [name for name in _NEEDED if name not in fields]:
+        return f"it has no {missing[0]}"
+    if any("\ufffd" in name for name in fields):
+        return "the name of a field is not UTF-8"
+    for name in ("id", "topic"):
+        try:
+            if not fields[name].decode():
+                return f"its {name} is empty"
+        except UnicodeDecodeError:
+            return f"its {name} is not UTF-8"
+    for name, most in (("due", LATEST), ("attempt", 2**31)):
+        value = fields.get(name, b"1")
+        if not value.isdigit() or len(value) > 20 or int(value) > most:
+            return f"its {name} is no number of delayq"
+    return None
+
+
+def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> list[Leased] | None:
+    """Messages that are new to the group and have the same fields. Each field is decoded for all messages at once.
+
+    None if delayq may not have written one of them: each has to be looked at.
+    """
     rows, width = answer.rows, len(answer.names) + 1
     count = len(rows) // width
     column = {name: rows[at::width] for at, name in enumerate(answer.names, 1)}
+    if any(name not in column for name in _NEEDED) or any("\ufffd" in name for name in column):
+        return None
+    try:
+        texts_of_ids, topics = _decoded(column["id"], "strict"), _decoded(column["topic"], "strict")
+        times = [entry.partition(b"-")[0] for entry in rows[::width]] if "due" not in column else column["due"]
+        numbers = times, column.get("attempt") or [b"1"] * count
+        if not all(b"".join(values).isdigit() for values in numbers):
+            return None
+        dues, attempts = (list(map(int, values)) for values in numbers)
+    except ValueError:
+        return None
+    if not all(texts_of_ids) or not all(topics) or max(dues) > LATEST or max(attempts) > 2**31:
+        return None
 
     def texts(name: str, default: str = "") -> list[str]:
         values = column.get(name)
@@ -372,30 +432,30 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
 
     own = [name for name in answer.names if name.startswith("p:")]
     keys, group, call, making = texts("keys"), consumer.group, answer.call, answer.making
-    base, ids = _base(call, making), column.get("id") or [b""] * count
+    base, ids = _base(call, making), column["id"]
     messages = [
         Leased(
             id=id,
-            topic=topic or consumer.topic,
+            topic=topic,
             group=group,
             lease=f"{place}.{entry}.{call}.{making}{check:016x}",
             tags=tags,
             keys=(),
             ordering_key=ordering_key,
             body=body,
-            due=int(due or 0),
-            attempt=int(attempt or 1),
+            due=due,
+            attempt=attempt,
         )
         for entry, id, check, topic, tags, ordering_key, body, due, attempt in zip(
             _decoded(rows[::width]),
-            texts("id"),
+            texts_of_ids,
             [crc32(id) << 32 | crc32(one, base) for id, one in zip(ids, rows[::width], strict=True)],
-            texts("topic"),
+            topics,
             texts("tags"),
             texts("orderingKey"),
             column.get("body") or [b""] * count,
-            column.get("due") or [b"0"] * count,
-            column.get("attempt") or [b"1"] * count,
+            dues,
+            attempts,
             strict=True,
         )
     ]
@@ -412,19 +472,19 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
     return messages
 
 
-def _decoded(values: list[bytes]) -> list[str]:
+def _decoded(values: list[bytes], errors: str = "replace") -> list[str]:
     """The texts of values, which are decoded together: that is faster than one by one."""
     if values.count(values[0]) == len(values):
-        return [values[0].decode(errors="replace")] * len(values)
-    texts = b"\n".join(values).decode(errors="replace").split("\n")
-    return texts if len(texts) == len(values) else [one.decode(errors="replace") for one in values]
+        return [values[0].decode(errors=errors)] * len(values)
+    texts = b"\n".join(values).decode(errors=errors).split("\n")
+    return texts if len(texts) == len(values) else [one.decode(errors=errors) for one in values]
 
 
 def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = "") -> Leased:
     fields = entry.fields
     return Leased(
         id=_text(fields, "id"),
-        topic=_text(fields, "topic") or consumer.topic,
+        topic=_text(fields, "topic"),
         group=consumer.group,
         lease=_lease(place, entry.lease, making, fields.get("id", b"")),
         tags=_text(fields, "tags"),
@@ -432,8 +492,8 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = 
         ordering_key=_text(fields, "orderingKey"),
         properties={name[2:]: _text(fields, name) for name in fields if name.startswith("p:")},
         body=fields.get("body", b""),
-        due=int(fields.get("due") or 0),
-        attempt=int(fields.get("attempt") or 1),
+        due=min(int(fields.get("due") or entry.lease.entries.partition("-")[0]), LATEST),
+        attempt=int(fields.get("attempt", 1)),
         deliveries=entry.deliveries,
         hand_backs=entry.hand_backs,
     )
@@ -668,7 +728,7 @@ def _bury_handed_back(
     found = [
         (at, stream, lease, _received(consumer, "", StreamEntry(lease, 0, 0, True, "", fields)), reasons)
         for (at, stream, lease, reasons), fields in zip(exhausted, entries, strict=True)
-        if isinstance(fields, dict)
+        if isinstance(fields, dict) and not _why_foreign(fields)
     ]
     letters = [letter_of(message, reasons, consumer.reserved) for *_, message, reasons in found]
     dead = yield from give_up(context, letters)

@@ -1,4 +1,4 @@
-"""The check of consumer groups: whether consumers receive, and whether they keep up."""
+"""The check of consumer groups: whether consumers receive, whether they keep up, and whether others write to their streams."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ __all__ = ["check_consumers"]
 UNATTENDED: Final = 600_000
 #: ms for which a message is not acknowledged before it is a finding.
 OLD: Final = 3_600_000
+#: ms for which an entry that was set aside is a finding.
+SHOWN: Final = 86_400_000
 RUNBOOK: Final = "delayqconsumerlag"
 
 
 def check_consumers(facts: Facts) -> Iterator[Check]:
-    """Return a check if consumers have stopped, and one if a group is behind. Each names the group that waits longest."""
+    """Return a check if consumers have stopped, one if a group is behind, and one of entries that delayq did not write.
+
+    The first two name the group that waits longest.
+    """
     stopped = [one for one in facts.groups if _is_unattended(one, facts.now)]
     behind = [one for one in facts.groups if one not in stopped and facts.now - _delivered(one, facts.now) > OLD]
     if stopped:
@@ -35,6 +40,19 @@ def check_consumers(facts: Facts) -> Iterator[Check]:
         mend = "add consumers, or find out what delays them (delayq consumers)"
         since = _delivered(first, facts.now)
         yield Check("consumers", WARN, text + _more(behind), mend, since=since, topic=first.topic, runbook=RUNBOOK)
+
+    foreign = [(one, one.foreign) for one in facts.groups if one.foreign and facts.now - one.foreign.last < SHOWN]
+    if foreign:
+        group, found = max(foreign, key=lambda one: one[1].last)
+        entries = "an entry" if found.count == 1 else f"{found.count} entries"
+        text = (
+            f"group {group.group} of topic {group.topic} has set aside {entries} of the stream {found.stream} that delayq did not"
+            f" write, the last one {found.entry}: {found.reason}"
+        )
+        mend = "let nobody else write to this stream"
+        yield Check(
+            "foreignEntries", WARN, text + _more(foreign), mend, since=found.last, topic=group.topic, runbook=RUNBOOK
+        )
 
 
 def _is_unattended(one: ConsumerGroup, now: int) -> bool:
@@ -55,6 +73,6 @@ def _count(one: ConsumerGroup) -> str:
     return f"{one.lag} {'message waits' if one.lag == 1 else 'messages wait'}"
 
 
-def _more(found: Sequence[ConsumerGroup]) -> str:
+def _more(found: Sequence[object]) -> str:
     count = len(found) - 1
     return f" (and {count} more {'group' if count == 1 else 'groups'})" if count else ""

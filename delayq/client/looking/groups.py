@@ -11,7 +11,7 @@ from delayq.client.plan import Context, Plan
 from delayq.errors import StoreError
 from delayq.patterns import check_pattern, compiled
 from delayq.store import commands
-from delayq.store.commands import GroupLag, GroupRecord, OldestEntry
+from delayq.store.commands import ForeignEntries, GroupLag, GroupRecord, OldestEntry
 from delayq.store.connect.exchange import all_good
 
 __all__ = [
@@ -43,7 +43,8 @@ class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     `filter` has its tags; none lets everything pass. `waiting` messages were not received yet; None means unknown. `leased`
     messages were received, and `handed_back` ones wait for their next delivery. `last_receive` is when a consumer received,
-    `ready` is since when a message can be received, and `since` is when the group was recorded (Unix ms).
+    `ready` is since when a message can be received, and `since` is when the group was recorded (Unix ms). `foreign` are entries
+    that delayq did not write, of the stream where the last one was found.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
     oldest: OldestMessage | None = None
     last_receive: int | None = None
     ready: int | None = None
+    foreign: ForeignEntries | None = None
 
     @property
     def lag(self) -> int | None:
@@ -129,6 +131,7 @@ def _together(group: KnownGroup, answers: Sequence[Any]) -> ConsumerGroup | Stor
         oldest=_message_of(oldest) if oldest is not None else None,
         last_receive=max((one.last_receive for one in found if one.last_receive is not None), default=None),
         ready=min((one.ready for one in found if one.ready is not None), default=None),
+        foreign=max((one.foreign for one in found if one.foreign), key=lambda one: one.last, default=None),
     )
 
 

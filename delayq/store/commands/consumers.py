@@ -162,12 +162,14 @@ def held_calls(calls: Sequence[tuple[ConsumerKeys, str]]) -> Command[list[bool]]
 class Act(msgspec.Struct, frozen=True):
     """A change of a lease: acknowledge its messages, extend the lease, hand the messages back, or release them unhandled.
 
+    Entries that delayq did not write are set aside: they are acknowledged and counted, with the reason.
+
     `ms` is the new lease, or the pause after a hand-back; None means the next one of the list of pauses. `reason` explains the
     hand-back. `making` is that of the group when it was leased: an acknowledgement is repeated only in the same making. None
     means any.
     """
 
-    kind: Literal["ack", "extend", "back", "release"]
+    kind: Literal["ack", "extend", "back", "release", "setAside"]
     lease: Lease
     ms: int | None = None
     reason: str = ""
@@ -249,6 +251,6 @@ def stream_entry(stream: str, id: str) -> Command[dict[str, bytes] | None]:
 
     def read(reply: list[Any]) -> dict[str, bytes] | None:
         fields = reply[0][1] if reply else None
-        return fields and {fields[i].decode(): fields[i + 1] for i in range(0, len(fields), 2)}
+        return fields and {fields[i].decode(errors="replace"): fields[i + 1] for i in range(0, len(fields), 2)}
 
     return plain("XRANGE", stream, id, id, read=read)

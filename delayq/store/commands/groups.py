@@ -10,10 +10,12 @@ import msgspec
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.commands.consumers import CONSUMER, FilterOfGroup
 from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, queue_keys
+from delayq.times import LATEST
 
 __all__ = [
     "MOST_GROUPS",
     "MOST_GROUPS_OF_KEY",
+    "ForeignEntries",
     "Forgotten",
     "GroupLag",
     "GroupRecord",
@@ -161,9 +163,25 @@ class OldestEntry(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The time at which it was added to the stream (Unix ms), and its number within this ms."""
+        """The time at which it was added to the stream (Unix ms), and its number within this ms.
+
+        Somebody may have chosen the id of an entry, and so a time after the year 9999.
+        """
         ms, _, number = self.entry.partition("-")
-        return int(ms), int(number)
+        return min(int(ms), LATEST), int(number)
+
+
+class ForeignEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of a stream that delayq did not write. A group has set them aside: it has acknowledged them unread.
+
+    `last`, `entry` and `reason` are those of the last one: when it was set aside (Unix ms), its id, and what is wrong with it.
+    """
+
+    stream: str
+    count: int
+    last: int
+    entry: str
+    reason: str
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,18 +199,19 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     last_receive: int | None
     ready: int | None
     oldest: OldestEntry | None
+    foreign: ForeignEntries | None = None
 
 
 def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[list[GroupLag | None]]:
     """Read how far groups of one stream are; None if the stream has entries and no such group."""
 
     def number(text: Any) -> int | None:
-        return None if text == b"" else int(text)
+        return None if text == b"" else min(int(text), LATEST)
 
     def lag(one: Any) -> GroupLag | None:
         if one == b"":
             return None
-        waiting, pending, handed_back, tags, last, ready, oldest = one
+        waiting, pending, handed_back, tags, last, ready, oldest, foreign = one
         return GroupLag(
             waiting=number(waiting),
             pending=pending,
@@ -201,6 +220,7 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
             last_receive=number(last),
             ready=number(ready),
             oldest=_oldest(*oldest) if oldest else None,
+            foreign=_foreign(stream, foreign.decode()) if foreign else None,
         )
 
     of_each = [ConsumerKeys(stream, group) for group in groups]
@@ -212,8 +232,12 @@ def _tags(text: bytes) -> tuple[str, ...]:
     return tuple(tag.decode() for tag in text.split(b"\0") if tag)
 
 
+def _foreign(stream: str, text: str) -> ForeignEntries:
+    count, last, entry, reason = text.split(" ", 3)
+    return ForeignEntries(stream=stream, count=int(count), last=int(last), entry=entry, reason=reason)
+
+
 def _oldest(entry: bytes, id: bytes, due: bytes, state: bytes) -> OldestEntry:
     place = entry.decode()
-    return OldestEntry(
-        place, id.decode(errors="replace"), int(due) if due.isdigit() else int(place.split("-")[0]), state.decode()
-    )
+    known = int(due) if due.isdigit() and len(due) <= len(str(LATEST)) else int(place.split("-")[0])
+    return OldestEntry(place, id.decode(errors="replace"), min(known, LATEST), state.decode())

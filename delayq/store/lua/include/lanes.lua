@@ -9,6 +9,7 @@
 -- acknowledged at once. Any other change of one of its entries first splits it into a record for each entry.
 -- A call may be repeated. `left:<call>` counts the entries that it has leased and that have a record of their own. As long as
 -- there is one, `received:<call>` has the ids of all entries that the call received, in the order of its answer.
+-- `foreign` has how many entries that delayq did not write were set aside, and of the last one when, its id and the reason.
 -- Here the counts are what this script adds.
 local lanes, waiting, handed_back, in_calls, left = {}, 0, 0, 0, {}
 

@@ -2,11 +2,12 @@
 -- KEYS: stream. Then of each group: leases, consumers.
 -- ARGV: now, the name of the consumer. Then the name of each group.
 -- Returns: of each group '' if the stream has entries and no such group, else {waiting, pending, handed back, filter, last
---   receive, ready, oldest}.
+--   receive, ready, oldest, foreign}.
 --   Waiting entries were not received yet; '' if their number is unknown. Pending ones were received and not acknowledged.
 --   Last receive: when (ms) a call received, or ''. Ready: since when (ms) a message can be received, or ''.
 --   Oldest: {} or {entry id, message id, due time, 'waiting' | 'leased' | 'handedBack'} of the oldest entry that is not
 --   acknowledged.
+--   Foreign: '' or how many entries that delayq did not write were set aside, and of the last one when, its id, and the reason.
 -- @flags no-writes
 -- @include clock group_positions is_before
 local stream, now = KEYS[1], clock(ARGV[1])
@@ -103,7 +104,8 @@ for i = 3, #ARGV do
     if ended and ended <= now then
       ready = math.min(ready or ended, ended)
     end
-    local filter, handed_back, in_calls = unpack(redis.call('HMGET', consumers, 'filter', 'handedBack', 'inCalls'))
+    local filter, handed_back, in_calls, foreign =
+      unpack(redis.call('HMGET', consumers, 'filter', 'handedBack', 'inCalls', 'foreign'))
     answer[#answer + 1] = {
       count_waiting(next_one, at.last, at.lag),
       at.pending + (tonumber(in_calls or '') or 0),
@@ -112,10 +114,11 @@ for i = 3, #ARGV do
       last_receive(group, ARGV[2]),
       ready and digits(ready) or '',
       oldest or {},
+      foreign or '',
     }
   else
     local is_empty = redis.call('EXISTS', stream) == 0 or redis.call('XLEN', stream) == 0
-    answer[#answer + 1] = is_empty and { 0, 0, 0, '', '', '', {} } or ''
+    answer[#answer + 1] = is_empty and { 0, 0, 0, '', '', '', {}, '' } or ''
   end
 end
 return answer
