@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.errors import CoordinatorError
-from coordinator.printing import Printer
-from coordinator.zookeeper.access import access_of
-from coordinator.zookeeper.overview import Overview, Overviews
-from delayq.clock import Clock, SystemClock
-from delayq.config import Settings, load_settings
-from delayq.errors import ConfigError, DelayqError, StoreError
-from delayq.store import commands
-from delayq.store.connect.store import Store
-from delayq.telemetry.ending import flush, write_last
-from delayq.terminal import visible
+from delayq.stop_signals import Stopped, stop_signals
+
+if TYPE_CHECKING:
+    from coordinator.printing import Printer
+    from coordinator.zookeeper.overview import Overview, Overviews
+    from delayq.clock import Clock
+    from delayq.config import Settings
+    from delayq.store.connect.store import Store
 
 __all__ = ["main", "watch"]
 
@@ -29,17 +24,20 @@ __all__ = ["main", "watch"]
 REREAD: Final = 2_000
 
 
-class _Stop(BaseException):
-    """SIGINT or SIGTERM."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print until a signal, or once; return 0, or 2 if a setting is wrong or ZooKeeper is away."""
     options = _options(argv)
+    stop_signals.listen()  # before the imports below, which take most of a second
+    from coordinator.printing import Printer
+    from delayq.clock import SystemClock
+    from delayq.config import load_settings
+    from delayq.errors import ConfigError, DelayqError
+    from delayq.store.connect.store import Store
+    from delayq.telemetry.ending import flush, say_last, write_last
+    from delayq.terminal import visible
+
+    printer = Printer(SystemClock(), json=options.json)
     try:
-        # Set explicitly: a parent process may ignore SIGINT, and process 1 ignores SIGTERM by default.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _stop)
         settings = load_settings()
         if not settings.zookeeper:
             raise ConfigError(
@@ -47,11 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         clock = SystemClock()
         with (
+            stop_signals.interrupting(),
             closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store,
-            closing(_overviews(settings, _Queues(store), clock)) as overviews,
+            closing(_overviews(settings, _queues_of(store), clock)) as overviews,
         ):
-            watch(overviews, Printer(clock, json=options.json), once=options.once)
-    except _Stop:
+            watch(overviews, printer, once=options.once)
+    except Stopped:
+        if not printer.has_printed:
+            say_last("delayq coordinator: stopped before ZooKeeper and Redis answered")
         write_last(flush, 0)
     except (
         BrokenPipeError
@@ -68,6 +69,8 @@ def watch(overviews: Overviews, printer: Printer, *, once: bool = False) -> None
 
     With `once`, print one overview, or raise CoordinatorError.
     """
+    from coordinator.errors import CoordinatorError
+
     before: Overview | None = None
     reported = False
     while True:
@@ -88,23 +91,28 @@ def watch(overviews: Overviews, printer: Printer, *, once: bool = False) -> None
         overviews.wait(REREAD)
 
 
-class _Queues:
-    """Reads the numbers of all queues from Redis. While Redis is away, the last numbers stay."""
+def _queues_of(store: Store) -> Callable[[], Collection[int] | None]:
+    """Return a function that reads the numbers of all queues from Redis. While Redis is away, the last numbers stay."""
+    from delayq.errors import StoreError
+    from delayq.store import commands
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: Collection[int] | None = None
+    known: list[Collection[int] | None] = [None]
 
-    def __call__(self) -> Collection[int] | None:
+    def read() -> Collection[int] | None:
         try:
-            layouts = self._store.run(commands.layouts())
+            layouts = store.run(commands.layouts())
         except StoreError:
-            return self._known
-        self._known = [queue for layout in layouts for queue in layout.numbers]
-        return self._known
+            return known[0]
+        known[0] = [queue for layout in layouts for queue in layout.numbers]
+        return known[0]
+
+    return read
 
 
 def _overviews(settings: Settings, queues: Callable[[], Collection[int] | None], clock: Clock) -> Overviews:
+    from coordinator.zookeeper.access import access_of
+    from coordinator.zookeeper.overview import Overviews
+
     return Overviews(
         settings.zookeeper_hosts, settings.zookeeper_path, settings.session_timeout, queues, clock, access_of(settings)
     )
@@ -121,14 +129,6 @@ def _options(argv: Sequence[str] | None) -> Any:
     return parser.parse_args(argv)
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # the process ends already, and a second signal must not interrupt that
-        signal.signal(number, signal.SIG_IGN)
-    raise _Stop
-
-
 if __name__ == "__main__":
+    stop_signals.listen()
     sys.exit(main())

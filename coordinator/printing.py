@@ -23,9 +23,11 @@ class Printer:
         self._clock = clock
         self._json = json
         self._output = Output()
+        self.has_printed = False
 
     def overview(self, overview: Overview) -> None:
         """Print an overview."""
+        self.has_printed = True
         now = self._clock.now()
         if self._json:
             unowned = None if overview.unowned is None else list(overview.unowned)
@@ -41,6 +43,7 @@ class Printer:
 
     def away(self, error: CoordinatorError) -> None:
         """Print that ZooKeeper does not answer."""
+        self.has_printed = True
         if self._json:
             shape = {"time": instant(self._clock.now()), "zookeeper": False, "reason": str(error)}
             self._output.json(shape, indent=False)

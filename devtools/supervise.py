@@ -10,11 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Protocol
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent
+from delayq.stop_signals import stop_signals
 from devtools.screen import Screen
 from testbed.zookeeper import ZooKeeperServer
 
@@ -163,11 +163,9 @@ class Supervisor:
         self._first_signal: float | None = None
 
     def listen(self) -> None:
-        """Handle SIGINT and SIGTERM, even if they were inherited as ignored, and the end of the terminal."""
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self._on_signal)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asks for this
-            signal.signal(signal.SIGHUP, self._on_signal)
+        """Handle the signals that ask a process to stop, from now on."""
+        stop_signals.listen()
+        stop_signals.call(self._on_signal)
 
     def start(self, part: Part) -> None:
         """Start a part, and keep it alive from now on."""
@@ -194,7 +192,7 @@ class Supervisor:
                 self._parts[-1].stop()
             self._parts.pop()  # only here: a second signal shortens the wait
 
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+    def _on_signal(self) -> None:
         if self._first_signal is None:
             self._first_signal = time.monotonic()
         elif time.monotonic() > self._first_signal + SAME_WISH_SECONDS:

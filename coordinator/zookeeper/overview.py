@@ -92,8 +92,11 @@ class Overviews:
             session = Session(self._hosts, self._timeout, self._state_changed, self._access)
             try:
                 session.open()
-            except BaseException:  # also that of a signal
+            except CoordinatorError:
                 session.close()
+                raise
+            except BaseException:  # that of a signal: kazoo would wait for its connection, and the process ends
+                session.abandon()
                 raise
             self._session = session
         return self._session

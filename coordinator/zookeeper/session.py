@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -159,6 +160,10 @@ class Session:
             self._client.stop()
         with suppress(Exception):  # kazoo raises a plain Exception if its thread did not end in time
             self._client.close()
+
+    def abandon(self) -> None:
+        """End the session in another thread, which may take 10 s. It may not have begun."""
+        threading.Thread(target=self.close, name="abandoned-session", daemon=True).start()
 
     @property
     def connected(self) -> bool:

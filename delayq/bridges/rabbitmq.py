@@ -78,6 +78,7 @@ class Bridge:
         self._prefetch = prefetch
         self._stopping = False
         self._condition = threading.Condition()
+        self.connects = False  # whether it waits for the broker, with no message taken
         self._served = False  # whether the broker has ever allowed it to read the queue
         self._taken: deque[_Taken] = deque()  # in the order of their tags
         self._channel: Any = None
@@ -92,12 +93,15 @@ class Bridge:
         pause = FIRST_PAUSE
         while not self._stopping:
             try:
+                self.connects = True
                 with pika.BlockingConnection(self._brokers, _impl_class=BrokerStream) as connection:
+                    self.connects = False
                     self._consume(connection)
                     pause = FIRST_PAUSE
                     self._work(connection)
                     self._channel.close()  # unanswered messages go back to the queue
             except (AMQPError, OSError) as error:
+                self.connects = False
                 self._lost(error)
                 self._wait(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -21,6 +22,8 @@ from typer.main import get_command
 
 from delayq.cli.options import BadUse
 from delayq.errors import Conflict, DelayqError, InvalidMessage
+from delayq.stop_signals import stop_signals
+from delayq.telemetry.ending import say_last
 from delayq.terminal import say
 
 __all__ = ["main"]
@@ -178,7 +181,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.Exit as end:  # --help
         return end.exit_code
     except KeyboardInterrupt:
-        return 130
+        if stop_signals.asked is None:
+            return 130
+        if stop_signals.asked is signal.SIGHUP:  # the terminal is closed
+            _write_no_more()
+        say_last(f"delayq: stopped by {stop_signals.asked.name}")
+        return 128 + stop_signals.asked
     except BrokenPipeError:  # the reader has stopped reading, as `head` does
         _write_no_more()
         return 0

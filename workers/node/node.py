@@ -160,6 +160,7 @@ class Node:
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
+        self.takes_part = False  # whether it may own queues, which it has to give back
 
     def stop(self) -> None:
         """Ask `run` to give all queues back and return; from any thread."""
@@ -244,6 +245,7 @@ class Node:
                 self._pulse.start()
             listener.start()
             if self._join(coordinator):
+                self.takes_part = True
                 while not self._stopping:
                     run_timers(duties)
                     self._wait(SHORT_ROUND if ownership.ending or self._lags or self._follows else ROUND)

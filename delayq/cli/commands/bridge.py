@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -15,9 +14,13 @@ import typer
 from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
 from delayq.clock import SystemClock
+from delayq.stop_signals import Stopped, stop_signals
 from delayq.telemetry.ending import write_last
 from delayq.telemetry.nonblocking_log import NonblockingHandler
 from delayq.terminal import Output, visible
+
+if TYPE_CHECKING:
+    from delayq.bridges.rabbitmq import Bridge
 
 __all__ = ["rabbitmq"]
 
@@ -80,21 +83,24 @@ def rabbitmq(
         raise BadUse(str(error)) from None
     with Client(settings=settings, check_routes=not no_route_check) as client:
         bridge = Bridge(client, brokers, queue, reader, tell, clock=SystemClock(), prefetch=prefetch)
-        with _stopped_by_signals(bridge.stop):
-            counts = bridge.run()
+        with suppress(Stopped), _stopped_by_signals(bridge):
+            bridge.run()
+        counts = bridge.counts
     lines.flush()
     write_last(lambda: Output().answer(json, counts, msgspec.structs.asdict(counts).items()), 0)
     return 0
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the bridge after its current messages."""
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    for number, _ in before:
-        signal.signal(number, lambda *_: stop())
-    try:
+def _stopped_by_signals(bridge: Bridge) -> Iterator[None]:
+    """Let a signal end the bridge after its current messages, or at once if it only waits for the broker."""
+
+    def stop() -> None:
+        bridge.stop()
+        if bridge.connects:
+            bridge.connects = False
+            raise Stopped
+
+    stop_signals.listen()
+    with stop_signals.calling(stop):
         yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)

@@ -23,12 +23,12 @@ OF_SERVER: Final = ("fastapi", "httptools", "kazoo", "prometheus_client", "struc
 
 
 def api() -> int:
-    """Run the HTTP API until SIGINT or SIGTERM."""
+    """Run the HTTP API until a signal such as SIGTERM asks it to stop."""
     return _run("api", "api")
 
 
 def worker() -> int:
-    """Run a worker until SIGINT or SIGTERM."""
+    """Run a worker until a signal such as SIGTERM asks it to stop."""
     return _run("worker", "workers")
 
 
