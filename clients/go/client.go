@@ -323,17 +323,26 @@ func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) (
 
 // Ack acknowledges messages: the group does not receive them again. The result lost means that another consumer may have one.
 func (c *Client) Ack(ctx context.Context, topic string, leases LeasesIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "ack"), leases, len(leases.Messages))
+	return settle(ctx, c, verb(topic, "ack"), leases.Messages, func(open []LeaseIn) any {
+		leases.Messages = open
+		return leases
+	})
 }
 
 // Extend lets leases end later. A Lease of 0 releases the messages unhandled.
 func (c *Client) Extend(ctx context.Context, topic string, leases ExtendIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "extend"), leases, len(leases.Messages))
+	return settle(ctx, c, verb(topic, "extend"), leases.Messages, func(open []LeaseIn) any {
+		leases.Messages = open
+		return leases
+	})
 }
 
 // HandBack hands messages back: the group receives them again later, each time later than before, or after DelayTime.
 func (c *Client) HandBack(ctx context.Context, topic string, messages HandBackIn) ([]LeaseOut, error) {
-	return c.settle(ctx, verb(topic, "handBack"), messages, len(messages.Messages))
+	return settle(ctx, c, verb(topic, "handBack"), messages.Messages, func(open []HandedBackIn) any {
+		messages.Messages = open
+		return messages
+	})
 }
 
 // HandBackOptions say why messages are handed back, and when they are delivered again; by default each time later.
@@ -362,10 +371,16 @@ func (c *Client) HandBackDelivered(ctx context.Context, options HandBackOptions,
 	return results, nil
 }
 
-func (c *Client) settle(ctx context.Context, path string, body any, results int) ([]LeaseOut, error) {
-	var answer LeasesOut
-	err := c.send(ctx, call{method: "POST", path: path, body: body, results: results}, &answer)
-	return answer.Results, err
+func settle[T any](ctx context.Context, c *Client, path string, leases []T, body func([]T) any) ([]LeaseOut, error) {
+	items, err := sendItems(ctx, c, leases, func(open []T) call { return call{method: "POST", path: path, body: body(open)} })
+	results := make([]LeaseOut, len(items))
+	for at, one := range items {
+		results[at] = LeaseOut{Id: one.Id, Status: int64(one.Status), Until: one.Until, Problem: one.Problem}
+		if one.Result != "" {
+			results[at].Result = &one.Result
+		}
+	}
+	return results, err
 }
 
 func verb(topic, name string) string { return "/v1/topics/" + url.PathEscape(topic) + ":" + name }

@@ -238,6 +238,18 @@ func TestAReceiveKeepsItsNameWhenAnAnswerIsLostAndItsLeasesAreSettled(t *testing
 	}
 }
 
+func TestLeasesWhoseChangeFailedForAWhileAreChangedAgainWithoutTheOthers(t *testing.T) {
+	partly := says(200, `{"results":[{"id":"a","status":200,"result":"acknowledged"},{"id":"b","status":503,"problem":`+problem(503, "unavailable")+`}]}`)
+	address, seen := serverThat(t, partly, says(200, `{"results":[{"id":"b","status":409,"result":"lost"}]}`))
+	leases := LeasesIn{Group: "mail", Messages: []LeaseIn{{Id: "a", Lease: "la"}, {Id: "b", Lease: "lb"}}}
+	results, err := client(t, address).Ack(context.Background(), "t", leases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, []string{*results[0].Result, *results[1].Result}, []string{"acknowledged", "lost"})
+	equal(t, seen()[1].Body.Messages, []map[string]any{{"id": "b", "lease": "lb"}})
+}
+
 func TestADeliveredMessageIsHandedBack(t *testing.T) {
 	address, seen := serverThat(t, says(200, `{"results":[{"status":201,"id":"a.b3","state":"scheduled","handBacks":3,"dueMs":1}]}`))
 	headers := map[string]string{"id": "a.b2", "due": "1", "p:delayq-hand-backs": "2"}

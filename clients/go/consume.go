@@ -271,16 +271,29 @@ func (l *consumption) acknowledge() {
 		}
 		l.mutex.Unlock()
 		results, err := l.client.Ack(l.background, l.topic, LeasesIn{Group: l.group, Messages: leasesOf(done)})
-		isAway := isPassing(err)
-		if isAway {
-			l.options.Logger.Warn("delayq: cannot acknowledge messages, trying again", "topic", l.topic, "messages", len(done), "error", err)
-		} else {
-			l.logUnsettled(done, results, err)
+		var failed, settled []*held
+		var answers []LeaseOut
+		why := err
+		for at, one := range done {
+			switch {
+			case isPassing(err):
+				failed = append(failed, one)
+			case err == nil && results[at].Problem != nil && isPassingProblem(results[at].Problem):
+				failed, why = append(failed, one), errors.New(results[at].Problem.Detail)
+			case err == nil:
+				settled, answers = append(settled, one), append(answers, results[at])
+			default:
+				settled = append(settled, one)
+			}
+		}
+		l.logUnsettled(settled, answers, err)
+		if len(failed) > 0 {
+			l.options.Logger.Warn("delayq: cannot acknowledge messages, trying again", "topic", l.topic, "messages", len(failed), "error", why)
 		}
 		l.mutex.Lock()
-		if isAway { // their leases are renewed until the API is back
-			l.held = append(l.held, done...)
-			l.done = append(done, l.done...)
+		if len(failed) > 0 { // their leases are renewed until the API is back
+			l.held = append(l.held, failed...)
+			l.done = append(failed, l.done...)
 			break
 		}
 	}

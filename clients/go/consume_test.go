@@ -251,7 +251,8 @@ func TestTheLoopGoesOnWhileTheAPIIsAwayOrBusyWithTheSameCall(t *testing.T) {
 
 func TestAMessageWhoseAcknowledgementFailsIsAcknowledgedOnceTheAPIIsBackAndUntilThenItsLeaseIsRenewed(t *testing.T) {
 	topic := newTopic(t, message("a", ""))
-	topic.answers["ack"] = []func(asked, http.ResponseWriter){says(503, problem(503, "unavailable")), drops}
+	partly := says(200, `{"results":[{"id":"a","status":503,"problem":`+problem(503, "unavailable")+`}]}`)
+	topic.answers["ack"] = []func(asked, http.ResponseWriter){partly, drops}
 	handled := 0
 	handler := func(context.Context, *Leased) error { handled++; return nil }
 	warnings := consume(t, topic, handler, func() { topic.seen("ack", 3) }, ConsumeOptions{Lease: 30 * time.Millisecond})

@@ -63,9 +63,13 @@ func isPassing(err error) bool {
 	var unavailable *UnavailableError
 	var refused *RefusedError
 	if errors.As(err, &refused) {
-		return refused.Problem.Status == http.StatusTooManyRequests || refused.Problem.Status >= 500
+		return isPassingProblem(&refused.Problem)
 	}
 	return errors.As(err, &unavailable)
+}
+
+func isPassingProblem(problem *ProblemOut) bool {
+	return problem.Status == http.StatusTooManyRequests || problem.Status >= 500
 }
 
 type call struct {
@@ -292,6 +296,7 @@ type item struct {
 	Result   string      `json:"result"`
 	Key      string      `json:"key"`
 	Messages []item      `json:"messages"`
+	Until    *string     `json:"until"`
 	Problem  *ProblemOut `json:"problem"`
 }
 

@@ -87,7 +87,12 @@ export function errorOf(problem: Problem, ids: readonly string[] = []): RefusedE
 
 /** Whether the error of a call means that the API is away or busy, so that a later call may succeed. */
 export function isPassing(error: unknown): error is DelayqError {
-  return error instanceof UnavailableError || (error instanceof RefusedError && (error.status === 429 || error.status >= 500));
+  return error instanceof UnavailableError || (error instanceof RefusedError && isPassingStatus(error.status));
+}
+
+/** The same for the status of one item. */
+export function isPassingStatus(status: number): boolean {
+  return status === 429 || status >= 500;
 }
 
 /** JSON may come without a type, or as plain text; a page of HTML is no answer, whatever is in it. */

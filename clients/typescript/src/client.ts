@@ -423,10 +423,10 @@ export class DelayqClient {
     return this.#call({ method: "GET", path: "/v1/me", check: fields({ scopes: "object", version: "string" }), ...options });
   }
 
-  async #settle(path: string, body: { group: string; messages: readonly object[]; lease?: string }, options: CallOptions): Promise<LeaseResult[]> {
-    const { signal } = options;
-    const check = resultsOf(body.messages.length);
-    return (await this.#call<Schemas["LeasesOut"]>({ method: "POST", path, body, check, signal })).results;
+  #settle(path: string, body: { group: string; messages: readonly object[]; lease?: string }, options: CallOptions): Promise<LeaseResult[]> {
+    const call = { method: "POST", path, signal: options.signal } as const;
+    const send = (open: readonly object[]) => ({ ...call, body: { ...body, messages: open } });
+    return this.#sendItems<object, LeaseResult>(body.messages, send, options.signal);
   }
 
   /** The items of all pages of a list. */

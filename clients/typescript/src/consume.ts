@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 
-import { isPassing } from "./answers.js";
+import { isPassing, isPassingStatus } from "./answers.js";
 import type { CallOptions, DelayqClient, Duration, LeaseResult, ReceiveOptions } from "./client.js";
 import { sleep } from "./http.js";
 import type { Leased } from "./received.js";
@@ -204,17 +204,23 @@ export class Consumption {
             await this.#settle(messages, () => Promise.reject(error));
             continue;
           }
-          // Their leases are renewed until the API is back.
-          this.#log(`delayq: cannot acknowledge messages of ${this.#topic}, trying again: ${error.message}`);
-          for (const one of done) this.#held.add(one);
-          this.#done.unshift(...done);
-          return;
+          return this.#keep(done, error.message);
         }
-        await this.#settle(messages, () => Promise.resolve(results));
+        const isFailed = (at: number) => isPassingStatus(results[at]?.problem?.status ?? 200);
+        await this.#settle(messages.filter((_, at) => !isFailed(at)), () => Promise.resolve(results.filter((_, at) => !isFailed(at))));
+        const failed = results.findIndex((_, at) => isFailed(at));
+        if (failed >= 0) return this.#keep(done.filter((_, at) => isFailed(at)), results[failed]?.problem?.detail ?? "");
       }
     } finally {
       this.#isAcknowledging = false;
     }
+  }
+
+  /** Keep messages that could not be acknowledged: their leases are renewed until the API is back. */
+  #keep(messages: readonly Held[], why: string): void {
+    this.#log(`delayq: cannot acknowledge messages of ${this.#topic}, trying again: ${why}`);
+    for (const one of messages) this.#held.add(one);
+    this.#done.unshift(...messages);
   }
 
   /** Acknowledge or hand back messages. What is lost is logged; other messages are handled all the same. */

@@ -114,6 +114,32 @@ test("a receive keeps its name when an answer is lost, and its leases are settle
   assert.deepEqual(asked[4].body.messages, [{ id: "a", lease: ".1-0.x", reason: "no stock", delayTime: "5s" }]);
 });
 
+test("leases whose change failed for a while are changed again, without the others", async () => {
+  const partly = says(200, { results: [{ id: "a", status: 200, result: "acknowledged" }, { id: "b", status: 503, problem: problem(503, "unavailable") }] });
+  const { url, asked } = await serverThat(partly, says(200, { results: [{ id: "b", status: 409, result: "lost" }] }));
+  const results = await new DelayqClient(url).ack("t", "mail", [{ id: "a", lease: "la" }, { id: "b", lease: "lb" }]);
+  assert.deepEqual(results.map(({ result }) => result), ["acknowledged", "lost"]);
+  assert.deepEqual(asked[1].body, { group: "mail", messages: [{ id: "b", lease: "lb" }] });
+});
+
+test("a repeated change has the name of its first attempt", async () => {
+  const good = says(200, { id: "x", state: "scheduled", results: [{ id: "x", status: 200, result: "scheduled" }] });
+  const calls: Record<string, (client: DelayqClient, options: { call?: string }) => Promise<unknown>> = {
+    reschedule: (client, options) => client.reschedule("x", { delayTime: 1 }, options),
+    deliverNow: (client, options) => client.deliverNow("x", options),
+    deliverNowMany: (client, options) => client.deliverNowMany({ keys: ["k"] }, options),
+    redrive: (client, options) => client.redrive(["x"], options),
+  };
+  for (const [name, call] of Object.entries(calls)) {
+    const { url, asked } = await serverThat(drops, good);
+    for (const options of [{}, {}, { call: "mine" }]) await call(new DelayqClient(url), options);
+    const [first, repeated, another, mine] = asked.map(({ body }) => body.call);
+    assert.match(first, /^[A-Za-z0-9_-]{1,64}$/, name);
+    assert.deepEqual([repeated, mine], [first, "mine"], name);
+    assert.notEqual(another, first, name);
+  }
+});
+
 test("a delivered message is handed back with its count, its properties and the kind of its body", async () => {
   const { url, asked } = await serverThat(says(200, { results: [{ status: 201, id: "a.b3", state: "scheduled", handBacks: 3, dueMs: 1 }] }));
   const headers = { id: "a.b2", due: "1", "content-type": "application/json", "p:delayq-hand-backs": "2" };

@@ -316,9 +316,12 @@ public final class DelayqClient {
     }
 
     private List<Result> settle(String path, Map<String, Object> body) {
-        int count = ((List<?>) body.get("messages")).size();
-        var answer = transport.send(new Call("POST", path, body, List.of(), Answers.results(count)));
-        return Answers.listOf(answer, "results").stream().map(one -> Result.of(one, "")).toList();
+        var answers = transport.sendItems((List<?>) body.get("messages"), open -> {
+            var part = new LinkedHashMap<>(body);
+            part.put("messages", open);
+            return new Call("POST", path, part, List.of());
+        });
+        return answers.stream().map(one -> Result.of(one, "")).toList();
     }
 
     /** The name of a call, made before its first attempt. */

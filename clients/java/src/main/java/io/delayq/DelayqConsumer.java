@@ -338,12 +338,15 @@ public final class DelayqConsumer implements AutoCloseable {
             var messages = messagesOf(handled);
             try {
                 var results = client.ack(topic, group, messages);
-                settle(messages, () -> results);
+                settle(messages, () -> results.stream().filter(one -> !isFailed(one)).toList());
+                var failed = new ArrayList<Held>();
+                for (int at = 0; at < results.size(); at++) if (isFailed(results.get(at))) failed.add(handled.get(at));
+                if (failed.isEmpty()) continue;
+                keep(failed, results.stream().filter(DelayqConsumer::isFailed).findFirst().get().problem().detail());
+                return;
             } catch (DelayqException error) {
                 if (error.isPassing()) {
-                    LOG.log(System.Logger.Level.WARNING, "Cannot acknowledge messages of " + topic + ", trying again: " + error.getMessage());
-                    // Their leases are renewed until the API is back.
-                    locked(() -> held.addAll(handled) && done.addAll(0, handled) && (isAcknowledging = false));
+                    keep(handled, error.getMessage());
                     return;
                 }
                 settle(messages, () -> {
@@ -351,6 +354,16 @@ public final class DelayqConsumer implements AutoCloseable {
                 });
             }
         }
+    }
+
+    private static boolean isFailed(Result result) {
+        return result.problem() != null && result.problem().isPassing();
+    }
+
+    /** Keep messages that could not be acknowledged: their leases are renewed until the API is back. */
+    private void keep(List<Held> messages, String why) {
+        LOG.log(System.Logger.Level.WARNING, "Cannot acknowledge messages of " + topic + ", trying again: " + why);
+        locked(() -> held.addAll(messages) && done.addAll(0, messages) && (isAcknowledging = false));
     }
 
     private List<Held> takeDone() {

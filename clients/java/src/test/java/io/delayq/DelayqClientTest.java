@@ -151,6 +151,19 @@ class DelayqClientTest {
     }
 
     @Test
+    void leasesWhoseChangeFailedForAWhileAreChangedAgainWithoutTheOthers() throws Exception {
+        var partly = "{\"results\":[{\"id\":\"a\",\"status\":200,\"result\":\"acknowledged\"},{\"id\":\"b\",\"status\":503,\"problem\":"
+                + problem(503, "unavailable") + "}]}";
+        var rest = new Answer(200, "{\"results\":[{\"id\":\"b\",\"status\":409,\"result\":\"lost\"}]}");
+        try (var server = new TestServer(request -> new Answer(200, partly), request -> rest)) {
+            var messages = List.of(Leased.of(Map.of("id", "a", "lease", "la")), Leased.of(Map.of("id", "b", "lease", "lb")));
+            var results = DelayqClient.of(server.url).ack("t", "mail", messages);
+            assertEquals(List.of("acknowledged", "lost"), results.stream().map(Result::result).toList());
+            assertEquals(List.of(Map.of("id", "b", "lease", "lb")), server.requests.get(1).messages());
+        }
+    }
+
+    @Test
     void aDeliveredMessageIsHandedBack() throws Exception {
         var answer = new Answer(200, "{\"results\":[{\"status\":201,\"id\":\"a.b3\",\"state\":\"scheduled\",\"dueMs\":1}]}");
         try (var server = new TestServer(request -> answer)) {

@@ -256,7 +256,8 @@ class DelayqConsumerTest {
     @Test
     void aMessageWhoseAcknowledgementFailsIsAcknowledgedOnceTheApiIsBackAndUntilThenItsLeaseIsRenewed() throws Exception {
         try (var topic = new Topic(message("a", ""))) {
-            topic.answers.put("ack", new ArrayDeque<>(List.of(new Answer(503, problem(503, "unavailable")), new Answer(0, ""))));
+            var partly = "{\"results\":[{\"id\":\"a\",\"status\":503,\"problem\":" + problem(503, "unavailable") + "}]}";
+            topic.answers.put("ack", new ArrayDeque<>(List.of(new Answer(200, partly), new Answer(0, ""))));
             Queue<String> handled = new ConcurrentLinkedQueue<>();
             var warnings = consume(topic, one -> handled.add(one.id()), () -> topic.seen("ack", 3), options -> options.lease(Duration.ofMillis(30)));
             assertEquals(List.of("a"), List.copyOf(handled));
