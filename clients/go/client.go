@@ -314,7 +314,7 @@ func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) (
 	messages := make([]Leased, len(answer.Messages))
 	for at, one := range answer.Messages {
 		if one.Lease == "" {
-			return nil, errorOf(c.unknown(http.StatusOK, " without an answer of delayq"), nil)
+			return nil, errorOf(c.unknown(http.StatusOK, " answered 200 without an answer of delayq"), nil)
 		}
 		messages[at] = leased(one)
 	}

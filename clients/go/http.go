@@ -191,12 +191,12 @@ func (c *Client) read(found response, request call, answer any) *ProblemOut {
 		if isJSON && isAnswer(found.text, request.results, answer) {
 			return nil
 		}
-		return c.unknown(found.status, " without an answer of delayq")
+		return c.unknown(found.status, fmt.Sprintf(" answered %d without an answer of delayq", found.status))
 	}
 	var problem ProblemOut
 	if isJSON && json.Unmarshal(found.text, &problem) == nil && isProblem(&problem) {
 		if found.status == http.StatusNotFound && strings.HasPrefix(problem.Detail, "Unknown path") {
-			return c.unknown(found.status, " without an answer of delayq at "+request.path)
+			return c.unknown(found.status, " has no such path")
 		}
 		if problem.Status == 0 {
 			problem.Status = int64(found.status)
@@ -210,9 +210,9 @@ func (c *Client) read(found response, request call, answer any) *ProblemOut {
 	if found.status >= 300 && found.status < 400 && found.location != "" {
 		// The key is for this address alone, and a redirect may turn POST into GET.
 		there := found.location[:min(len(found.location), mostLocation)]
-		return c.unknown(found.status, ", a redirect to '"+there+"', which delayq does not follow")
+		return c.unknown(found.status, fmt.Sprintf(" answered %d, a redirect to '%s', which delayq does not follow", found.status, there))
 	}
-	return c.unknown(found.status, " without a problem of delayq")
+	return c.unknown(found.status, fmt.Sprintf(" answered %d without a problem of delayq", found.status))
 }
 
 const problemPrefix = "urn:delayq:problem:"
@@ -222,7 +222,7 @@ func isProblem(problem *ProblemOut) bool {
 }
 
 func (c *Client) unknown(status int, what string) *ProblemOut {
-	detail := fmt.Sprintf("%s answered %d%s: is this the URL of its API?", c.base, status, what)
+	detail := c.base + what + ": is this the URL of its API?"
 	return &ProblemOut{Type: problemPrefix + "unknown", Title: "Unknown answer", Status: int64(status), Detail: detail}
 }
 

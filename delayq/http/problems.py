@@ -30,6 +30,8 @@ __all__ = ["Problem", "error_of", "problem_in", "read_answer"]
 
 T = TypeVar("T")
 _PREFIX: Final = "urn:delayq:problem:"
+#: How the API answers a path that it does not have. Other calls that are 404 name a message, a topic or a policy.
+_UNKNOWN_PATH: Final = "Unknown path"
 #: The most characters of a redirect's target that an error names.
 _MOST_LOCATION: Final = 200
 
@@ -62,6 +64,8 @@ def problem_in(answer: Answer, url: str) -> Problem:
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = None
     if problem is not None and problem.type.startswith(_PREFIX):
+        if problem.kind == "not-found" and problem.detail.startswith(_UNKNOWN_PATH):
+            raise ConfigError(f"{url} has no such path: is this the URL of its API?")
         return problem
     if answer.status >= 500 or answer.status == 429:  # a proxy before the API
         return Problem(f"{_PREFIX}unavailable", f"{url} answered {answer.status}", answer.status)

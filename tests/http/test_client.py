@@ -31,6 +31,7 @@ from delayq.answers.messages import state_out
 from delayq.client.audit import By, new_act
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.embedded.processes import LOCALHOST, free_port
+from tests.api.test_process import Api
 
 pytestmark = pytest.mark.processes
 
@@ -334,3 +335,11 @@ def test_a_consumer_receives_several_topics_and_those_that_fit_a_pattern(
         consumer.run(handle, concurrency=2)
         assert sorted(seen) == topics
         assert api.receive(named, group="mail") == []
+
+
+def test_a_wrong_path_in_the_url_is_named_and_is_no_unknown_message(process: Api) -> None:
+    with (
+        http.Client(f"http://127.0.0.1:{process.port}/other") as client,
+        pytest.raises(ConfigError, match="no such path: is this the URL"),
+    ):
+        client.get(name())

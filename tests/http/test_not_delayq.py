@@ -99,6 +99,11 @@ NOT_DELAYQ = {
     "a problem of another service": said(
         404, json.dumps({"type": "about:blank", "status": 404, "detail": "no"}).encode(), JSON
     ),
+    "another path of an API": said(
+        404,
+        json.dumps({"type": "urn:delayq:problem:not-found", "status": 404, "detail": "Unknown path."}).encode(),
+        JSON,
+    ),
 }
 
 
