@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 REDIS_PORT = 6389
 API_PORT = 8080
@@ -53,6 +55,18 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog.removeprefix('./dev ')}: {message}")
 
 
+#: The extras of targets, by the scheme of their URLs.
+EXTRAS: Final = {
+    "http": "webhook",
+    "https": "webhook",
+    "kafka": "kafka",
+    "rabbitmq": "rabbitmq",
+    "rabbitmqs": "rabbitmq",
+    "rocketmq": "rocketmq",
+}
+_TARGET = re.compile(r"""\btarget["']?\s*[:=]\s*["']?([a-z]+):""")
+
+
 def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     """Return the extras of delayq that a command line needs, and the arguments of the Python in .venv."""
     if not arguments:
@@ -62,7 +76,8 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         options = up_options(rest)
         data = [] if options.data is None else ["--data", str(Path(cwd, options.data))]  # the last --data applies
         extras = {"server"} if options.redis_url else {"embedded", "server"}
-        return extras | ({"webhook"} if options.demo else set()), ["-m", "devtools.up", *rest, *data]
+        extras |= {"tracing"} if os.environ.get("DELAYQ_TRACES") else set()
+        return extras | ({"webhook"} if options.demo else extras_of_routes(cwd)), ["-m", "devtools.up", *rest, *data]
     if name == "test":
         layer, words = _layer_of(rest), [word for word in rest if word not in LAYERS]
         if "--all" in rest:
@@ -85,6 +100,14 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         "openapi": "openapi takes no arguments",
     }
     raise UsageError(takes.get(name, f"unknown command {name!r}; use up, brokers, test, check, bench or openapi"))
+
+
+def extras_of_routes(cwd: str) -> set[str]:
+    """Return the extras that the targets of DELAYQ_ROUTES need: a table in JSON, or a file, which may be YAML or TOML."""
+    table = os.environ.get("DELAYQ_ROUTES", "")
+    with suppress(OSError, ValueError):  # it is no path
+        table = Path(cwd, table).read_text(encoding="utf-8")
+    return {EXTRAS[scheme] for scheme in _TARGET.findall(table) if scheme in EXTRAS}
 
 
 def up_options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -40,6 +40,8 @@ API_PATIENCE = 10.0
 #: The number of ports to try when the usual one is in use.
 NEXT_PORTS: Final = 50
 WORKER_PATIENCE = 15.0
+#: The networks to which webhooks of a development server may go. Elsewhere delayq refuses them.
+LOOPBACK: Final = "127.0.0.0/8 ::1/128"
 #: The same lines as in README.md.
 PASTE: Final = ("schedule hello world --delay 2s", "tail hello --from-start")
 
@@ -118,6 +120,10 @@ def _start(
     }
     if endpoint is not None:
         env["DELAYQ_ROUTES"] = endpoint.routes()
+    elif (table := os.environ.get("DELAYQ_ROUTES", "")) and not table.lstrip().startswith(("[", "{")):
+        env["DELAYQ_ROUTES"] = os.path.abspath(table)  # the processes run in another folder
+    if not options.redis_url:  # a development server of its own: webhooks may go to this machine
+        env["DELAYQ_EGRESS_ALLOW"] = f"{os.environ.get('DELAYQ_EGRESS_ALLOW', '')} {LOOPBACK}".strip()
     if options.zookeeper:
         step.show("ZooKeeper; the first start downloads its classes")
         zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)

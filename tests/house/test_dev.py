@@ -109,6 +109,33 @@ def test_up_installs_only_what_its_options_need(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
+    ("table", "extras"),
+    [
+        ('[{"name": "a", "match": "a.*", "target": "http://127.0.0.1:8000/"}, {"name": "b"}]', {"webhook"}),
+        (
+            '[{"name":"a","target":"https://hooks.example/"},{"name":"b","target":"rabbitmqs://b"}]',
+            {"webhook", "rabbitmq"},
+        ),
+        ('[{"name": "a", "target": "redis+stream://h"}, {"name": "b", "target": "log:"}]', set()),
+        ("routes.yaml", {"kafka"}),
+        ("routes.toml", {"rocketmq"}),
+        ("missing.yaml", set()),
+        ("", set()),
+    ],
+)
+def test_up_installs_what_the_targets_of_its_routes_need(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, table: str, extras: set[str]
+) -> None:
+    (tmp_path / "routes.yaml").write_text("- name: k\n  match: 'k.*'\n  target: kafka://broker:9092\n")
+    (tmp_path / "routes.toml").write_text("[[routes]]\nname = 'r'\ntarget = 'rocketmq://proxy:8081'\n")
+    monkeypatch.setenv("DELAYQ_ROUTES", table)
+    monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://h")
+    assert commandline.plan(["up"], str(tmp_path))[0] == {"server"} | extras
+    monkeypatch.setenv("DELAYQ_TRACES", "otlp")
+    assert commandline.plan(["up"], str(tmp_path))[0] == {"server", "tracing"} | extras
+
+
+@pytest.mark.parametrize(
     ("line", "extras"),
     [
         ("up kafka", {"kafka"}),

@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,45 @@ def test_the_time_of_a_development_delayq_is_moved_as_the_page_says(up: Up) -> N
     subprocess.run(["bash", "-c", line], env=up.env, check=True, capture_output=True)
     assert up.arrived() == [first, second]
     up.end(signal.SIGINT)
+
+
+class Hook(BaseHTTPRequestHandler):
+    """An endpoint of a caller; `server.taken` has the topics and bodies of its requests."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        self.server.taken.append((self.headers["ce-type"], body))  # type: ignore[attr-defined]  # set by the test
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.long
+def test_a_webhook_of_this_machine_is_called_by_the_command_of_its_page(up: Up) -> None:
+    page = (ROOT / "docs" / "targets-webhooks.md").read_text(encoding="utf-8")
+    (routes,) = re.findall(r"^DELAYQ_ROUTES='(.*)' \./dev up$", page, re.MULTILINE)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        taken = server.taken = []  # type: ignore[attr-defined]  # for the handler
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        up.env["DELAYQ_ROUTES"] = routes.replace(":8000/", f":{server.server_port}/")
+        up.start("--ephemeral")
+        up.ask("/v1/messages", {"topic": "orders.unpaid", "body": "order 42", "delayTime": "1ms"})
+        eventually(lambda: taken, "the webhook was called")
+        up.end(signal.SIGHUP)
+        server.shutdown()
+    assert taken == [("orders.unpaid", "order 42")]
+
+
+@pytest.mark.long
+def test_where_a_service_refuses_to_start_the_others_stop_in_order(up: Up) -> None:
+    up.env["DELAYQ_ROUTES"] = '[{"name": "hooks", "target": "http://10.0.0.1/"}]'
+    ran = subprocess.run(up.command("--ephemeral"), env=up.env, cwd="/", capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "10.0.0.1 is not public (private)" in ran.stderr
+    assert "refused to start" in ran.stderr
+    assert "was killed" not in ran.stderr
 
 
 @pytest.mark.long
