@@ -20,10 +20,14 @@ def main() -> int:
     """Run what the command line asks for, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m reliability.consuming", description=__doc__)
     parser.add_argument("--faults", type=int, default=30, help="how many (%(default)s)")
+    parser.add_argument("--messages", type=int, default=0, help="schedule at least so many (%(default)s)")
+    parser.add_argument("--rate", type=float, default=25, help="messages a second (%(default)s)")
     parser.add_argument("--seed", type=int, help="draw the same faults again (new: at random)")
     parser.add_argument("--each-kind", action="store_true", help="begin with one fault of each kind")
     parser.add_argument("--records", type=Path, help="folder of the records (build/consuming/<time>-<seed>)")
     given = parser.parse_args()
+    if given.rate <= 0:
+        parser.error("--rate is above 0")
     if given.faults < 1:
         parser.error("--faults is at least 1")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1_000_000)
@@ -33,12 +37,24 @@ def main() -> int:
     print(f"seed {seed}, {given.faults} faults, records in {folder}", flush=True)
     try:
         verdict = run(
-            folder.resolve(), seed, given.faults, each_kind=given.each_kind, say=lambda text: print(text, flush=True)
+            folder.resolve(),
+            seed,
+            given.faults,
+            messages=given.messages,
+            rate=given.rate,
+            each_kind=given.each_kind,
+            say=lambda text: print(text, flush=True),
         )
     except (DelayqError, GaveUp) as error:
         print(f"consuming: {error}", file=sys.stderr)
         return 2
-    for name, found in (("lost", verdict.lost), ("two valid leases", verdict.doubled), ("again", verdict.again)):
+    wrong = {
+        "lost": verdict.lost,
+        "two valid leases": verdict.doubled,
+        "again": verdict.again,
+        "overtaken": verdict.overtaken,
+    }
+    for name, found in wrong.items():
         for example in found[:5]:
             print(f"WRONG: {name}: {example}")
     for other in verdict.others:

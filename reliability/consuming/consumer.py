@@ -1,12 +1,15 @@
 """`python -m reliability.consuming.consumer http|redis URL GROUP SEED FILE`: a consumer of the run, until SIGTERM.
 
-Most messages it acknowledges at once. It hands some back, extends some leases, forgets some messages, and acknowledges some only
-after their lease has ended. It hands back each message of `POISONED` every time, so these become dead letters.
+It receives from a stream of one topic, a stream of two topics, a stream for each queue, and a topic of its group's own. It
+acknowledges most messages at once. It hands some back, to the same topic or to the topic of its group. It extends some leases,
+forgets some messages, and acknowledges some only after their lease has ended. It hands back each message of `POISONED` every
+time, so these become dead letters.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import signal
 import sys
 import time
@@ -17,16 +20,33 @@ from typing import Any, Final
 from delayq import Client, http
 from delayq.config import load_settings
 from delayq.errors import DelayqError, StoreError
+from delayq.received import Received
 from reliability.consuming.records import Records, now
 
-__all__ = ["LEASE", "MIN_REPLICAS", "POISONED", "REDIS_TIMEOUT", "TOPIC"]
+__all__ = ["LEASE", "MIN_REPLICAS", "ONE", "POISONED", "QUEUES", "REDIS_TIMEOUT", "SHARED", "own_topic"]
 
-TOPIC: Final = "chaos.consumed"
+#: A topic with a stream, two topics that share one, and a topic with a stream for each queue.
+ONE: Final = "chaos.consumed"
+SHARED: Final = ("chaos.shared.a", "chaos.shared.b")
+QUEUES: Final = "chaos.queues"
 LEASE: Final = 2_000  # ms
 REDIS_TIMEOUT: Final = 2_000
 MIN_REPLICAS: Final = 1
 POISONED: Final = 50  # one of so many messages
 PAUSE = 0.2
+#: This group begins at the end of its streams, before the first message is scheduled: later streams it receives from their first.
+START: Final = {"audit": "end"}
+_NUMBER: Final = re.compile(r"m-(\d+)")
+
+
+def own_topic(group: str) -> str:
+    """The topic to which a group hands back what only it is to receive again."""
+    return f"chaos.back.{group}"
+
+
+def _is_poisoned(id: str) -> bool:
+    found = _NUMBER.match(id)
+    return found is not None and int(found[1]) % POISONED == 0
 
 
 class Consumer:
@@ -35,6 +55,7 @@ class Consumer:
     def __init__(self, client: Any, group: str, dice: random.Random, records: Records) -> None:
         self._client = client
         self._group = group
+        self._topics = [ONE, dice.choice(SHARED), QUEUES, own_topic(group)]
         self._dice = dice
         self._records = records
         self.stopped = False
@@ -44,7 +65,14 @@ class Consumer:
         while not self.stopped:
             sent = now()
             try:
-                messages = self._client.receive(TOPIC, group=self._group, max=3, wait=500, lease=LEASE)
+                messages = self._client.receive(
+                    self._topics,
+                    group=self._group,
+                    max=5,
+                    wait=500,
+                    lease=LEASE,
+                    start=START.get(self._group, "beginning"),
+                )
             except DelayqError as error:
                 self._failed(error)
                 continue
@@ -60,15 +88,19 @@ class Consumer:
 
     def _handle(self, one: Any) -> None:
         chance = self._dice.random()
-        if int(one.id.rpartition("-")[2]) % POISONED == 0 or chance < 0.05:
+        is_moved = one.topic == own_topic(self._group)
+        if _is_poisoned(one.id) or chance < 0.05:
             self._records.write("returns", one.id, one.lease)
             self._settle(one, lambda: self._client.hand_back(one, reason="no stock", delay_time=200))
             return
-        if chance < 0.07:
+        if chance < 0.09 and not is_moved:
+            self._move(one)
+            return
+        if chance < 0.10:
             return  # its lease ends
-        if chance < 0.09:
+        if chance < 0.105:
             time.sleep(LEASE / 1000 + PAUSE)
-        elif chance < 0.15:
+        elif chance < 0.16:
             sent = now()
             try:
                 result = self._client.extend(one, LEASE)
@@ -77,8 +109,30 @@ class Consumer:
             else:
                 if getattr(result, "result", "") == "extended":
                     self._records.write("extended", one.id, one.lease, sent + LEASE)
-        self._records.write("handled", one.id, one.lease)
+        self._records.write("handled", one.id, one.lease, "moved" if is_moved else None)
         self._settle(one, lambda: self._client.ack(one)[0])
+
+    def _move(self, one: Any) -> None:
+        """Hand the message back to the topic of the group, as a consumer of another target does, then acknowledge it."""
+        handed_back = Received(
+            id=one.id,
+            topic=own_topic(self._group),
+            due=one.due,
+            keys=one.keys,
+            ordering_key=one.ordering_key,
+            properties=one.properties,
+            body=one.body,
+        )
+        while not self.stopped:
+            try:
+                self._client.hand_back(handed_back, reason="no stock", delay_time=200)
+            except DelayqError as error:
+                self._failed(error)
+                continue
+            self._records.write("moved", one.id, one.lease)
+            self._records.write("handled", one.id, one.lease)
+            self._settle(one, lambda: self._client.ack(one)[0])
+            return
 
     def _settle(self, one: Any, call: Callable[[], Any]) -> None:
         """Repeat a call until it has an answer: that is always safe."""

@@ -5,7 +5,8 @@ Each line is `[at, what, id, lease, more]`; `at` is Unix ms. Redis runs on the s
     "answered"                      a receive was answered
     "leased", id, lease, until      the consumer holds the lease until then, counted from when it sent the call
     "extended", id, lease, until    the same for an extension
-    "handled", id, lease            it has handled the message, and sends its acknowledgement
+    "handled", id, lease, "moved"   it has handled the message, and sends its acknowledgement; "moved" on the group's own topic
+    "moved", id, lease              it has handed the message back to the group's own topic, and sends its acknowledgement
     "returns", id, lease            it sends a hand-back
     "settled", id, lease, result    the answer to either
     "failed", "", "", error         a call without an answer; the consumer goes on

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Final
 
 from delayq import Message, Scheduled
-from reliability.consuming.checker import Verdict, check
-from reliability.consuming.consumer import TOPIC
-from reliability.consuming.faults import KINDS, Injector
+from reliability.consuming.checker import Turn, Verdict, check
+from reliability.consuming.consumer import ONE, QUEUES, SHARED
+from reliability.consuming.faults import KINDS, RESHARDS, Injector
 from reliability.consuming.records import now, read
 from reliability.consuming.stack import CONSUMERS, GROUPS, Stack, started
 from reliability.waiting import PATIENCE, GaveUp, join, wait_until
@@ -23,16 +23,21 @@ from reliability.waiting import PATIENCE, GaveUp, join, wait_until
 __all__ = ["run"]
 
 BATCH: Final = 5
-EVERY: Final = 0.2  # s between two batches
+#: A third of the messages has an ordering key.
+TOPICS: Final = (ONE, *SHARED, QUEUES, QUEUES)
+KEYED, KEYS = 3, 12
 
 
 class _Producer:
     """Schedules messages in a thread, and repeats each batch with the same ids until it has the outcome."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, rate: float) -> None:
         self._client = stack.client
+        self._every = BATCH / rate  # s between two batches
         self._over = threading.Event()
         self.accepted: list[str] = []
+        #: The places of the messages that have an ordering key.
+        self.turns: dict[str, Turn] = {}
         self.failed: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name="producer")
 
@@ -47,49 +52,79 @@ class _Producer:
     def _run(self) -> None:
         try:
             for number in itertools.count():
-                if self._over.wait(EVERY):
+                if self._over.wait(self._every):
                     return
-                self._schedule([f"m-{number * BATCH + place}" for place in range(BATCH)])
+                self._schedule([self._message(number * BATCH + place) for place in range(BATCH)])
         except BaseException as error:
             self.failed.append(error)
 
-    def _schedule(self, ids: list[str]) -> None:
+    def _message(self, number: int) -> Message:
+        key = f"key-{number // KEYED % KEYS}" if number % KEYED == 0 else ""
+        topic = TOPICS[number % len(TOPICS)]
+        return Message(topic=topic, id=f"m-{number}", body=f"m-{number}", ordering_key=key, delay_time=0)
+
+    def _schedule(self, messages: list[Message]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while ids:
-            messages = [Message(topic=TOPIC, id=id, body=id, delay_time=0) for id in ids]
+        while messages:
             outcomes = self._client.schedule_many(messages)
-            self.accepted += [id for id, one in zip(ids, outcomes, strict=True) if isinstance(one, Scheduled)]
-            ids = [id for id, one in zip(ids, outcomes, strict=True) if not isinstance(one, Scheduled)]
-            if ids and time.monotonic() > deadline:
-                raise GaveUp(f"{ids[0]} could not be scheduled: {outcomes[-1]}")
+            left = []
+            for message, one in zip(messages, outcomes, strict=True):
+                if not isinstance(one, Scheduled):
+                    left.append(message)
+                    continue
+                self.accepted.append(one.id)
+                if message.ordering_key and one.due is not None:
+                    self.turns[one.id] = Turn(f"{message.topic} {message.ordering_key} {one.queue}", one.due)
+            messages = left
+            if messages and time.monotonic() > deadline:
+                raise GaveUp(f"{messages[0].id} could not be scheduled: {outcomes[-1]}")
 
 
-def run(folder: Path, seed: int, faults: int, *, each_kind: bool = False, say: Callable[[str], None]) -> Verdict:
-    """Run in this folder, from the main thread; with `each_kind` the first faults are one of each kind."""
+def run(
+    folder: Path,
+    seed: int,
+    faults: int,
+    *,
+    messages: int = 0,
+    rate: float = 25,
+    each_kind: bool = False,
+    say: Callable[[str], None],
+) -> Verdict:
+    """Run in this folder, from the main thread, with at least so many messages, at most `rate` a second.
+
+    With `each_kind` the first faults are one of each kind.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _bounded() as again, started(folder, seed) as stack:
         say("started: faults and traffic begin")
-        producer, injector = _Producer(stack), Injector(stack, seed)
+        producer, injector = _Producer(stack, rate), Injector(stack, seed)
+        wait_until(lambda: not _silent(stack, 0), "every consumer has asked once")
         producer.start()
+        reshards = {faults * part // (len(RESHARDS) + 1): queues for part, queues in enumerate(RESHARDS, 1)}
         try:
             first = list(KINDS)[:faults] if each_kind else []
             for number in range(1, faults + 1):
                 again()
+                if number - 1 in reshards:
+                    injector.reshard(reshards[number - 1])
                 injector.inject(first.pop(0) if first else "")
                 if number % 25 == 0:
                     say(f"{number} faults, {len(producer.accepted)} messages")
-            wait_until(lambda: producer.accepted or producer.failed, "a message is accepted")
+            while len(producer.accepted) < max(messages, 1) and not producer.failed:
+                again()
+                time.sleep(1)
         finally:
             producer.stop()
+            injector.end()
         healed = now()
         try:
             wait_until(lambda: not stack.left(), "every group has settled every message")
         except GaveUp as error:
             raise GaveUp(f"{error}: {stack.left()}") from None
         wait_until(lambda: not _silent(stack, healed), "every consumer receives again")
-        dead, ended = stack.dead(), stack.stop()
+        dead, unrecorded, ended = stack.dead(), stack.unrecorded(), stack.stop()
         verdict = _verdict(stack, producer, dead)
-    verdict.others += injector.died + ended + [str(error) for error in producer.failed]
+    verdict.others += injector.died + unrecorded + ended + [str(error) for error in producer.failed]
     say(", ".join(f"{kind} {count}" for kind, count in sorted(injector.injected.items())))
     return verdict
 
@@ -97,7 +132,7 @@ def run(folder: Path, seed: int, faults: int, *, each_kind: bool = False, say: C
 def _verdict(stack: Stack, producer: _Producer, dead: frozenset[str]) -> Verdict:
     places = {group: [place for place, one in enumerate(CONSUMERS) if one[0] == group] for group in GROUPS}
     lines = {group: [list(read(stack.records(place))) for place in found] for group, found in places.items()}
-    return check(producer.accepted, lines, dead)
+    return check(producer.accepted, lines, dead, producer.turns)
 
 
 def _silent(stack: Stack, since: int) -> list[int]:

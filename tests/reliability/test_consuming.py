@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from reliability.consuming.checker import Verdict, check
+from reliability.consuming.checker import Turn, Verdict, check
 from reliability.consuming.records import Line, read
 from tests.support.service import ROOT
 
 LAST = re.compile(
-    r"faults 12, messages [1-9]\d*, leases [1-9]\d*, handed back \d+, dead letters \d+, "
-    r"lost 0, two valid leases 0, received after acknowledgement 0"
+    r"faults 15, messages [1-9]\d*, leases [1-9]\d*, handed back \d+, dead letters \d+, "
+    r"lost 0, two valid leases 0, received after acknowledgement 0, overtaken 0"
 )
 
 
@@ -24,7 +24,7 @@ def test_faults_of_every_kind_lose_no_message_and_no_message_has_two_leases(tmp_
     (command,) = re.findall(
         r"^\.venv/bin/python -m reliability\.consuming (.+)$", (ROOT / "docs" / "chaos.md").read_text(), re.M
     )
-    words = [*command.replace("--faults 30", "--faults 12").split(), "--each-kind", "--records", str(tmp_path / "kept")]
+    words = [*command.replace("--faults 30", "--faults 15").split(), "--each-kind", "--records", str(tmp_path / "kept")]
     ran = subprocess.run(
         [sys.executable, "-m", "reliability.consuming", *words], cwd=ROOT, text=True, capture_output=True, check=False
     )
@@ -76,6 +76,34 @@ def test_two_leases_of_a_message_at_a_time_are_found(more: list[Line], doubled: 
 def test_a_message_that_is_received_after_its_acknowledgement_is_found() -> None:
     assert checked(LEASED, HANDLED, SETTLED, (40, "leased", "m-1", "b", 140)).again
     assert not checked(LEASED, HANDLED, (30, "settled", "m-1", "a", "lost"), (40, "leased", "m-1", "b", 140)).again
+
+
+EARLIER: Line = (10, "leased", "m-1", "a", 100)
+LATER: Line = (5, "leased", "m-2", "b", 100)
+
+
+@pytest.mark.parametrize(
+    ("turns", "overtaken"),
+    [
+        ({"m-1": Turn("key 3", 100), "m-2": Turn("key 3", 200)}, True),
+        ({"m-1": Turn("key 3", 100), "m-2": Turn("key 3", 100)}, False),
+        ({"m-1": Turn("key 3", 100), "m-2": Turn("key 4", 200)}, False),
+        ({"m-2": Turn("key 3", 200)}, False),
+    ],
+    ids=["of one key", "due at the same time", "of two queues", "without a key"],
+)
+def test_a_message_that_is_received_after_a_later_one_of_its_key_is_found(
+    turns: dict[str, Turn], overtaken: bool
+) -> None:
+    assert bool(check(["m-1"], {"work": [[EARLIER, LATER]]}, frozenset(), turns).overtaken) is overtaken
+
+
+def test_a_message_that_was_handed_back_to_another_topic_and_never_arrived_is_lost() -> None:
+    moved: Line = (20, "moved", "m-1", "a", None)
+    assert checked(LEASED, moved, HANDLED, SETTLED).lost == ["m-1 of work, handed back to its own topic"]
+    arrived: Line = (40, "handled", "m-1.b1-0a1b2c3d", "b", "moved")
+    assert checked(LEASED, moved, HANDLED, SETTLED, arrived).is_good
+    assert checked(LEASED, moved, HANDLED, SETTLED, dead=frozenset({"m-1.b2-0a1b2c3d:work"})).is_good
 
 
 def test_a_line_that_a_kill_cut_off_is_no_record(tmp_path: Path) -> None:
