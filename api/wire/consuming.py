@@ -58,7 +58,10 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     tags: Annotated[
         list[str] | None,
-        Meta(description="The filter of the group: only messages with one of these tags are received; default: all."),
+        Meta(
+            description="The filter of the group: only messages with one of these tags are received; at most 100 of them, of 4 KB"
+            " together. Default: all."
+        ),
     ] = None
     ack: Annotated[
         list[str] | None,
@@ -85,7 +88,12 @@ class ExtendIn(msgspec.Struct, forbid_unknown_fields=True):
 
     group: Group
     messages: list[LeaseIn]
-    lease: Annotated[Duration, Meta(description="When the leases end from now: ms, or text; default: 30s.")] = None
+    lease: Annotated[
+        Duration,
+        Meta(
+            description="When the leases end from now, 1s to 12h, or 0 to release the messages: ms, or text; default: 30s."
+        ),
+    ] = None
 
 
 class HandedBackIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -416,10 +416,34 @@ async def test_a_wait_ends_without_a_message(api: httpx2.AsyncClient) -> None:
         ({"lease": "13h"}, "lease"),
         ({"start": "soon"}, "start"),
         ({"tags": [""]}, "tags"),
+        ({"tags": ["x" * 4_097]}, "tags"),
+        ({"tags": [f"t{n}" for n in range(101)]}, "tags"),
     ],
 )
 async def test_wrong_fields_are_named(api: httpx2.AsyncClient, fields: dict[str, Any], field: str) -> None:
     assert assert_refused(await call(api, "receive", **fields))["field"] == field
+
+
+@pytest.mark.parametrize("lease", ["999ms", "12h1ms", "3650d"])
+async def test_a_lease_is_extended_by_as_much_as_a_receive_leases_for(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, lease: str
+) -> None:
+    append(valkey, "a")
+    (got,) = await receive(api, lease="12h")
+    problem = assert_refused(await call(api, "extend", messages=leased(got), lease=lease))
+    assert (problem["field"], "from 1 s to 12 h" in problem["detail"]) == ("lease", True)
+    for valid in ("1s", "12h"):
+        answer = await call(api, "extend", messages=leased(got), lease=valid)
+        assert [one["result"] for one in answer.json()["results"]] == ["extended"]
+
+
+async def test_a_message_is_handed_back_for_no_longer_than_one_is_scheduled(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    append(valkey, "a")
+    (got,) = await receive(api)
+    late = [one | {"delayTime": "4000d"} for one in leased(got)]
+    assert assert_refused(await call(api, "handBack", messages=late))["field"] == "delayTime"
 
 
 @pytest.mark.parametrize("topic", ["orders.*", "orders.pai%3F"])

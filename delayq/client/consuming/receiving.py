@@ -45,9 +45,13 @@ HAND_BACK_DELAYS: Final = (
     10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,
     1_200_000, 1_800_000, 3_600_000, 7_200_000,
 )  # fmt: skip
-#: How long a lease lasts unless the consumer chooses another one, and at most (ms).
+#: How long a lease lasts unless the consumer chooses another one, and how short and how long it may be (ms).
 LEASE: Final = 30_000
+SHORTEST_LEASE: Final = 1_000
 LONGEST_LEASE: Final = 12 * 3_600_000
+#: The most tags of a filter, and the most bytes of all of them: each group keeps its filter in Redis.
+MOST_TAGS: Final = 100
+MOST_TAGS_BYTES: Final = 4_096
 #: After so many hand-backs, and after so many leases that ended, a message becomes a dead letter unless its policy differs.
 MOST_HAND_BACKS: Final = 16
 MOST_ENDED_LEASES: Final = 16
@@ -89,6 +93,8 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidMessage("start", "is 'beginning', 'end' or a time")
         if any(not tag or "\0" in tag for tag in self.tags):
             raise InvalidMessage("tags", "no tag may be empty")
+        if len(self.tags) > MOST_TAGS or sum(len(tag.encode(errors="replace")) for tag in self.tags) > MOST_TAGS_BYTES:
+            raise InvalidMessage("tags", f"a filter has at most {MOST_TAGS} tags, of {MOST_TAGS_BYTES} bytes together")
 
     @property
     def new_group(self) -> NewGroup:
@@ -209,7 +215,7 @@ def check_receive(most: int, lease: int, call: str | None = None) -> None:
     """Raise InvalidMessage for a number of messages, a lease (ms) or a name of a call that is not allowed."""
     if not 1 <= most <= MOST_RECEIVED:
         raise InvalidMessage("max", f"is from 1 to {MOST_RECEIVED}")
-    if not 1_000 <= lease <= LONGEST_LEASE:
+    if not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
         raise InvalidMessage("lease", "is from 1 s to 12 h")
     if call is not None:
         check_call(call)
@@ -563,7 +569,9 @@ def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
 
 
 def extension(lease: str, ms: int, id: str | None = None) -> LeaseChange:
-    """The change that lets a lease end in so many ms; 0 releases the message unhandled."""
+    """The change that lets a lease end in so many ms; 0 releases the message unhandled. Raises InvalidMessage."""
+    if ms and not SHORTEST_LEASE <= ms <= LONGEST_LEASE:
+        raise InvalidMessage("lease", "is from 1 s to 12 h, or 0 to release the message")
     return LeaseChange("extend", lease, ms, id=id) if ms else LeaseChange("release", lease, id=id)
 
 
@@ -578,6 +586,8 @@ def settle(
     for wrong in map(wrong_id, changes):
         if wrong is not None:
             raise wrong
+    if any(change.kind == "back" and (change.ms or 0) > context.limits.horizon for change in changes):
+        raise InvalidMessage("delayTime", f"is at most {context.limits.horizon} ms, as of any message")
     if any(change.kind == "back" for change in changes):
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
