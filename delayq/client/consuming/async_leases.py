@@ -107,14 +107,15 @@ class AsyncLeases:
             except Exception as error:  # noqa: BLE001  # whatever it is, the next attempt may succeed
                 failure = error
                 continue
+            failed = set[_Call]()
             for (message, call), result in zip(some, results, strict=True):
                 if isinstance(result, Exception):
                     failure = result
-                elif result.result == "lost":
-                    if self.take([message]):  # else it was settled during the call
-                        log_lost([message])
-                else:
-                    call.end = now + life
+                    failed.add(call)
+                elif is_lost(result) and self.take([message]):  # else it was settled during the call
+                    log_lost([message])
+            for call in {call for _, call in some} - failed:
+                call.end = now + life
         if failure is not None and not self._is_away:
             logging.getLogger(LOGGER).warning("cannot renew leases, trying again: %s", failure)
         self._is_away = failure is not None
