@@ -24,6 +24,7 @@ from delayq.client.looking.messages import count
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
+from delayq.words import counted
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -76,8 +77,8 @@ class Readiness:
         another = not set(known) & set(meta.layouts) and meta.layouts[-1].first <= known[-1].first
         if another or meta.version != LAYOUT_VERSION:
             lacking.append(
-                f"Redis now has {meta.queues} queues (layout version {meta.version}), but this process began with "
-                f"{known[-1].queues} (version {LAYOUT_VERSION}); restart the process"
+                f"Redis now has {counted(meta.queues, 'queue', 'queues')} (layout version {meta.version}), but this process "
+                f"began with {known[-1].queues} (version {LAYOUT_VERSION}); restart the process"
             )
         else:
             context.layouts.take(meta.layouts)

@@ -12,6 +12,7 @@ from delayq.clock import Clock
 from delayq.local_time import in_sentence, shown
 from delayq.nodes import ranges
 from delayq.terminal import Output, visible
+from delayq.words import counted
 
 __all__ = ["Printer"]
 
@@ -53,10 +54,12 @@ class Printer:
 
 def _summary(overview: Overview) -> str:
     owned = sum(len(member.queues) for member in overview.members)
-    nodes = f"{len(overview.members)} node{'' if len(overview.members) == 1 else 's'}"
+    nodes = counted(len(overview.members), "node", "nodes")
     if overview.unowned is None:
-        return f"{nodes}, {owned} queues owned; Redis, which has the list of queues, does not answer"
-    summary = f"{nodes}, {owned} of {owned + len(overview.unowned)} queues owned"
+        return (
+            f"{nodes}, {counted(owned, 'queue', 'queues')} owned; Redis, which has the list of queues, does not answer"
+        )
+    summary = f"{nodes}, {owned} of {counted(owned + len(overview.unowned), 'queue', 'queues')} owned"
     return f"{summary}; without an owner: {ranges(overview.unowned)}" if overview.unowned else summary
 
 

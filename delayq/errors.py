@@ -85,7 +85,7 @@ class InvalidMessage(DelayqError):
 _WHY_TAKEN: Final = {
     "": "belongs to a message with other content; use another id, or cancel that message first",
     "delivered": "belonged to a delivered message with other content; use another id",
-    "cancelled": "was cancelled; use another id, or schedule it with again",
+    "cancelled": "was cancelled; use another id, or set 'again' to schedule it all the same",
     "removedInFlight": "was cancelled when it may have been delivered; use another id",
     "discarded": "was discarded as a dead letter; use another id",
 }

@@ -3,7 +3,7 @@ console.
 
 Scripts, hashes and streams keep the words on the left. Every reader of a reply translates it with `shown`, and every
 sender of a word translates it back with `stored`. So everything above `delayq.store.commands` has only the words on the
-right.
+right. Besides, `counted` writes a number of things in a sentence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["SHOWN", "shown", "stored"]
+__all__ = ["SHOWN", "counted", "shown", "stored"]
 
 SHOWN: Final[Mapping[str, str]] = {
     # states, and results of calls
@@ -44,3 +44,8 @@ def shown(word: str) -> str:
 def stored(word: str) -> str:
     """Return the word of Redis for a state or an action of the interfaces."""
     return _STORED.get(word, word)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the words for one thing or for many: '1 message waits', '2 messages wait'."""
+    return f"{number} {one if number == 1 else many}"

@@ -57,5 +57,5 @@ class Quotas:
     @staticmethod
     def full(caller: Caller) -> Problem:
         """Return the problem of a message that exceeds the quota."""
-        detail = f"The quota of this key is {caller.quota:,} waiting messages and dead letters. Cancel some, or wait."
+        detail = f"At most {caller.quota:,} messages of this key may wait or be dead letters. Cancel some, or wait."
         return Problem("quota", detail, retry_after=RETRY_AFTER)

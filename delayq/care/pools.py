@@ -10,6 +10,7 @@ from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
+from delayq.words import counted
 
 __all__ = ["Progress", "check_pools", "lacks_tickets", "repair_page", "repair_pools"]
 
@@ -94,7 +95,9 @@ def repair_pools(store: Store, queues: Sequence[int], progress: Progress, entry:
                 break
             progress(queue, min(looked, total), total)
         progress(queue, total, total)
-    text = f"the tickets of {restored} messages were restored, and {corrupt} corrupt messages became dead letters"
+    tickets = counted(restored, "message has its ticket", "messages have their tickets")
+    letters = counted(corrupt, "corrupt message became a dead letter", "corrupt messages became dead letters")
+    text = f"{tickets} back, and {letters}"
     return Check("repair", OK, text)
 
 

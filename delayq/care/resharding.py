@@ -20,6 +20,7 @@ from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layouts
+from delayq.words import counted
 
 __all__ = ["ReshardStep", "reshard"]
 
@@ -47,9 +48,11 @@ def reshard(
     if not layouts:
         raise ConfigError(f"this Redis has no queues yet; start delayq with DELAYQ_QUEUES={queues}")
     if layouts[-1].queues == queues and len(layouts) == 1:
-        raise ConfigError(f"this Redis has {queues} queues already")
+        raise ConfigError(f"this Redis has {counted(queues, 'queue', 'queues')} already")
     if layouts[-1].queues != queues:
-        yield ReshardStep("list", f"{queues} queues, numbered from {following(layouts, queues).first} on")
+        yield ReshardStep(
+            "list", f"{counted(queues, 'queue', 'queues')}, numbered from {following(layouts, queues).first} on"
+        )
         layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues, entry)
     newest = layouts[-1]
     yield _own(store, newest, clock, dry_run=dry_run)
@@ -64,9 +67,14 @@ def reshard(
         if still_open:
             if not dry_run:
                 store.run_all([commands.close(queue_keys(queue), entry=entry) for queue in still_open])
-            yield ReshardStep("close", f"{len(still_open)} of the {old.queues} queues from {old.first} on")
+            yield ReshardStep("close", f"{len(still_open)} of {_named(old)}")
         waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
-        yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, which still have {waiting} messages")
+        left = counted(waiting, "message", "messages")
+        yield ReshardStep("keep", f"{_named(old)}, with {left} left")
+
+
+def _named(layout: Layout) -> str:
+    return f"the {counted(layout.queues, 'queue', 'queues')} from {layout.first} on"
 
 
 def _list(store: Store, queues: int, entry: str) -> tuple[Layout, ...]:
@@ -87,7 +95,7 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
     """Wait until the live nodes own the new queues, so that new messages are on time. Raises ConfigError."""
     lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
     live = sum(not line.stale for line in read_nodes(lines, now).values())
-    by = f"{newest.queues} queues, by {live} live node{'' if live == 1 else 's'}"
+    by = f"{counted(newest.queues, 'queue', 'queues')}, by {counted(live, 'live node', 'live nodes')}"
     if dry_run or not live:
         return ReshardStep("own", by)
     owned, end = -1, clock.monotonic() + PATIENCE

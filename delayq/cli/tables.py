@@ -161,7 +161,7 @@ def takes_table(command: Callable[..., int]) -> Callable[..., int]:
     """Replace the first parameter of a command, a `TableOptions`, by one option for each field, because Typer needs
     them.
     """
-    hints = get_type_hints(command, include_extras=True) | get_type_hints(TableOptions, include_extras=True)
+    hints = get_type_hints(TableOptions, include_extras=True) | get_type_hints(command, include_extras=True)
     shared = signature(TableOptions).parameters
     _, *own = signature(command).parameters.values()
     parameters = [

@@ -8,6 +8,7 @@ from delayq.client.findings import OK, WARN, Check
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
+from delayq.words import counted
 
 __all__ = ["write_off"]
 
@@ -17,7 +18,8 @@ def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check
     missing = store.run_all(commands.write_off(queue_keys(queue), entry=entry) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:
+            messages = counted(abs(count), "message that was", "messages that were")
             what = "missing" if count > 0 else "present without having been scheduled"
-            yield Check("accounts", WARN, f"queue {queue}: wrote off {abs(count)} messages that were {what}")
+            yield Check("accounts", WARN, f"queue {queue}: wrote off {messages} {what}")
     if not any(missing):
         yield Check("accounts", OK, "every scheduled message has ended or exists")

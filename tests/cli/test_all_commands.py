@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from delayq.cli import app
 from delayq.embedded.processes import free_port
@@ -28,6 +30,20 @@ def test_the_table_has_every_command() -> None:
     }
     untested = {one for one in words if not any(f"{row.words} ".startswith(f"{one} ") for row in COMMANDS)}
     assert {one.partition(" ")[0] for one in untested} == ELSEWHERE, untested
+
+
+def test_every_option_of_every_command_has_a_description() -> None:
+    def commands(group: Any, words: str) -> Iterator[tuple[str, Any]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from commands(command, f"{words}{name} ")
+            else:
+                yield f"{words}{name}", command
+
+    found = dict(commands(get_command(app._app("")), ""))
+    assert found.keys() >= {"backfill", "api-keys new", "status"}
+    without = [f"{words} {one.opts}" for words, command in found.items() for one in command.params if not one.help]
+    assert without == []
 
 
 @pytest.mark.parametrize("one", COMMANDS, ids=lambda one: one.words)

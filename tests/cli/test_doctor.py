@@ -256,7 +256,7 @@ def test_a_lost_ticket_fails_and_repair_restores_it(cli: Cli, given: Given) -> N
 
     ran = cli("doctor", "--repair")
     assert ran.code == 0
-    assert checks(ran)["repair"][1].startswith("the tickets of 1 messages were restored, and 0 ")
+    assert checks(ran)["repair"][1].startswith("1 message has its ticket back, and 0 ")
     assert checks(ran)["pool"][0] == "ok"
     assert given.admin.zscore(keys.queue, ticket) == due
     assert sum(one.scheduled for one in given.client.queues()) == 40
@@ -282,6 +282,6 @@ def test_a_message_that_is_missing_fails_until_repair_writes_it_off(cli: Cli, he
     result, text, mend = checks(ran)["accounts"]
     queue = healthy.queue_of("a")
     assert (ran.code, result, "--repair" in mend) == (1, "fail", True)
-    assert text.startswith(f"1 messages are missing from queue {queue}")
-    assert checks(cli("doctor", "--repair"))["accounts"][1] == f"queue {queue}: wrote off 1 messages that were missing"
+    assert text.startswith(f"1 message is missing from queue {queue}")
+    assert checks(cli("doctor", "--repair"))["accounts"][1] == f"queue {queue}: wrote off 1 message that was missing"
     assert (cli("doctor").code, checks(cli("doctor"))["accounts"][0]) == (0, "ok")

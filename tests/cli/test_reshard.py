@@ -32,7 +32,7 @@ def test_new_messages_go_to_the_new_queues_and_the_others_stay(cli: Cli, given: 
         ["list", "64 queues, numbered from 16 on"],
         ["own", "64 queues, by 0 live nodes"],
         ["close", "16 of the 16 queues from 0 on"],
-        ["keep", "the 16 queues from 0 on, which still have 1 messages"],
+        ["keep", "the 16 queues from 0 on, with 1 message left"],
     ]
     assert "DELAYQ_QUEUES" in ran.sentence()
     assert listed(given) == "16 64@16"
@@ -134,7 +134,7 @@ def test_the_doctor_tells_of_messages_in_old_queues_of_a_list_that_was_lost_and_
     monkeypatch.setenv("DELAYQ_QUEUES", "16")
     assert cli("reshard", "--queues", "64").code == 0
     ((result, _, text, *_),) = told("reshard")
-    assert (result, "with 1 messages still in them" in text) == ("ok", True)
+    assert (result, "with 1 message still in them" in text) == ("ok", True)
     assert told("layout")[0][0] == "warn"
     given.admin.hset(META, "layouts", "64@16")
     assert "DELAYQ_QUEUES is 16" in cli("queues").refused()

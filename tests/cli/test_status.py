@@ -50,7 +50,7 @@ def test_the_worst_comes_first_and_doctor_has_the_same_list(cli: Cli, given: Giv
         "node-1",
     )
     text = by_code["circuit"]["text"]
-    parked = "hooks.example answered 500): 1 messages are parked, the next probe is sent in"
+    parked = "hooks.example answered 500): 1 message is parked, the next probe is sent in"
     left = range((now + 8_500 - after) // 1_000, 9)  # seconds: which of them, the time that the command took tells
     assert any(f"{parked} {seconds} s; check the target" in text for seconds in left)
     doctor = cli("doctor", "--json")

@@ -44,7 +44,7 @@ def test_what_is_too_late_is_counted_and_dead_letters_stay(cli: Cli, given: Give
     given.scheduled("pending", properties=RUN)
     ran = cli("backfill", "undo", "r1", "--json")
     assert (ran.code, json.loads(ran.out)) == (1, {"run": "r1", "cancelled": 1, "tooLate": 1, "dead": 1})
-    assert "1 dead letters of the run remain" in ran.sentence()
+    assert "1 dead letter of the run left" in ran.sentence()
     assert [one.id for one in given.client.dead_letters().letters] == ["dead"]
     assert given.client.get("late").state == "removedInFlight"  # type: ignore[union-attr]  # removed, and remembered
 
@@ -89,7 +89,7 @@ def test_an_order_that_is_opened_again_is_scheduled_under_its_id(cli: Cli, given
     given.scheduled("order-1", keys=("k",))
     call = ("schedule", "demo", "anew", "--delay", "1h", "--id", "order-1")
     assert cli("cancel", "order-1").code == 0
-    assert "with again" in cli(*call).refused()
+    assert "set 'again'" in cli(*call).refused()
     assert [cli(*call, "--again").rows[0][2] for _ in range(2)] == ["scheduled", "already scheduled"]
     assert "again" in cli("schedule", "demo", "anew", "--delay", "1h", "--again").refused()
 

@@ -20,6 +20,7 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.store import scripts
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
+from delayq.words import counted
 from tests.api.conftest import in_process
 from tests.faults.flow import answered, delayq, refused
 from tests.support.nodes import QUEUES, RunningNode, settings_for
@@ -296,10 +297,10 @@ async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_un
             gone = server.admin.hlen(pool)
             server.admin.delete(pool)
             missing = await unready(api)
-            assert missing.startswith(f"{gone} messages are missing from queue ")
+            assert missing.startswith(f"{counted(gone, 'message is', 'messages are')} missing from queue ")
             status, text = delayq(server.url, "doctor")
-            assert (status, f"{gone} messages are missing from queue " in text) == (1, True)
-            assert f"wrote off {gone} messages" in delayq(server.url, "doctor", "--repair")[1]
+            assert (status, f"{counted(gone, 'message is', 'messages are')} missing from queue " in text) == (1, True)
+            assert f"wrote off {counted(gone, 'message', 'messages')}" in delayq(server.url, "doctor", "--repair")[1]
             await answered(api, "/readyz", 200)
             server.admin.flushall()
             assert (await unready(api)).startswith(

@@ -109,7 +109,7 @@ def test_a_client_schedules_again_across_layouts_and_under_an_ordering_key(clien
     first = client.schedule(Message(topic="orders", id="order-1", ordering_key="shop", body=1, delay_time=60_000))
     assert client.cancel("order-1").result == "cancelled"
     call = Message(topic="orders", id="order-1", ordering_key="shop", body=2, delay_time=60_000)
-    with pytest.raises(Conflict, match="with again"):
+    with pytest.raises(Conflict, match="set 'again'"):
         client.schedule(call)
     for created in (True, False):
         (done,) = client.schedule_many(

@@ -56,7 +56,7 @@ def test_messages_that_are_missing_are_told_at_every_look() -> None:
 def test_more_messages_than_were_scheduled_are_told_and_do_not_make_up_for_missing_ones() -> None:
     found = Accounts().look(numbered(figures(scheduled=3), figures(pool=3)))
     assert found.missing == 3
-    assert "3 more messages" in found.lost["missing 1"]
+    assert "3 messages more than were scheduled" in found.lost["missing 1"]
 
 
 def test_a_queue_that_was_deleted_is_told_until_its_data_are_back() -> None:

@@ -69,7 +69,7 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
     admin: Any = valkey.admin
     admin.hdel(queue_keys(3).pool, first.id)
     ((event, text),) = look(watch)
-    assert (event, text.startswith("1 messages are missing from queue 3")) == ("alarm", True)
+    assert (event, text.startswith("1 message is missing from queue 3")) == ("alarm", True)
     admin.hdel(queue_keys(3).pool, second.id)
     assert look(watch) == []
     assert watch.missing == 2

@@ -326,3 +326,23 @@ def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up
     )
     monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
     assert break_and_mend(worlds, NEVER_BIND[0]) == []
+
+
+def test_a_target_refuses_messages_since_it_accepted_the_last_one_whatever_it_rejected_since(world: OneQueue) -> None:
+    hand = fail_alone(world, "a", "b", "c")
+    circuit = hand.senders["general"].circuit
+
+    def since() -> int | None:
+        return None if circuit.opened is None else circuit.opened.since
+
+    first = since()
+    assert first is not None
+    rejects = {"a"}
+    hand.run(60_000, lambda held: Result.rejected("no such field") if held.id in rejects else AWAY)
+    assert world.dead().keys() == {"a"}, "its rejection has closed the circuit, and the others have opened it again"
+    assert since() == first
+    hand.run(120_000, lambda held: OK)
+    assert since() is None
+    world.add_many(["d", "e", "f"])
+    hand.run(5_000, lambda held: AWAY)
+    assert (since() or 0) > first

@@ -24,7 +24,10 @@ LONGEST_PAUSE = 30_000
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """An open circuit: its start, the time of the next probes (both monotonic ms), and the target's last answer."""
+    """An open circuit: since when the target accepts nothing, the time of the next probes, and the target's last answer.
+
+    Times are monotonic ms. A circuit that was closed by rejected messages alone, and opened again, has its first start.
+    """
 
     since: int
     probe_at: int
@@ -52,7 +55,7 @@ class Circuit:
         self._holder: object = None  # the queue that has the permits
         self._suspects: set[str] = set()  # ids of messages that failed or were tried since the last successful send
         self._at_fault = False  # the target asked for a pause, or is full
-        self._opened_at = 0
+        self._since: int | None = None  # monotonic ms of the first start since the target accepted a message
         self._failed: Failed | None = None
 
     @property
@@ -65,15 +68,28 @@ class Circuit:
         """The start of the open circuit and its reason; None while it is closed."""
         with self._lock:
             reason = self._failed.reason if self._failed is not None else ""
-            return None if self._probe_at is None else Opened(self._opened_at, self._probe_at, reason)
+            if self._probe_at is None or self._since is None:
+                return None
+            return Opened(self._since, self._probe_at, reason)
 
     @property
     def failed(self) -> Failed | None:
         """The last failed send, even if later ones succeeded."""
         return self._failed
 
-    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False, reason: str = "") -> bool:
+    def sent(
+        self,
+        ok: bool,
+        after: int = 0,
+        ids: Iterable[str] = (),
+        full: bool = False,
+        reason: str = "",
+        *,
+        accepted: bool = True,
+    ) -> bool:
         """Count a send of these messages; True if that opened or closed the circuit.
+
+        A send is `ok` if the target has answered for a message, and `accepted` if it has not only rejected messages.
 
         A failed send has the target's `reason`, and `after` is the pause (ms) that the target asked for. A target that is
         `full` opens the circuit at once.
@@ -85,6 +101,8 @@ class Circuit:
                 self._permits, self._holder = 0, None
                 self._suspects.clear()
                 self._at_fault = False
+                if accepted:
+                    self._since = None
                 return was_open
             self._failures += 1
             self._at_fault = self._at_fault or full or after > 0
@@ -100,7 +118,7 @@ class Circuit:
                     self._probe_at = now + self._pause
                 self._probe_at = max(self._probe_at, now + after)
             elif full or self._failures >= FAILURES:
-                self._opened_at = now
+                self._since = now if self._since is None else self._since
                 self._probe_at = now + max(self._pause, after)
                 return True
             return False

@@ -334,12 +334,13 @@ class Sender:
         self._progress = self._clock.monotonic()
 
     def _count(self, send: _Send, results: Sequence[Result], took: int) -> None:
-        reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
+        accepted = any(result is OK or result.outcome == "ok" for result in results)
+        reached = accepted or any(result.outcome == "rejected" for result in results)
         full = any(result.outcome == "full" for result in results)
         ids = (message.id for group in send.groups for message in group.batch)
         after = max((result.after for result in results), default=0)
         reason = _reason(results)
-        if self.circuit.sent(reached and not full, after, ids, full, reason):
+        if self.circuit.sent(reached and not full, after, ids, full, reason, accepted=accepted):
             if self.circuit.open:
                 log.warning("circuit_open", route=self.route.name, reason=reason)
             else:

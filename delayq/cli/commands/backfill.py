@@ -16,6 +16,7 @@ from delayq.config import Settings
 from delayq.errors import MissingExtra
 from delayq.progress import Progress
 from delayq.terminal import Output, say
+from delayq.words import counted
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast
@@ -66,7 +67,9 @@ def backfill(
                 found = rows.forecast()
                 if not found.counts.rejected and (conflicts := rows.twice()):
                     found.counts.rejected["conflict"] = conflicts
-                    found.counts.examples.append(f"{conflicts} ids repeat in rows with different messages")
+                    found.counts.examples.append(
+                        f"{counted(conflicts, 'id repeats', 'ids repeat')} in rows with different messages"
+                    )
                 if dry_run:
                     print_forecast(found, None if client is None else room(client.store), json)
                     return 1 if found.counts.rejected else 0

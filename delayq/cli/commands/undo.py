@@ -13,6 +13,7 @@ from delayq.errors import InvalidMessage, StoreError
 from delayq.message import RUN_PROPERTY, Message
 from delayq.progress import Progress
 from delayq.terminal import Output, say
+from delayq.words import counted
 
 __all__ = ["undo"]
 
@@ -51,7 +52,9 @@ def undo(
     if undone == Undone():
         say(f"no message of the run {run} is pending.")
     elif undone.dead:
-        say(f"{undone.dead} dead letters of the run remain; delayq dead-letters lists and discards them.")
+        say(
+            f"{counted(undone.dead, 'dead letter', 'dead letters')} of the run left; delayq dead-letters lists and discards them."
+        )
     return 0 if undone.cancelled and not undone.too_late else 1
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from delayq.client.findings.check import WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.looking.groups import ConsumerGroup
+from delayq.words import counted
 
 __all__ = ["check_consumers"]
 
@@ -70,7 +71,7 @@ def _delivered(one: ConsumerGroup, now: int) -> int:
 def _count(one: ConsumerGroup) -> str:
     if one.lag is None:
         return "an unknown number of messages wait"
-    return f"{one.lag} {'message waits' if one.lag == 1 else 'messages wait'}"
+    return counted(one.lag, "message waits", "messages wait")
 
 
 def _more(found: Sequence[object]) -> str:

@@ -11,6 +11,7 @@ from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
 from delayq.nodes import LINE_AGE, SAME_NAME, NodeLine, era_of, owners_of
 from delayq.store.commands import QueueStats
+from delayq.words import counted
 
 __all__ = ["check_owners"]
 
@@ -57,7 +58,7 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
     if not lacking:
         return
     waiting = sum(seen.stats[queue].scheduled + seen.stats[queue].parked for queue in lacking)
-    holding = f", with {waiting} messages that no node delivers" if waiting else ""
+    holding = f", with {counted(waiting, 'message', 'messages')} that no node delivers" if waiting else ""
     text = f"{name_queues(lacking)} without an owner{holding}"
     if seen.live:
         cause, mend = _cause(seen, lacking)

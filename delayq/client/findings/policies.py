@@ -12,6 +12,7 @@ from delayq.nodes import RouteLine
 from delayq.patterns import covered, covers, is_pattern, overlap
 from delayq.policies import Pause, Policy, may_be_lost, number_of
 from delayq.times import format_instant
+from delayq.words import counted
 
 __all__ = ["check_pauses", "check_unused_policies", "check_versions"]
 
@@ -35,7 +36,7 @@ def check_pauses(facts: Facts) -> Iterator[Check]:
     young = [one for one in pauses if facts.now - one.since <= LONG]
     if young:
         named = ", ".join(f"{one.match}{_why(one)}" for one in young[:NAMED]) + (", …" if len(young) > NAMED else "")
-        text = f"{len(young)} {'pause holds' if len(young) == 1 else 'pauses hold'} messages back: {named}"
+        text = f"{counted(len(young), 'pause holds', 'pauses hold')} messages back: {named}"
         topic = _topic(young[0]) if len(young) == 1 else None
         yield Check("paused", INFO, text, "resume when the reason no longer applies", since=young[0].since, topic=topic)
 

@@ -9,6 +9,7 @@ from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
 from delayq.store.keys import Layout, ParkedSet
+from delayq.words import counted
 
 __all__ = [
     "LATE",
@@ -39,7 +40,7 @@ def check_layout(facts: Facts) -> Iterator[Check]:
         text = f"this Redis has layout version {version}, but this delayq needs {LAYOUT_VERSION}"
         yield Check("layout", FAIL, text, "use the same version of delayq as the workers")
         return
-    text = f"layout version {version}, {layouts[-1].queues} queues"
+    text = f"layout version {version}, {counted(layouts[-1].queues, 'queue', 'queues')}"
     if wanted is not None and wanted not in [layout.queues for layout in layouts]:
         yield Check("layout", FAIL, f"{text}, but DELAYQ_QUEUES is {wanted}", "unset DELAYQ_QUEUES")
     elif wanted is not None and wanted != layouts[-1].queues:
@@ -66,7 +67,8 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
         yield Check("reshard", WARN, text, f"delayq reshard --queues {newest.queues}")
         return
     waiting = sum(one.scheduled + one.parked + one.dead for one in old)
-    text = f"{name_queues([one.queue for one in old])} of older layouts closed, with {waiting} messages still in them"
+    left = counted(waiting, "message", "messages")
+    text = f"{name_queues([one.queue for one in old])} of older layouts closed, with {left} still in them"
     yield Check("reshard", OK, text)
 
 
@@ -153,7 +155,7 @@ def is_chosen(id: str) -> bool:
 def check_dead_letters(facts: Facts) -> Iterator[Check]:
     """Return a check if there are dead letters, which wait for a decision."""
     if dead := sum(one.dead for one in facts.stats):
-        text = f"{dead} {'dead letter waits' if dead == 1 else 'dead letters wait'} to be redriven or discarded"
+        text = f"{counted(dead, 'dead letter waits', 'dead letters wait')} to be redriven or discarded"
         mend = "find out why they died (delayq dead-letters groups)"
         yield Check("deadLetters", WARN, text, mend, since=facts.oldest_dead, runbook="delayqdeadlettersgrowing")
 
@@ -166,12 +168,13 @@ def unaccounted(stats: QueueStats) -> str:
     """Return the figures of a queue that disagree, as a sentence; '' if all agree."""
     if stats.missing > 0:
         return (
-            f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not in the queue"
+            f"{counted(stats.missing, 'message is', 'messages are')} missing from queue {stats.queue}: scheduled, not "
+            "ended, and not in the queue"
         )
     if stats.missing < 0:
         return (
-            f"queue {stats.queue} has {-stats.missing} more messages than were scheduled: its counters were "
-            "deleted or edited"
+            f"queue {stats.queue} has {counted(-stats.missing, 'message', 'messages')} more than were scheduled: its "
+            "counters were deleted or edited"
         )
     return ""
 

@@ -13,6 +13,7 @@ from delayq.client.looking.traffic import late_of, slots_of, total_of
 from delayq.nodes import LATENESS, SAME_NAME
 from delayq.patterns import covered
 from delayq.times import format_instant
+from delayq.words import counted
 
 __all__ = [
     "check_circuits",
@@ -55,8 +56,8 @@ def check_circuits(facts: Facts) -> Iterator[Check]:
         )
         text = (
             f"the target of route {route.name} has refused messages since {format_instant(route.since)} at "
-            f"{', '.join(route.open_at)} ({route.reason or 'no reason'}): {route.parked} messages are "
-            f"parked{probe}"
+            f"{', '.join(route.open_at)} ({route.reason or 'no reason'}): "
+            f"{counted(route.parked, 'message is', 'messages are')} parked{probe}"
         )
         node = route.open_at[0] if len(route.open_at) == 1 else None
         mend = "check the target, or the consumers of a full stream; parked messages are then delivered by themselves"
@@ -83,14 +84,15 @@ def check_silent(facts: Facts) -> Iterator[Check]:
 
 def check_lateness(facts: Facts) -> Iterator[Check]:
     """Return a check if more than one of 100 messages of the last ten minutes was late by more than a second."""
-    counted = total_of(slots_of(facts.nodes.values(), facts.now))
-    total, late = sum(counted.counts), late_of(counted)
+    delivered = total_of(slots_of(facts.nodes.values(), facts.now))
+    total, late = sum(delivered.counts), late_of(delivered)
     if late * 100 <= total:
         return
-    p99 = counted.quantile(0.99) or 0.0
+    p99 = delivered.quantile(0.99) or 0.0
     longest = f"more than {LATENESS[-1] / 60:.0f} min" if p99 == math.inf else f"{p99:.3g} s"
     text = (
-        f"{late} of the {total} messages of the last 10 minutes were delivered more than 1 s late, the p99 is {longest}"
+        f"{late} of the {total} messages of the last 10 minutes {'was' if late == 1 else 'were'} delivered more than 1 s "
+        f"late, the p99 is {longest}"
     )
     mend = "see the other findings, and check for a slow target; paused, limited and retried messages count too"
     yield Check(
@@ -120,7 +122,8 @@ def check_failures(facts: Facts) -> Iterator[Check]:
     """Return a check for each live node with recent errors in its pull jobs."""
     for line in facts.live:
         if line.lately is not None and line.lately.failures:
-            text = f"Redis refused writes of {line.node}, or its pull jobs failed, {line.lately.failures} times in 15 minutes"
+            failed = counted(line.lately.failures, "time", "times")
+            text = f"Redis refused writes of {line.node}, or its pull jobs failed, {failed} in 15 minutes"
             mend = f"see redis_trouble and tick_failed in the log of {line.node}"
             yield Check("pullJobs", WARN, text, mend, node=line.node, runbook="delayqpulljobfailures")
 
@@ -129,8 +132,8 @@ def check_went_back(facts: Facts) -> Iterator[Check]:
     """Return a check for each live node that recently found that Redis had lost changes."""
     for line in facts.live:
         if line.lately is not None and line.lately.went_back:
-            times = line.lately.went_back
-            text = f"Redis had lost its latest changes, as {line.node} found {times} times in the last 15 minutes"
+            times = counted(line.lately.went_back, "time", "times")
+            text = f"Redis had lost its latest changes, as {line.node} found {times} in the last 15 minutes"
             mend = f"repeat the last calls with the same ids; see went_back in the log of {line.node}"
             yield Check("wentBack", FAIL, text, mend, node=line.node, runbook="delayqrediswentback")
 

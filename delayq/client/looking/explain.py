@@ -18,6 +18,7 @@ from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 from delayq.times import format_instant
+from delayq.words import counted
 
 __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 
@@ -295,7 +296,7 @@ def _ended(found: Found) -> Explanation:
 
 
 def _behind(others: int | None) -> str:
-    return f", behind {others} other{'s' if others > 1 else ''}" if others else ""
+    return f", behind {counted(others, 'other', 'others')}" if others else ""
 
 
 def _time(ms: int | None) -> str:

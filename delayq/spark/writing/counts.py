@@ -7,6 +7,8 @@ from typing import Self
 
 import msgspec
 
+from delayq.words import counted
+
 __all__ = ["Counts"]
 
 #: The largest number of rejected rows in the error of a write without a folder for them.
@@ -54,6 +56,6 @@ class Counts(msgspec.Struct, kw_only=True):
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.rejected.items()))
         skipped = f", {self.skipped} past and skipped" if self.skipped else ""
         return (
-            f"{self.read} rows read: {self.scheduled} scheduled, {self.present} already there{skipped}, "
+            f"{counted(self.read, 'row', 'rows')} read: {self.scheduled} scheduled, {self.present} already there{skipped}, "
             f"{self.all_rejected} rejected" + (f" ({reasons})" if reasons else "")
         )
