@@ -232,6 +232,11 @@ func (l *consumption) handle(one *held) {
 	l.running--
 	l.start()
 	l.mutex.Unlock()
+	l.notify()
+}
+
+// notify lets receive look for room again.
+func (l *consumption) notify() {
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -352,6 +357,10 @@ func (l *consumption) renew(ctx context.Context) {
 		}
 		l.mutex.Unlock()
 		l.acknowledge() // what could not be acknowledged while the API was away
+		l.mutex.Lock()
+		l.start() // messages that are gone may have been in the way of others
+		l.mutex.Unlock()
+		l.notify()
 	}
 }
 

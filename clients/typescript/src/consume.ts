@@ -258,6 +258,8 @@ export class Consumption {
           if (result === "lost") this.#lose(held[at] as Held, "was lost, and it may be received again");
         });
         await this.#acknowledge(); // what could not be acknowledged while the API was away
+        if (!this.#options.signal?.aborted) this.#start(); // messages that are gone may have been in the way of others
+        this.#wake();
       } catch (error) {
         if (!ended.aborted) this.#log(`delayq: cannot renew the leases of ${held.length} messages of ${this.#topic}: ${textOf(error)}`);
       }

@@ -158,7 +158,7 @@ public final class DelayqConsumer implements AutoCloseable {
         locked(() -> isInRun = true);
         try {
             long third = Math.max(1, lease.toNanos() / 3);
-            renewing.scheduleAtFixedRate(() -> renew(longest), third, third, TimeUnit.NANOSECONDS);
+            renewing.scheduleAtFixedRate(() -> renew(longest, handler, handlers), third, third, TimeUnit.NANOSECONDS);
             receiveAll(handler, handlers);
         } finally {
             end(handlers, renewing);
@@ -301,13 +301,10 @@ public final class DelayqConsumer implements AutoCloseable {
                     } finally {
                         locked(() -> --running);
                         start(handler, handlers);
-                        locked(() -> {
-                            changed.signalAll();
-                            return null;
-                        });
                     }
                 });
             }
+            changed.signalAll(); // there may be room for more
             return null;
         });
     }
@@ -401,7 +398,7 @@ public final class DelayqConsumer implements AutoCloseable {
     }
 
     /** Renew the leases of all messages together. */
-    private void renew(Duration longest) {
+    private void renew(Duration longest, Handler handler, ExecutorService handlers) {
         try {
             var renewed = locked(() -> {
                 long now = System.nanoTime();
@@ -420,7 +417,9 @@ public final class DelayqConsumer implements AutoCloseable {
                 }
                 return null;
             });
-            if (!Thread.currentThread().isInterrupted()) acknowledge(); // what could not be acknowledged while the API was away
+            if (Thread.currentThread().isInterrupted()) return;
+            acknowledge(); // what could not be acknowledged while the API was away
+            start(handler, handlers); // messages that are gone may have been in the way of others
         } catch (RuntimeException error) { // an exception would end the renewals
             if (Thread.currentThread().isInterrupted()) return; // the loop has ended
             LOG.log(System.Logger.Level.WARNING, "Cannot renew the leases of messages of " + topic + ": " + error.getMessage());
