@@ -1,7 +1,7 @@
 -- Store messages that the consumers of a group gave up. Each is a dead letter at once, with the reasons of the consumers.
 -- KEYS: state pool keys dead reasons
 -- ARGV: now. Then of each message: id, content (see codec.py), deliveries, reason, a property as it is in the content. Last the
---   deadline (see include/deadline). A message of the id with the same topic and property was given up before.
+--   deadline (see include/deadline). A message of the id with the same topic, property and body was given up before.
 -- Returns: 'dead' (now, or it is one already) | 'waiting' (it was redriven, and waits) | 'taken' (another message has this id)
 --   | 'moved' of each
 -- @promise
@@ -13,10 +13,13 @@ for i = 2, #ARGV, 5 do
   local id = ARGV[i]
   local known = redis.call('HGET', pool, id)
   if known then
-    local topic_end, _, _, _, keys_end, properties_end = fields(known)
-    local topic = string.sub(ARGV[i + 1], FIELDS - FLAGS + 1, FIELDS - FLAGS + byte(ARGV[i + 1], TOPIC_LENGTH - FLAGS + 1))
-    local is_same = topic_end and string.sub(known, FIELDS, topic_end) == topic
-      and string.find(string.sub(known, keys_end + 1, properties_end), ARGV[i + 4], 1, true)
+    local given = string.rep('0', MARK) .. ARGV[i + 1]
+    local topic_end, _, _, _, _, body_at, body_end = fields(given)
+    local known_topic_end, _, _, _, keys_end, known_body_at, known_body_end = fields(known)
+    local is_same = known_topic_end
+      and string.sub(known, FIELDS, known_topic_end) == string.sub(given, FIELDS, topic_end)
+      and string.find(string.sub(known, keys_end + 1, known_body_at), ARGV[i + 4], 1, true)
+      and string.sub(known, known_body_at + 1, known_body_end) == string.sub(given, body_at + 1, body_end)
     answer[#answer + 1] = not is_same and 'taken' or redis.call('ZSCORE', dead, id) and 'dead' or 'waiting'
   elseif unknown(state) == 'moved' then
     answer[#answer + 1] = 'moved'
