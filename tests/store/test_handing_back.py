@@ -212,6 +212,15 @@ def test_after_the_last_hand_back_it_is_a_dead_letter_with_all_reasons_that_can_
     assert delivered(client, last).hand_backs == 17
 
 
+def test_a_dead_letter_that_was_discarded_is_not_made_again_by_a_repeat(client: Client) -> None:
+    given = received("a", properties={"delayq-hand-backs": "16"})
+    assert client.hand_back(given) == Settlement("dead")
+    assert client.discard(next_id("a", 17))
+    assert client.hand_back(given) == Settlement("discarded")
+    assert client.dead_letters().letters == []
+    assert client.hand_back(msgspec.structs.replace(given, topic="orders.unpaid.mail")) == Settlement("dead")
+
+
 def test_the_oldest_reasons_go_if_they_are_too_long_for_a_header(client: Client) -> None:
     one = received("a")
     for count in range(1, 13):

@@ -17,7 +17,7 @@ import msgspec
 from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
 from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
 from delayq.client.handshake import learn_policies, learn_routes
-from delayq.client.looking.messages import get
+from delayq.client.looking.messages import look_by_complete_id, mark_held
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, complete_id, encode_all
 from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
@@ -27,6 +27,7 @@ from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERT
 from delayq.policies import Policy
 from delayq.received import Received
 from delayq.store.commands import Found
+from delayq.store.connect.exchange import all_good
 from delayq.store.keys import LONGEST_ID, Layout, shortened
 
 __all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of"]
@@ -207,6 +208,12 @@ def _bury(context: Context, wanted: dict[int, _Next], now: int, results: list[An
             results[at] = error
     if not letters:
         return
+    known = yield from look_by_complete_id(context, [letter.message.id or "" for letter in letters.values()])
+    for at, letter in list(letters.items()):
+        before = known[letter.message.id or ""]
+        if isinstance(before, Found) and before.state == State.DISCARDED and before.topic == letter.message.topic:
+            results[at] = HandedBack(id=before.id, state=before.state, hand_backs=letter.count, created=False)
+            del letters[at]  # somebody has decided about it
     found = yield from give_up(context, list(letters.values()))
     for at, result in zip(letters, found, strict=True):
         one = wanted[at]
@@ -221,8 +228,9 @@ def _bury(context: Context, wanted: dict[int, _Next], now: int, results: list[An
 
 def _handed_back_before(context: Context, one: _Next, conflict: Conflict) -> Plan[HandedBack | DelayqError]:
     """The message of an earlier hand-back with another reason or delay; the conflict if it is another message."""
+    id = one.message.id or ""
     try:
-        (found,) = yield from get(context, [one.message.id or ""])
+        (found,) = yield from mark_held(all_good([(yield from look_by_complete_id(context, [id]))[id]]))
     except StoreError as error:
         return error.about(one.before)
     if found is None or not _is_next(found, one.message):
