@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from delayq.client.consuming.async_leases import AsyncLeases, is_lost, log_lost, log_unsettled
+from delayq.client.consuming.async_leases import AsyncLeases, is_lost, log_lost, log_unsettled, passes
 from delayq.client.consuming.event_loop import Handlers
 from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
-from delayq.errors import InvalidMessage, StoreError, StoreRefused
+from delayq.errors import InvalidMessage, StoreError
 from delayq.message import given_duration
 from delayq.patterns import check_pattern, is_pattern
 from delayq.store.connect.event_loop import pause
@@ -161,9 +161,11 @@ class AsyncConsumer:
         try:
             found = await self._client.hand_back(message, reason=f"{type(error).__name__}: {error}")
         except Exception as failure:  # noqa: BLE001  # other messages are handled all the same
-            log_unsettled([message], failure)
-        else:
-            log_lost([message] if is_lost(found) else [])
+            found = failure
+        if isinstance(found, Exception):
+            log_unsettled([message], found)
+        elif is_lost(found):
+            log_lost([message])
 
     async def _acknowledge(self) -> None:
         """Acknowledge what is done. Handlers that end during this call leave their messages to it: it looks again."""
@@ -181,8 +183,10 @@ class AsyncConsumer:
                 self._acknowledging.release()
             failed = dict[str, Exception]()
             for one, result in zip(done, results, strict=True):
-                if isinstance(result, Exception):
+                if isinstance(result, Exception) and passes(result):
                     failed[one.lease] = result
+                elif isinstance(result, Exception):
+                    log_unsettled([one], result)
                 elif is_lost(result):
                     log_lost([one])
             if failed:
@@ -241,9 +245,9 @@ class AsyncConsumer:
         """
         try:
             await self._ask(wait)
-        except StoreRefused:
-            raise
         except StoreError as error:
+            if not passes(error):
+                raise
             self._log_failure(error)
             await pause(LONGEST_WAIT / 1000)
         except InvalidMessage as error:

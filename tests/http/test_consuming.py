@@ -123,3 +123,25 @@ def test_a_topic_that_fails_does_not_stop_the_others(told: Told) -> None:
     told.answers = [away, answer(200, {"messages": [MESSAGE]})]
     with http.Client(told.url) as client:
         assert [one.id for one in client.receive(["bad", "t"], group="mail")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("result", "warning"),
+    [
+        ({"status": 409, "result": "lost"}, "the lease of message a of topic t was lost"),
+        ({"status": 404, "result": "notFound"}, "the lease of message a of topic t was lost"),
+        (
+            {"status": 403, "problem": problem(403, "forbidden")},
+            "message a could not be settled, and is received again",
+        ),
+    ],
+)
+def test_an_acknowledgement_that_comes_too_late_is_logged_and_not_repeated(
+    told: Told, caplog: pytest.LogCaptureFixture, result: dict[str, Any], warning: str
+) -> None:
+    told.answers = [answer(200, {"messages": [MESSAGE]}), answer(200, {"results": [{"id": "a", **result}]})]
+    with http.Client(told.url) as client:
+        consumer = client.consume("t", group="mail")
+        consumer.run(lambda _: consumer.stop(), concurrency=1)
+    (logged,) = [one.message for one in caplog.records]
+    assert logged.startswith(warning)

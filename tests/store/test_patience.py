@@ -147,6 +147,18 @@ def test_every_way_to_consume_ends_by_an_error_that_does_not_pass(
     assert caught.value is error
 
 
+@pytest.mark.parametrize("how", ["run", "async run"])
+@pytest.mark.parametrize("error", [NotAllowed("no right"), StoreRefused("NOPERM"), RuntimeError("a bug")], ids=repr)
+def test_an_acknowledgement_that_is_refused_is_logged_and_not_repeated(
+    valkey: ServerUnderTest, caplog: pytest.LogCaptureFixture, how: str, error: Exception
+) -> None:
+    append(valkey, "a")
+    append(valkey, "b")
+    assert consume(valkey.url, how, [error], "ack") == ["a", "b"]
+    assert f"message a could not be settled, and is received again: {error}" in [one.message for one in caplog.records]
+    assert [fields[b"id"] for fields in pending(valkey)] == [b"a"]
+
+
 @pytest.mark.parametrize("how", WAYS)
 def test_an_end_while_the_server_is_away_is_no_error(valkey: ServerUnderTest, how: str) -> None:
     append(valkey, "a")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from delayq.client.consuming.threads import LATE, Repeats
 from delayq.client.known_routes import LOGGER
 from delayq.clock import Clock
+from delayq.errors import StoreError, StoreRefused
 
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
     from delayq.times import Duration
 
-__all__ = ["Leases", "log_lost", "log_unsettled"]
+__all__ = ["Leases", "is_lost", "log_lost", "log_unsettled", "passes"]
 
 #: The shortest lease that delayq gives (ms).
 SHORTEST: Final = 1_000
@@ -110,9 +111,12 @@ class Leases:
                 continue
             failed = set[_Call]()
             for (message, call), result in zip(some, results, strict=True):
-                if isinstance(result, Exception):
+                if isinstance(result, Exception) and passes(result):
                     failure = result
                     failed.add(call)
+                elif isinstance(result, Exception):
+                    self.take([message])
+                    log_unsettled([message], result)
                 elif is_lost(result) and self.take([message]):  # else it was settled during the call
                     log_lost([message])
             for call in {call for _, call in some} - failed:
@@ -168,15 +172,18 @@ class Leases:
 
 
 def is_lost(result: Any) -> bool:
-    """Return whether a change of a lease came too late. A StoreError is no answer."""
-    return not isinstance(result, Exception) and bool(result.result == "lost")
+    """Return whether a change of a lease came too late, or found no such group. An error is no answer."""
+    return not isinstance(result, Exception) and result.result in ("lost", "notFound")
+
+
+def passes(error: Exception) -> bool:
+    """Return whether an error may pass, so that the same call may succeed later."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreRefused)
 
 
 def log_lost(messages: Iterable[Leased]) -> None:
     """Log messages whose lease is lost."""
-    text = (
-        "the lease of message %s of topic %s was lost: it had ended, and another consumer may have received the message"
-    )
+    text = "the lease of message %s of topic %s was lost: it or its group had ended, and another consumer may have the message"
     for one in messages:
         logging.getLogger(LOGGER).warning(text, one.id, one.topic)
 
