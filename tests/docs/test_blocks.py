@@ -21,6 +21,11 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.long
 
 BLOCKS = {page: [block for block in blocks_of(page) if not block.note.startswith("run by ")] for page in PAGES}
+#: What a new user reads, in this order, with one delayq. Later pages show figures of all messages, which others would change.
+READ_FIRST = (
+    "README.md", "docs/tasks/schedule.md", "docs/tasks/cancel.md", "docs/tasks/watch.md", "docs/tasks/receive.md",
+    "docs/http.md", "docs/python.md", "docs/hand-back.md", "docs/targets-streams.md",
+)  # fmt: skip
 STORIES = [page for page, blocks in BLOCKS.items() if any(block.language in RUNNABLE for block in blocks)]
 
 
@@ -62,6 +67,18 @@ def test_the_page_is_a_story_that_works(page: Path, service: Service, tmp_path: 
     story = Story(service, tmp_path)
     for block in BLOCKS[page]:
         story.run(block)
+
+
+def test_a_reader_who_pastes_every_example_of_the_first_pages_gets_what_each_shows(
+    service: Service, tmp_path: Path
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("no curl on PATH: install it (apt install curl)")
+    for page in (ROOT / name for name in READ_FIRST):
+        assert page in BLOCKS
+        story = Story(service, tmp_path)
+        for block in BLOCKS[page]:
+            story.run(block)
 
 
 def test_printed_text_is_compared_with_what_the_page_shows() -> None:

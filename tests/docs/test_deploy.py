@@ -46,5 +46,5 @@ def test_the_example_deploys_an_api_with_a_key_and_a_worker(own_valkey: Embedded
             os.killpg(running.pid, signal.SIGKILL)  # the API and the worker, which outlive the script
     printed = output.read_text(encoding="utf-8", errors="replace")
     assert status == 0, printed
-    assert '"id":"unpaid-42"' in printed
-    assert 'unpaid-42\t-\t{"order":42}' in printed
+    assert '"id":"unpaid-55"' in printed
+    assert 'unpaid-55\t-\t{"order":55}' in printed
