@@ -192,7 +192,8 @@ def complaints(
     found += untrusted(server, accept)
     if any(disk.failing for disk in server.disks):
         found.append(
-            f"Redis cannot write its append-only file{_where(server)}, and refuses changes: free space on its disk"
+            f"Redis cannot write its append-only file{_where(server)}, and refuses changes: free space on its "
+            "disk; the log of Redis has the reason"
         )
     elif any(disk.refuses_for_snapshots for disk in server.disks):
         found.append(f"{SNAPSHOTS}{_where(server)}: {MEND_SNAPSHOTS}")

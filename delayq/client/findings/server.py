@@ -51,7 +51,8 @@ def _check_aof(server: checks.ServerSettings, accept: Collection[str]) -> Check:
         return Check("aof", FAIL, text, mend, runbook="delayqalarm")
     if any(disk.failing for disk in server.disks):
         text = "the append-only file cannot be written, so Redis refuses changes"
-        return Check("aof", FAIL, text, "free space on its disk", runbook="delayqredisdiskfailing")
+        mend = "free space on its disk; the log of Redis has the reason"
+        return Check("aof", FAIL, text, mend, runbook="delayqredisdiskfailing")
     if any(disk.refuses_for_snapshots for disk in server.disks):
         return Check("aof", FAIL, checks.SNAPSHOTS, checks.MEND_SNAPSHOTS, runbook="delayqredisdiskfailing")
     if any(disk.suspect for disk in server.disks):
