@@ -26,9 +26,11 @@ class Graves:
         self._admin = admin
         self.all: list[tuple[int, int, str]] = []  # when, queue, id
 
-    def add(self, id: str, buried: int, queue: int, topic: str = "orders", reason: str = "broken") -> None:
+    def add(
+        self, id: str, buried: int, queue: int, topic: str = "orders", reason: str = "broken", body: str = ""
+    ) -> None:
         keys = queue_keys(queue)
-        content = encode(Message(topic=topic, delay_time=0), Limits())
+        content = encode(Message(topic=topic, body=body, delay_time=0), Limits())
         self._admin.hset(keys.pool, id, b"0000001%013d0" % 20_000 + content)
         self._admin.zadd(keys.dead, {id: buried})
         self._admin.hset(keys.reasons, id, f"{buried} 1 {reason}")
@@ -79,6 +81,17 @@ def test_pages_follow_each_other_by_time_through_all_queues(client: Client, valk
             within = [id for buried, _, id in sorted(graves.all) if since <= buried < until]
             assert ids(client, limit, from_=since, to=until) == within
             assert ids(client, limit, from_=since, to=until, newest=True) == within[::-1]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_page_of_large_letters_ends_early(client: Client, graves: Graves, newest: bool) -> None:
+    for n in range(40):
+        graves.add(f"m{n:02}", 1_000 + n, n % QUEUES, body="x" * (1_000_000 if n % 4 == 3 else 10))
+    found = list(pages(client, 100, newest=newest))
+    assert [one.id for page in found for one in page] == sorted((one[2] for one in graves.all), reverse=newest)
+    sizes = [sum(len(one.record.payload) for one in page if one.record is not None) for page in found]
+    assert max(sizes) <= 8_000_000
+    assert len(found) <= 4
 
 
 def test_they_are_filtered_by_topic_and_reason(client: Client, graves: Graves) -> None:

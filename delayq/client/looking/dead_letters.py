@@ -27,6 +27,9 @@ __all__ = ["DeadLetterPage", "Wanted", "dead_letters"]
 
 #: Letters that a page with a filter reads at least, because few of them may match.
 LOOKS: Final = 25
+#: A page ends after so many bytes of bodies. So many letters are read first: nobody knows their sizes before.
+MOST_BYTES: Final = 4 * 1024 * 1024
+FIRST: Final = 4
 #: Times and ids that a queue is asked for at once, at least.
 LEAST: Final = 8
 
@@ -98,7 +101,7 @@ class _Place(NamedTuple):
 def dead_letters(
     context: Context, limit: int, token: str | None = None, wanted: Wanted | None = None
 ) -> Plan[DeadLetterPage]:
-    """Read a page of at most `limit` dead letters, or of fewer if some that were read do not match.
+    """Read a page of at most `limit` dead letters, or of fewer if some that were read do not match, or if they are large.
 
     Raises StoreError and InvalidMessage.
     """
@@ -107,8 +110,8 @@ def dead_letters(
         check_pattern(wanted.topic, "topic")
     page = _Page(context, wanted, _read_token(token, newest=wanted.newest))
     chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
-    letters = yield from page.read(chosen)
-    size = sum(len(one.record.payload) for one in letters if one.record is not None)
+    letters, looked, size = yield from page.read(chosen)
+    is_last = page.ended and looked == len(chosen)
     taken: list[DeadLetter] = []
     for letter in letters:
         if not wanted.takes(letter):
@@ -117,7 +120,7 @@ def dead_letters(
             last = taken[-1]
             return DeadLetterPage(taken, _token(_Place(last.buried, last.queue, last.id), newest=wanted.newest), size)
         taken.append(letter)
-    return DeadLetterPage(taken, None if page.ended else _token(chosen[-1], newest=wanted.newest), size)
+    return DeadLetterPage(taken, None if is_last else _token(chosen[looked - 1], newest=wanted.newest), size)
 
 
 class _Page:
@@ -195,14 +198,25 @@ class _Page:
             return begin is not None and place.buried < begin
         return end is not None and place.buried >= end
 
-    def read(self, chosen: Sequence[_Place]) -> Plan[list[DeadLetter]]:
-        """The letters at these places, in order, without those that are no dead letters any more."""
-        ids: dict[int, list[str]] = {}
-        for place in chosen:
-            ids.setdefault(place.queue, []).append(place.id)
-        answers = all_good((yield [commands.letters(queue_keys(queue), some) for queue, some in ids.items()]))
-        letters = {_Place(one.buried, one.queue, one.id): one for page in answers for one in page if one is not None}
-        return [letters[place] for place in chosen if place in letters]
+    def read(self, chosen: Sequence[_Place]) -> Plan[tuple[list[DeadLetter], int, int]]:
+        """The letters at these places, in order, without those that are no dead letters any more.
+
+        They end after `MOST_BYTES` of bodies. Also return how many places were read, and the number of these bytes. The sizes are
+        not known before, so the first answers of Redis have few letters.
+        """
+        letters, at, size, step = list[DeadLetter](), 0, 0, FIRST
+        while at < len(chosen) and size < MOST_BYTES:
+            some = chosen[at : at + step]
+            ids: dict[int, list[str]] = {}
+            for place in some:
+                ids.setdefault(place.queue, []).append(place.id)
+            answers = all_good((yield [commands.letters(queue_keys(queue), ids[queue]) for queue in ids]))
+            found = {_Place(one.buried, one.queue, one.id): one for page in answers for one in page if one is not None}
+            letters += (found[place] for place in some if place in found)
+            size += sum(len(one.record.payload) for one in found.values() if one.record is not None)
+            at += len(some)
+            step = max(1, min(2 * step, MOST_BYTES * at // max(1, size) - at))
+        return letters, at, size
 
 
 def _token(last: _Place, *, newest: bool) -> str:
