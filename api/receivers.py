@@ -24,6 +24,8 @@ SLICE: Final = 100
 #: Seconds between two calls of a group that receive without a new entry. Another process may have leased messages to a
 #: consumer that died, or released them.
 POLL: Final = 5.0
+#: Seconds after which a call looks again at the latest if entries wait for others of their ordering key.
+SOON: Final = 0.5
 #: Seconds for which the streams of a group without callers stay in the command: most callers come again at once.
 LINGER: Final = 1.0
 #: Seconds between two looks for the messages that new callers have received before, by calls of the same name.
@@ -66,6 +68,11 @@ class _Group:
     def _poll(self) -> None:
         self.poll_in(POLL)
         self.wake()
+
+    @property
+    def polls_soon(self) -> bool:
+        """Whether a caller looks again within SOON, because an entry waits for others of its ordering key."""
+        return self._timer.when() - self._loop.time() <= SOON
 
     def end(self) -> None:
         """End the timer."""
@@ -162,6 +169,10 @@ class Receivers:
         """Wake the next caller instead of one that was woken and has gone."""
         if (group := self._groups.get(place)) is not None:
             group.wake()
+
+    def waits_for_key(self, group: str) -> bool:
+        """Whether entries of a group of this name may wait for others of their ordering key, which an acknowledgement frees."""
+        return any(name == group and one.waiting and one.polls_soon for (_, name, _), one in self._groups.items())
 
     def changed(self, streams: Iterable[str] | None = None, group: str | None = None) -> None:
         """Let a caller of each group look again: this process has changed leases, a pause, a group or the time.

@@ -189,7 +189,8 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     given = [change for at, (_, change) in enumerate(changes) if found[at] is None]
     settled = iter(await service.client.run(lambda context: settle(context, consumer, given)))
     done = [found[at] or next(settled) for at in range(len(changes))]
-    if any(change.kind != "ack" for _, change in changes):  # a lease ends at once, or another time than before
+    # A lease ends at once, or at another time than before. Or the next message of an ordering key may be received now.
+    if any(change.kind != "ack" for _, change in changes) or service.receivers.waits_for_key(group):
         streams = await service.client.run(lambda context: receiving.streams_of(context, consumer))
         service.receivers.changed(streams, group)
     results = [_result(id, one) for (id, _), one in zip(changes, done, strict=True)]

@@ -308,6 +308,19 @@ async def test_who_waits_gets_a_message_when_a_call_of_the_same_process_frees_it
     assert [one["id"] for one in await waiting] == ["a"]
 
 
+async def test_who_waits_gets_the_next_message_of_an_ordering_key_when_the_one_before_is_acknowledged(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in "ab":
+        append(valkey, id, orderingKey="k")
+    held = await receive(api, max=1, lease="12h")
+    monkeypatch.setattr(receivers._Group, "_poll", lambda _: None)  # nobody looks again by time
+    waiting = asyncio.create_task(receive(api, wait="30s"))
+    await until_redis_waits(valkey)
+    await call(api, "ack", messages=leased(*held))
+    assert [one["id"] for one in await waiting] == ["b"]
+
+
 async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTest) -> None:
     append(valkey, "a", body=b"\xff\x00")
     (got,) = await receive(api)
