@@ -87,7 +87,8 @@ async def receive(service: Service, request: Request) -> Answer:
     lost: list[str] = []
     is_new = False  # whether this call has received nothing before
 
-    async def look(ack: Sequence[str] = ()) -> list[Leased]:
+    async def look(acks: Sequence[str] = ()) -> list[Leased]:
+        ack = [receiving.without_id(one) for one in acks]
         await _need(service, service.door.renewed(request.caller), topic)  # it may have waited
         nonlocal is_new
         page = await service.client.run(
@@ -96,7 +97,7 @@ async def receive(service: Service, request: Request) -> Answer:
         is_new = True
         again = None if page.next is None else page.next - page.now
         service.receivers.received(place, page.now, again, is_full=len(page.messages) == given.max)
-        lost.extend(page.lost)
+        lost.extend(one for one in given.ack or () if receiving.without_id(one) in page.lost)
         return page.messages
 
     end = service.clock.monotonic() + wait
@@ -134,7 +135,7 @@ async def ack(service: Service, request: Request) -> Answer:
     consumer may have the message.
     """
     given = decode(_ack, await request.json_text(service.settings.request_limit))
-    changes = [(one.id, LeaseChange("ack", one.lease, id=one.id)) for one in given.messages]
+    changes = [(one.id, LeaseChange("ack", one.lease)) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -147,7 +148,7 @@ async def extend(service: Service, request: Request) -> Answer:
     """
     given = decode(_extend, await request.json_text(service.settings.request_limit))
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
-    changes = [(one.id, receiving.extension(one.lease, life, one.id)) for one in given.messages]
+    changes = [(one.id, receiving.extension(one.lease, life)) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -163,7 +164,7 @@ async def hand_back(service: Service, request: Request) -> Answer:
     """
     given = decode(_hand_back, await request.json_text(service.settings.request_limit))
     changes = [
-        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or "", one.id))
+        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or ""))
         for one in given.messages
     ]
     return await _settle(service, request, given.group, changes)
@@ -185,10 +186,14 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     await _need(service, request.caller, topic)
     if len(changes) > service.settings.batch_limit:
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
-    found = {at: receiving.wrong_id(change) for at, (_, change) in enumerate(changes)}
-    given = [change for at, (_, change) in enumerate(changes) if found[at] is None]
+    found = [receiving.wrong_id(change.lease, id) for id, change in changes]
+    given = [
+        msgspec.structs.replace(change, lease=receiving.without_id(change.lease))
+        for (_, change), wrong in zip(changes, found, strict=True)
+        if wrong is None
+    ]
     settled = iter(await service.client.run(lambda context: settle(context, consumer, given)))
-    done = [found[at] or next(settled) for at in range(len(changes))]
+    done = [wrong or next(settled) for wrong in found]
     # A lease ends at once, or at another time than before. Or the next message of an ordering key may be received now.
     if any(change.kind != "ack" for _, change in changes) or service.receivers.waits_for_key(group):
         streams = await service.client.run(lambda context: receiving.streams_of(context, consumer))

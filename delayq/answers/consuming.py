@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Ms, Time
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.receiving import Leased, with_id
 from delayq.json_text import text_or_base64
 from delayq.times import format_instant
 
@@ -40,7 +40,7 @@ def received_out(one: Leased) -> ReceivedMessageOut:
     return ReceivedMessageOut(
         one.id,
         one.topic,
-        one.lease,
+        with_id(one.lease, one.id),
         format_instant(one.due),
         one.due,
         one.attempt,

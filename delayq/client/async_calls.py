@@ -628,7 +628,7 @@ class AsyncCalls:
 
         Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
         """
-        return await self._settle([(one, plans.LeaseChange("ack", one.lease, id=one.id)) for one in messages])
+        return await self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
 
     async def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
@@ -641,7 +641,7 @@ class AsyncCalls:
     async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
         life = given_duration("lease", lease) or 0
-        return await self._settle([(one, plans.extension(one.lease, life, one.id)) for one in messages])
+        return await self._settle([(one, plans.extension(one.lease, life)) for one in messages])
 
     async def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
@@ -657,7 +657,7 @@ class AsyncCalls:
             given, now = plans.hand_back_of(message, reason, delay), self._setup.clock.now()
             (found,) = await self._run(plans.hand_back(await self.context(), [given], now))
             return plans.settlement_of(found)
-        change = plans.LeaseChange("back", message.lease, delay, reason, message.id)
+        change = plans.LeaseChange("back", message.lease, delay, reason)
         return plans.only_settlement(await self._settle([(message, change)]))
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:

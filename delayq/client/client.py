@@ -627,7 +627,7 @@ class Client:
 
         Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
         """
-        return self._settle([(one, plans.LeaseChange("ack", one.lease, id=one.id)) for one in messages])
+        return self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
@@ -640,7 +640,7 @@ class Client:
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
         life = given_duration("lease", lease) or 0
-        return self._settle([(one, plans.extension(one.lease, life, one.id)) for one in messages])
+        return self._settle([(one, plans.extension(one.lease, life)) for one in messages])
 
     def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
@@ -656,7 +656,7 @@ class Client:
             given, now = plans.hand_back_of(message, reason, delay), self._setup.clock.now()
             (found,) = self._run(plans.hand_back(self.context(), [given], now))
             return plans.settlement_of(found)
-        change = plans.LeaseChange("back", message.lease, delay, reason, message.id)
+        change = plans.LeaseChange("back", message.lease, delay, reason)
         return plans.only_settlement(self._settle([(message, change)]))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:

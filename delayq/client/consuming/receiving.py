@@ -37,7 +37,7 @@ from delayq.times import LATEST, Instant
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
     "Settlement", "check_receive", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
-    "settle", "streams_of", "topics_beside", "wrong_id",
+    "settle", "streams_of", "topics_beside", "with_id", "without_id", "wrong_id",
 ]  # fmt: skip
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
@@ -60,10 +60,11 @@ MOST_REASON: Final = 200
 ROUNDS: Final = 8
 #: Without these fields an entry is no message.
 _NEEDED: Final = ("id", "topic")
-#: A queue or nothing, an entry, a call. Then a mark, which a lease of a former version does not have.
-_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{24})?")
-#: The lengths of the parts of a mark: the making of the group, the check of the message's id, the check of what is before.
-_MAKING, _ID, _MARK = 8, 16, 24
+#: A queue or nothing, an entry, a call. Then the mark of the call, and over HTTP also that of the message. A lease of a former
+#: version has no mark.
+_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{16}(?:[0-9a-f]{8})?)?")
+#: The lengths of the making of the group, of the mark of a call, and of both marks.
+_MAKING, _MARK, _MARKS = 8, 16, 24
 _ENTRIES: Final = re.compile(r"\d{1,20}-\d{1,20}(?: \d{1,20}-\d{1,20})*")
 _DONE: Final = {"ack": "acknowledged", "extend": "extended", "back": "handedBack", "release": "released"}
 _START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
@@ -437,14 +438,13 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
         return [default] * count if values is None else _decoded(values)
 
     own = [name for name in answer.names if name.startswith("p:")]
-    keys, group, call, making = texts("keys"), consumer.group, answer.call, answer.making
-    base, ids = _base(call, making), column["id"]
+    keys, group, tail = texts("keys"), consumer.group, f"{answer.call}.{_mark(answer.call, answer.making)}"
     messages = [
         Leased(
             id=id,
             topic=topic,
             group=group,
-            lease=f"{place}.{entry}.{call}.{making}{check:016x}",
+            lease=f"{place}.{entry}.{tail}",
             tags=tags,
             keys=(),
             ordering_key=ordering_key,
@@ -452,10 +452,9 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
             due=due,
             attempt=attempt,
         )
-        for entry, id, check, topic, tags, ordering_key, body, due, attempt in zip(
+        for entry, id, topic, tags, ordering_key, body, due, attempt in zip(
             _decoded(rows[::width]),
             texts_of_ids,
-            [crc32(id) << 32 | crc32(one, base) for id, one in zip(ids, rows[::width], strict=True)],
             topics,
             texts("tags"),
             texts("orderingKey"),
@@ -492,7 +491,7 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = 
         id=_text(fields, "id"),
         topic=_text(fields, "topic"),
         group=consumer.group,
-        lease=_lease(place, entry.lease, making, fields.get("id", b"")),
+        lease=f"{place}.{entry.lease.entries}.{entry.lease.call}.{_mark(entry.lease.call, making)}",
         tags=_text(fields, "tags"),
         keys=tuple(_text(fields, "keys").split()),
         ordering_key=_text(fields, "orderingKey"),
@@ -505,15 +504,16 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = 
     )
 
 
-def _base(call: str, making: str) -> int:
-    """The start of the checks of leases of a call."""
-    return crc32(f"{call}.{making}".encode())
+def _mark(call: str, making: str) -> str:
+    """The mark of a call in its leases: the making of its group, and a check. It tells a lease that never was from others."""
+    return f"{making}{crc32(f'{call}.{making}'.encode()):08x}"
 
 
-def _lease(place: str, lease: Lease, making: str, id: bytes) -> str:
-    """The name of the lease of a message. Its checks tell a lease that never was from one that was acknowledged."""
-    check = crc32(id) << 32 | crc32(lease.entries.encode(), _base(lease.call, making))
-    return f"{place}.{lease.entries}.{lease.call}.{making}{check:016x}"
+def with_id(lease: str, id: str) -> str:
+    """The lease with the mark of its message, so that the lease cannot be taken for that of another message."""
+    bare = without_id(lease)
+    _, entry, _ = bare.split(".", 2)
+    return f"{bare}{crc32(f'{entry} {id}'.encode()):08x}"
 
 
 def hand_back_rules(policy: Policy) -> tuple[int, Sequence[int]]:
@@ -551,14 +551,13 @@ class LeaseChange(msgspec.Struct, frozen=True):
     """A change of a lease that a consumer wants.
 
     `ms` is the new lease, or the pause before the message is received again. None means the next one of the policy's `backoff`,
-    or of HAND_BACK_DELAYS. `id` is that of the message, if the caller names it.
+    or of HAND_BACK_DELAYS.
     """
 
     kind: Literal["ack", "extend", "back", "release"]
     lease: str
     ms: int | None = None
     reason: str = ""
-    id: str | None = None
 
 
 def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
@@ -568,11 +567,11 @@ def leases_to_ack(consumer: Consumer, messages: Sequence[Leased]) -> list[str]:
     return [one.lease for one in messages]
 
 
-def extension(lease: str, ms: int, id: str | None = None) -> LeaseChange:
+def extension(lease: str, ms: int) -> LeaseChange:
     """The change that lets a lease end in so many ms; 0 releases the message unhandled. Raises InvalidMessage."""
     if ms and not SHORTEST_LEASE <= ms <= LONGEST_LEASE:
         raise InvalidMessage("lease", "is from 1 s to 12 h, or 0 to release the message")
-    return LeaseChange("extend", lease, ms, id=id) if ms else LeaseChange("release", lease, id=id)
+    return LeaseChange("extend", lease, ms) if ms else LeaseChange("release", lease)
 
 
 def settle(
@@ -583,9 +582,6 @@ def settle(
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
     by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
-    for wrong in map(wrong_id, changes):
-        if wrong is not None:
-            raise wrong
     if any(change.kind == "back" and (change.ms or 0) > context.limits.horizon for change in changes):
         raise InvalidMessage("delayTime", f"is at most {context.limits.horizon} ms, as of any message")
     if any(change.kind == "back" for change in changes):
@@ -627,14 +623,18 @@ def settle(
     return results
 
 
-def wrong_id(change: LeaseChange) -> InvalidMessage | None:
-    """The refusal of a change whose lease is that of another message; None if the caller named no message, or the right one."""
-    if change.id is None:
+def without_id(lease: str) -> str:
+    """The lease without the mark of its message, if it has one."""
+    mark = lease.split(".", 3)[3:]
+    return lease[: _MARK - _MARKS] if mark and len(mark[0]) == _MARKS else lease
+
+
+def wrong_id(lease: str, id: str) -> InvalidMessage | None:
+    """The refusal of a lease that is not that of this message; None if it is, or if it has no mark of a message."""
+    bare = without_id(lease)
+    if bare == lease or not _TOKEN.fullmatch(lease) or lease == with_id(bare, id):
         return None
-    _, *mark = change.lease.split(".")[2:] or [""]
-    if not mark or len(mark[0]) != _MARK or mark[0][_MAKING:_ID] == f"{crc32(change.id.encode()):08x}":
-        return None
-    text = f"{change.id!r} is not the message of this lease: give the id and the lease that were received together"
+    text = f"{id!r} is not the message of this lease: give the id and the lease that were received together"
     return InvalidMessage("id", text)
 
 
@@ -643,13 +643,30 @@ _Rule = tuple[Literal["ack", "extend", "back", "release"], int | None, str]
 
 
 class _Run(msgspec.Struct):
-    """The same change of entries of one call that follow each other, and the numbers of their tokens."""
+    """The same change of entries of one call that follow each other, and the numbers of their tokens.
 
-    call: str
-    making: str
+    `tail` is the rest of the tokens behind the entry: the name of the call and its mark.
+    """
+
+    tail: str
     rule: _Rule
     entries: list[str]
     numbers: list[int]
+
+    @property
+    def call(self) -> str:
+        """The name of the call."""
+        return self.tail.partition(".")[0]
+
+    @property
+    def mark(self) -> str:
+        """The mark of the call; '' for a lease of a former version."""
+        return self.tail.partition(".")[2]
+
+    @property
+    def making(self) -> str:
+        """The making of the group; '' for a lease of a former version."""
+        return self.mark[:_MAKING]
 
 
 def _by_stream(
@@ -660,35 +677,33 @@ def _by_stream(
     Raises InvalidMessage for a text that is no token.
     """
     by_place: dict[str, list[_Run]] = {}
-    bases, invented = dict[tuple[str, str], int](), list[int]()
     last: dict[str, _Run] = {}
     for at, (token, rule) in enumerate(zip(tokens, rules, strict=True)):
-        place, _, rest = token.partition(".")
-        entry, _, rest = rest.partition(".")
-        call, _, mark = rest.partition(".")
-        run, making = last.get(place), mark[:_MAKING]
-        if mark:
-            if (base := bases.get((call, making))) is None:
-                base = bases[call, making] = _base(call, making)
-            if mark[_ID:] != f"{crc32(entry.encode(), base):08x}":
-                if not _TOKEN.fullmatch(token):
-                    raise _no_lease(token)
-                invented.append(at)
-                continue
-        if run is None or run.call != call or run.rule != rule or run.making != making:
-            last[place] = run = _Run(call, making, rule, [], [])
+        try:
+            place, entry, tail = token.split(".", 2)
+        except ValueError:
+            raise _no_lease(token) from None
+        run = last.get(place)
+        if run is None or run.tail != tail or run.rule != rule:
+            last[place] = run = _Run(tail, rule, [], [])
             by_place.setdefault(place, []).append(run)
         run.entries.append(entry)
         run.numbers.append(at)
     for place, runs in by_place.items():
         for run in runs:
-            text, first = " ".join(run.entries), f"{place}.{run.entries[0]}.{run.call}"
+            text, first = " ".join(run.entries), f"{place}.{run.entries[0]}.{run.tail}"
             is_clean = _ENTRIES.fullmatch(text) and text.count(" ") == len(run.entries) - 1
             if not is_clean or not _TOKEN.fullmatch(first):
                 raise _no_lease(next(tokens[at] for at in run.numbers if not _TOKEN.fullmatch(tokens[at])))
     places = _places(streams, by_place)
-    others = [at for place, runs in by_place.items() if place not in places for run in runs for at in run.numbers]
-    return {places[place]: runs for place, runs in by_place.items() if place in places}, others + invented
+    others, found = list[int](), dict[str, list[_Run]]()
+    for place, runs in by_place.items():
+        for run in runs:
+            if place in places and (not run.mark or run.mark[:_MARK] == _mark(run.call, run.making)):
+                found.setdefault(places[place], []).append(run)
+            else:
+                others += run.numbers
+    return found, others
 
 
 def _no_lease(token: str) -> InvalidMessage:
