@@ -17,9 +17,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import inspect
 
-__all__ = ["KINDS", "NotWritten", "Twice", "converted", "kind_of", "parsed"]
+__all__ = ["KINDS", "NotWritten", "Twice", "converted", "kind_of", "options_as", "parsed"]
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 #: The kinds of files by the end of their names; any other file is JSON.
 KINDS: Final = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}
 
@@ -103,6 +104,21 @@ def converted(data: Any, type: type[T]) -> T:
         data = {name: value for name, value in data.items() if not name.startswith("x-")}
     found: T = msgspec.convert(_fitted(data, inspect.type_info(type), ""), type)
     return found
+
+
+def options_as(type: type[S], options: Mapping[str, Any]) -> S:
+    """Return the options of a route as the type. An integer is text where text is expected, such as a password of digits.
+
+    Raises ValueError with a sentence.
+    """
+    texts = {field.encode_name for field in msgspec.structs.fields(type) if field.type is str}
+    given = {name: str(one) if name in texts and _is_integer(one) else one for name, one in options.items()}
+    found: S = msgspec.convert(given, type)
+    return found
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq.api_keys import ApiKey, parse_keys
 from delayq.errors import ConfigError
 from delayq.routes import Route, load_routes
-from delayq.written import NotWritten, Twice, converted, parsed
+from delayq.targets import open_target
+from delayq.written import NotWritten, Twice, converted, options_as, parsed
 
 pytest.importorskip("yaml", reason="no PyYAML: pip install 'delayq[cli]'")
 HASH = "sha256:" + "0" * 64
@@ -154,3 +156,32 @@ def test_json_and_toml_keep_the_types_that_they_write() -> None:
         parsed("[" * 100_000, "JSON")
     rows: Any = converted(parsed(json.dumps([{"name": "a", "options": {"é": "ü"}}]), "JSON"), list[Route])
     assert rows[0].options == {"é": "ü"}
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("rabbitmq://h/v", {"user": 12, "password": 12345678, "connectTimeout": 500}),
+        ("kafka://h", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": 12,
+                       "sasl.password": 12345678}),
+    ],
+)  # fmt: skip
+def test_digits_are_text_in_an_option_that_is_text(target: str, options: dict[str, Any], tmp_path: Path) -> None:
+    kind = target.partition(":")[0]
+    pytest.importorskip(
+        {"rabbitmq": "pika", "kafka": "confluent_kafka"}[kind], reason="the extra of the target is missing"
+    )
+    path = tmp_path / "routes.yaml"
+    given = ", ".join(f"{name}: {value}" for name, value in options.items())
+    (route,) = routes_of(path, f"routes: [{{name: a, target: '{target}', options: {{{given}}}}}]")
+    opened: Any = open_target(route, "redis://127.0.0.1:1/0")
+    opened.close()
+    assert options_as(_Login, {"password": 12, "port": 5}) == _Login("12", 5)
+    for wrong in (1.5, True):
+        with pytest.raises(ValueError, match="Expected `str`"):
+            options_as(_Login, {"password": wrong})
+
+
+class _Login(msgspec.Struct, frozen=True):
+    password: str
+    port: int = 0

@@ -89,6 +89,8 @@ class KafkaSettings:
     def _value(self, name: str, value: object) -> Any:
         if not isinstance(value, (str, int, float)):
             raise ValueError(f"{name} must be text, a number, true or false")
+        if type(value) is int and name.endswith(("username", "password", "secret")):
+            value = str(value)
         if not isinstance(value, str):
             return value
         text = revealed(value, name)

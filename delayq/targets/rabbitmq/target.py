@@ -25,6 +25,7 @@ from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.connection import BrokerConnection
 from delayq.targets.rabbitmq.frames import content_header, publish_method
 from delayq.targets.rabbitmq.passthrough import SHORT, carried, way_of
+from delayq.written import options_as
 
 __all__ = ["RabbitMQTarget"]
 
@@ -61,7 +62,7 @@ class RabbitMQTarget:
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._clock = SystemClock()
         try:
-            options = msgspec.convert(route.options, _Options)
+            options = options_as(_Options, route.options)
             for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key)):
                 if "{topic}" not in text and len(text.encode()) > SHORT:
                     raise ValueError(f"{name} is longer than {SHORT} bytes")

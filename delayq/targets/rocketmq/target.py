@@ -21,6 +21,7 @@ from delayq.targets.rocketmq.proxy import Call, Proxies, TopicRoute
 from delayq.targets.rocketmq.rules import topic_of
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
 from delayq.urls import split_url
+from delayq.written import options_as
 
 __all__ = ["Options", "RocketMQTarget"]
 
@@ -70,7 +71,7 @@ class RocketMQTarget:
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._clock = SystemClock()
         try:
-            options = msgspec.convert(route.options, Options)
+            options = options_as(Options, route.options)
             endpoints = _endpoints(url)
             self._accept = frozenset(_acceptable(one) for one in options.accept)
             if bool(options.access_key) != bool(options.secret_key):

@@ -27,6 +27,7 @@ from delayq.targets.webhook.connections import FAILURES, Connection, Connections
 from delayq.targets.webhook.egress import Egress, Refused, endpoint_of, literal
 from delayq.targets.webhook.path import check_topic_in, filled, refusal
 from delayq.times import format_instant
+from delayq.written import options_as
 
 # Imported after `connections`, which names the missing extra.
 import httpcore2  # isort: skip
@@ -79,7 +80,7 @@ class WebhookTarget:
     def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
         try:
-            options = msgspec.convert(route.options, _Options)
+            options = options_as(_Options, route.options)
             check_topic_in(url)
             self._endpoint = endpoint_of(url)
             self._egress = Egress(route.allow)
