@@ -86,17 +86,20 @@ def test_a_reader_returns_everything_that_its_target_carries(read: Callable[[], 
     assert found.hand_backs == 2
 
 
-@pytest.mark.parametrize("count", [None, "", "-1", "x", "²"])
+@pytest.mark.parametrize("count", [None, "", "-1", "x", "²", "9" * 5_000])
 def test_a_message_without_a_count_was_never_handed_back(count: str | None) -> None:
     properties = {} if count is None else {"delayq-hand-backs": count}
     assert Received(id="a", topic="t", due=1, body=b"", properties=properties).hand_backs == 0
 
 
-def test_a_message_of_rocketmq_without_an_ordering_key_has_none_although_it_is_a_group_by_itself() -> None:
-    properties = {"delayq_id": "a", "delayq_due": "1"}
-    given = SimpleNamespace(
+def rocketmq(properties: dict[str, str]) -> SimpleNamespace:
+    return SimpleNamespace(
         topic="t", tag=None, keys=None, message_group="m", message_id="m", properties=properties, body=b"x"
     )
+
+
+def test_a_message_of_rocketmq_without_an_ordering_key_has_none_although_it_is_a_group_by_itself() -> None:
+    given = rocketmq({"delayq_id": "a", "delayq_due": "1"})
     assert (read_rocketmq(given).ordering_key, read_rocketmq(given).topic) == ("", "t")
 
 
@@ -105,6 +108,10 @@ def test_a_message_of_rocketmq_without_an_ordering_key_has_none_although_it_is_a
     [
         (lambda: read_stream({"topic": "t", "due": "1"}), "id"),
         (lambda: read_stream({"id": "a", "topic": "t", "due": "soon"}), "due"),
+        (lambda: read_stream({"id": "a", "topic": "t", "due": "9" * 5_000}), "due"),
+        (lambda: read_stream({"id": "a", "topic": "t", "due": "253402300800000"}), "due"),
+        (lambda: read_stream({"id": "a", "topic": "t", "due": "1", "attempt": "9" * 5_000}), "attempt"),
+        (lambda: read_rocketmq(rocketmq({"delayq_id": "a", "delayq_due": "1", "delayq_empty": "[1]"})), "delayq_empty"),
         (lambda: read_kafka("t", None, None), "id"),
         (lambda: read_kafka("t", {"id": "a"}, b""), "due"),
         (
