@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from weakref import WeakSet
 
 from msgspec import UNSET, UnsetType
 
@@ -12,7 +13,7 @@ from delayq import received
 from delayq.client import handshake, plans
 from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By, one_act
-from delayq.client.consuming.async_leases import log_lost
+from delayq.client.consuming.async_leases import AsyncLeases, log_lost
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -103,6 +104,7 @@ class AsyncCalls:
         self._reading: Context | None = None
         self._arrivals: list[AsyncArrivals] = []  # without a caller
         self._is_closed = False
+        self._leases = WeakSet[AsyncLeases]()  # of its consumers
 
     async def context(self) -> Context:
         """Return the context for changes; the first call agrees with Redis on layouts and limits.
@@ -613,7 +615,9 @@ class AsyncCalls:
         `max_lease` after each was received. That is 1 h unless you choose another time, at most 12 h.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return AsyncConsumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
+        made = AsyncConsumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
+        self._leases.add(made.leases)
+        return made
 
     async def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         """The topics of `topics` that fit a pattern, and the topics from which a group has received, if one is given."""
@@ -687,6 +691,8 @@ class AsyncCalls:
 
     async def close(self) -> None:
         """Close the connections to Redis."""
+        for leases in list(self._leases):
+            await leases.wait_if_abandoned()
         self._is_closed = True
         while self._arrivals:
             await self._arrivals.pop().close()

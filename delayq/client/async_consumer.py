@@ -96,14 +96,14 @@ class AsyncConsumer:
         self._ahead: deque[Leased] = deque()
         self._busy: set[tuple[str, str]] = set()  # topics and ordering keys of the messages that handlers have
         self._current: Leased | None = None
-        self._leases = AsyncLeases(client, clock, self._lease, _longest(self._lease, max_lease))
-        self._done = self._leases.done
+        self.leases = AsyncLeases(client, clock, self._lease, _longest(self._lease, max_lease))
+        self._done = self.leases.done
         self._done_from = 0  # when the first of them was handed out
         self._acknowledging = threading.Lock()
         self._failures = 0  # without an answer in between
         self._stopped = False
         # A loop that was left without `close` ends here. At the end of the process, leases end by themselves.
-        weakref.finalize(self, self._leases.abandon).atexit = False
+        weakref.finalize(self, self.leases.abandon).atexit = False
 
     def stop(self) -> None:
         """End the loop after the current message; from any thread. A consumer that waits ends within half a second."""
@@ -157,7 +157,7 @@ class AsyncConsumer:
         await self._acknowledge()
 
     async def _hand_back(self, message: Leased, error: BaseException) -> None:
-        self._leases.take([message])
+        self.leases.take([message])
         try:
             found = await self._client.hand_back(message, reason=f"{type(error).__name__}: {error}")
         except Exception as failure:  # noqa: BLE001  # other messages are handled all the same
@@ -171,13 +171,13 @@ class AsyncConsumer:
         """Acknowledge what is done. Handlers that end during this call leave their messages to it: it looks again."""
         while self._done and self._acknowledging.acquire(blocking=False):
             done = self._take_done()
-            held = self._leases.take(done)
+            held = self.leases.take(done)
             try:
                 results = await self._client.ack(*done)
             except Exception as error:  # noqa: BLE001  # the next acknowledgement includes them
                 results = [error] * len(done)
             except BaseException:
-                self._done.extendleft(reversed(self._leases.keep(held)))
+                self._done.extendleft(reversed(self.leases.keep(held)))
                 raise
             finally:
                 self._acknowledging.release()
@@ -190,7 +190,7 @@ class AsyncConsumer:
                 elif is_lost(result):
                     log_lost([one])
             if failed:
-                kept = self._leases.keep(one for one in held if one[0].lease in failed)
+                kept = self.leases.keep(one for one in held if one[0].lease in failed)
                 self._done.extendleft(reversed(kept))
                 self._log_failure(next(iter(failed.values())))
                 return
@@ -221,7 +221,7 @@ class AsyncConsumer:
 
     async def _take(self, now: int) -> Leased | None:
         """Take the next message that was received ahead, and that is behind no other one of its key."""
-        if self._ahead and not self._ahead[0].ordering_key and self._leases.is_fresh(self._ahead[0], now):
+        if self._ahead and not self._ahead[0].ordering_key and self.leases.is_fresh(self._ahead[0], now):
             return self._ahead.popleft()
         passed = set[tuple[str, str]]()
         for message in list(self._ahead):
@@ -229,13 +229,13 @@ class AsyncConsumer:
             if message.ordering_key and (key in self._busy or key in passed):
                 passed.add(key)
                 continue
-            lasts = await self._leases.lasts(message)  # it may have waited here behind slow ones
+            lasts = await self.leases.lasts(message)  # it may have waited here behind slow ones
             if message not in self._ahead:
                 return None  # somebody has closed the consumer meanwhile
             self._ahead.remove(message)
             if lasts:
                 return message
-            self._leases.take([message])
+            self.leases.take([message])
         return None
 
     async def _receive(self, wait: int) -> None:
@@ -279,16 +279,16 @@ class AsyncConsumer:
         since = self._clock.monotonic()
         self._topics.rotate(-1)  # so that no topic is always first
         done = self._take_done() if isinstance(topics, str) else []
-        held = self._leases.take(done)
+        held = self.leases.take(done)
         try:
             messages = await self._client.receive(topics, wait=wait, lease=self._lease, ack=done, **self._options)
         except BaseException:
-            self._done.extendleft(reversed(self._leases.keep(held)))  # they are acknowledged with the next call
+            self._done.extendleft(reversed(self.leases.keep(held)))  # they are acknowledged with the next call
             raise
         self._add(messages, since)
 
     def _add(self, messages: Sequence[Leased], since: int) -> None:
-        self._leases.add(messages, since)
+        self.leases.add(messages, since)
         self._ahead.extend(messages)
 
     async def _find(self) -> None:
@@ -331,7 +331,7 @@ class AsyncConsumer:
             await self._hand_back(current, error)
         elif current is not None:
             left.insert(0, current)
-        await self._leases.close(left)
+        await self.leases.close(left)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from weakref import WeakSet
 
 from msgspec import UNSET, UnsetType
 
@@ -13,7 +14,7 @@ from delayq import received
 from delayq.client import handshake, plans
 from delayq.client.audit import By, one_act
 from delayq.client.consumer import Consumer
-from delayq.client.consuming.leases import log_lost
+from delayq.client.consuming.leases import Leases, log_lost
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -104,6 +105,7 @@ class Client:
         self._reading: Context | None = None
         self._arrivals: list[Arrivals] = []  # without a caller
         self._is_closed = False
+        self._leases = WeakSet[Leases]()  # of its consumers
 
     def context(self) -> Context:
         """Return the context for changes; the first call agrees with Redis on layouts and limits.
@@ -612,7 +614,9 @@ class Client:
         `max_lease` after each was received. That is 1 h unless you choose another time, at most 12 h.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return Consumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
+        made = Consumer(self, self._setup.clock, self._topics_to_consume, topic, lease, max_lease, options)
+        self._leases.add(made.leases)
+        return made
 
     def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         """The topics of `topics` that fit a pattern, and the topics from which a group has received, if one is given."""
@@ -686,6 +690,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections to Redis."""
+        for leases in list(self._leases):
+            leases.wait_if_abandoned()
         self._is_closed = True
         while self._arrivals:
             self._arrivals.pop().close()

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,7 +18,7 @@ from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
-from delayq.client.consuming.async_leases import log_lost
+from delayq.client.consuming.async_leases import AsyncLeases, log_lost
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
 from delayq.client.consuming.receiving import (
@@ -113,6 +114,7 @@ class AsyncClient:
         self._api = AsyncApi(base, ssl_context, given_duration("timeout", timeout) or 1, longest)
         self._id_prefix = id_prefix
         self._clock = clock or SystemClock()
+        self._leases = WeakSet[AsyncLeases]()  # of its consumers
 
     @property
     def url(self) -> str:
@@ -724,7 +726,9 @@ class AsyncClient:
         While nothing arrives, each topic of several takes a request every half a second.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return AsyncConsumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
+        made = AsyncConsumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
+        self._leases.add(made.leases)
+        return made
 
     async def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         found = [one.topic for one in await self.topics(match=match)]
@@ -760,6 +764,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections to the API."""
+        for leases in list(self._leases):
+            await leases.wait_if_abandoned()
         await self._api.close()
 
     async def __aenter__(self) -> Self:

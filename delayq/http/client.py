@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,7 +21,7 @@ from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
-from delayq.client.consuming.leases import log_lost
+from delayq.client.consuming.leases import Leases, log_lost
 from delayq.client.consuming.receiving import (
     MOST_REASON,
     Leased,
@@ -114,6 +115,7 @@ class Client:
         self._api = Api(base, ssl_context, given_duration("timeout", timeout) or 1, longest)
         self._id_prefix = id_prefix
         self._clock = clock or SystemClock()
+        self._leases = WeakSet[Leases]()  # of its consumers
 
     @property
     def url(self) -> str:
@@ -721,7 +723,9 @@ class Client:
         While nothing arrives, each topic of several takes a request every half a second.
         """
         options = {"group": group, "start": start, "tags": tags, "max": prefetch}
-        return Consumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
+        made = Consumer(self, self._clock, self._topics_to_consume, topic, lease, max_lease, options)
+        self._leases.add(made.leases)
+        return made
 
     def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         found = [one.topic for one in self.topics(match=match)]
@@ -757,6 +761,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections to the API."""
+        for leases in list(self._leases):
+            leases.wait_if_abandoned()
         self._api.close()
 
     def __enter__(self) -> Self:

@@ -190,7 +190,7 @@ def test_a_lost_acknowledgement_is_logged(
         assert receive(client, ack=[got]) == []
     else:
         consumer = client.consume(TOPIC, group="mail")
-        consumer.run(handle)
+        consumer.run(handle, concurrency=1)  # it receives nothing while the handler works
     (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert "the lease of message a of topic orders.paid was lost" in warning.message
 
@@ -291,7 +291,9 @@ async def test_a_consumer_of_asyncio_renews_too(
         assert [one.id for one in await client.receive(TOPIC, group="mail")] == ([*"ab"] if how == "loop" else ["b"])
 
 
-async def test_a_loop_of_asyncio_that_nobody_ended_gives_back_what_is_left(valkey: ServerUnderTest) -> None:
+async def test_a_loop_of_asyncio_that_nobody_ended_gives_back_what_is_left(
+    valkey: ServerUnderTest, other: Client
+) -> None:
     for id in "abc":
         append(valkey, id)
     async with AsyncClient(valkey.url) as client:
@@ -299,9 +301,21 @@ async def test_a_loop_of_asyncio_that_nobody_ended_gives_back_what_is_left(valke
             if message.id == "b":
                 break
         gc.collect()
-        await asyncio.sleep(0)  # the finalizer has left the end to the event loop
-        await asyncio.gather(*event_loop._ENDING)
-        assert [one.id for one in await client.receive(TOPIC, group="mail")] == ["b", "c"]
+    assert [one.id for one in receive(other)] == ["b", "c"], "the client waits for that when it is closed"
+
+
+def test_a_client_that_is_closed_waits_until_its_forgotten_loops_have_given_back_what_is_left(
+    valkey: ServerUnderTest, other: Client
+) -> None:
+    for id in "abc":
+        append(valkey, id)
+    with Client(valkey.url) as client:
+        for message in client.consume(TOPIC, group="mail"):
+            if message.id == "b":
+                break
+        gc.collect()
+    assert threads() == 0
+    assert [one.id for one in receive(other)] == ["b", "c"]
 
 
 async def test_an_event_loop_that_was_blocked_is_logged(

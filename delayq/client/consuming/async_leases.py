@@ -145,6 +145,10 @@ class AsyncLeases:
         """End without a consumer, in the background: from a finalizer, on any thread."""
         self._repeats.abandon()
 
+    async def wait_if_abandoned(self) -> None:
+        """Wait for the end in the background, if it has begun."""
+        await self._repeats.wait_if_abandoned()
+
     async def end(self) -> None:
         """Acknowledge what is done, and give back the rest."""
         await self.close([message for message, _ in list(self._held.values())])

@@ -64,7 +64,9 @@ class Repeats:
         self._step = step
         self._last = last
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._is_abandoned = False
 
     @property
     def is_running(self) -> bool:
@@ -96,13 +98,22 @@ class Repeats:
     def abandon(self) -> None:
         """Await `last` in the background; from any thread."""
         if self._task is not None and not self._is_stopped:
+            self._is_abandoned = True
             with suppress(RuntimeError):  # the loop is closed
                 self._task.get_loop().call_soon_threadsafe(self._begin_last)
 
     def _begin_last(self) -> None:
-        task = asyncio.ensure_future(self._end())
-        _ENDING.add(task)
-        task.add_done_callback(_ENDING.discard)
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+            _ENDING.add(self._ending)
+            self._ending.add_done_callback(_ENDING.discard)
 
     async def _end(self) -> None:
         await self._last()
+
+    async def wait_if_abandoned(self) -> None:
+        """Wait until `last` has returned, if it was begun."""
+        if self._is_abandoned:
+            self._begin_last()
+            assert self._ending is not None
+            await asyncio.wait([self._ending])

@@ -146,6 +146,10 @@ class Leases:
         """End without a consumer, in the background: from a finalizer, on any thread."""
         self._repeats.abandon()
 
+    def wait_if_abandoned(self) -> None:
+        """Wait for the end in the background, if it has begun."""
+        self._repeats.wait_if_abandoned()
+
     def end(self) -> None:
         """Acknowledge what is done, and give back the rest."""
         self.close([message for message, _ in list(self._held.values())])

@@ -112,3 +112,8 @@ class Repeats:
         """Call `last` in the background; from any thread."""
         self._is_abandoned = not self._is_stopped
         self.stop()
+
+    def wait_if_abandoned(self) -> None:
+        """Wait until `last` has returned, if it was begun."""
+        if self._is_abandoned and self._thread is not None:
+            self._thread.join()
