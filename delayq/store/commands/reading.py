@@ -53,8 +53,8 @@ LOOK_BY_KEY: Final = 5_000
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
 
-    For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, `topic` is
-    its topic if that is remembered, and `ended_by` is the name of the API key (or of the person) that cancelled or
+    For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, and `topic`
+    is its topic if that is remembered. `ended_by` is the name of the API key (or of the person) that cancelled or
     discarded it. The `reason` of a delivered one names the consumer groups that gave it up. If it was handed back,
     `first_due` is its due time when it was scheduled. For a parked message, `reason` is the cause of its wait, and
     `next_probe` the time of its target's next probe, if the workers report it.
