@@ -2,7 +2,7 @@
 -- KEYS: state pool keys dead reasons
 -- ARGV: now. Then of each message: id, content (see codec.py), deliveries, reason, a property as it is in the content. Last the
 --   deadline (see include/deadline). A message of the id with the same topic, property and body was given up before.
--- Returns for each: 'dead' (now, or it is one already), 'waiting' (it was redriven, and waits), or 'moved'.
+-- Returns: for each 'dead' (now, or it is one already), 'waiting' (it was redriven, and waits), or 'moved'.
 --   'taken' means that another message has this id.
 -- @promise
 -- @include clock deadline record generation closed
