@@ -9,11 +9,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
+from api.auth.caller import ANYBODY
 from api.auth.keys_file import Door, names_loopback
 from api.auth.rates import Attempts
 from api.auth.sessions import LASTS
 from api.wire.problems import Problem
+from delayq.api_keys import Scope
 from delayq.config import Settings, load_settings
 from delayq.testing import ManualClock
 from tests.api.conftest import Serving, assert_refused
@@ -82,6 +85,38 @@ def test_a_session_ends_with_its_key_and_no_other_does(keys: KeyFile) -> None:
     one.look()
     assert said(one, scope(cookies["shop"])) == ENDED
     assert said(one, scope(cookies["press"])) == "in"
+
+
+def test_a_request_that_waits_has_the_present_permissions_of_its_key(keys: KeyFile) -> None:
+    one = door(keys, ManualClock())
+    by_session = one.enter(scope(begin(one, keys.texts["shop"])), "/v1/queues")
+    header = [(b"authorization", f"Bearer {keys.texts['shop']}".encode())]
+    by_key = one.enter({"method": "GET", "headers": header, "client": ("10.0.0.1", 1)}, "/v1/queues")
+    assert one.renewed(ANYBODY) is ANYBODY
+    (shop, press) = keys.keys
+    given: list[tuple[list[Scope], bool]] = [
+        (["read", "receive"], True),
+        (["read"], True),
+        (["read", "receive"], False),
+    ]
+    for scopes, console in given:
+        keys.keys = [replace(shop, scopes={"orders": scopes}, console=console), press]
+        keys.add("more")  # writes the file
+        one.look()
+        assert one.renewed(by_key).on("orders") == set(scopes)
+        if console:
+            assert one.renewed(by_session).session
+            assert one.renewed(by_session).on("orders") == set(scopes)
+        else:
+            with pytest.raises(Problem, match="revoked"):
+                one.renewed(by_session)
+    for changed in ([press], [replace(shop, hash="sha256:" + "0" * 64), press]):
+        keys.keys = changed
+        keys.add("more")
+        one.look()
+        for caller in (by_key, by_session):
+            with pytest.raises(Problem, match="Unknown or revoked API key"):
+                one.renewed(caller)
 
 
 def test_a_session_counts_for_the_own_page_alone(keys: KeyFile) -> None:
