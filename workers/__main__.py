@@ -37,6 +37,11 @@ def main(settings: Settings | None = None) -> int:
     from workers.telemetry.metrics import Metrics
 
     log = structlog.get_logger(__name__)
+
+    def stopped() -> int:
+        log.info("worker_stopped", node=settings.node if settings is not None else None)
+        return 0
+
     try:
         settings = settings if settings is not None else load_settings()
         configure(settings.log_level)
@@ -53,8 +58,7 @@ def main(settings: Settings | None = None) -> int:
             metrics.watch(node)
             health.serve(settings.api_host, settings.worker_port, node, metrics.registry)
     except Stopped:
-        log.info("worker_stopped", node=settings.node if settings is not None else None)
-        return 0
+        return stopped()
     except DelayqError as error:
         say_last(f"delayq worker: {error}")
         return 2
@@ -82,8 +86,7 @@ def main(settings: Settings | None = None) -> int:
     for reason in failed:
         say_last(f"delayq worker: {reason}")
         return 2 if isinstance(reason, DelayqError) else 1
-    log.info("worker_stopped", node=settings.node)
-    return 0
+    return stopped()
 
 
 if __name__ == "__main__":

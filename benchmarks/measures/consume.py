@@ -3,6 +3,8 @@
 - Waiting: 1,000 receivers wait over HTTP on one API, for eight topics and 30 s each, again and again. Nothing falls due. One
   figure is the CPU time of the API and the server, the other the commands to the server. The use of an idle API and worker
   is subtracted.
+- Many topics: 900 receivers wait over HTTP on one API, each for its own topic. Others schedule at 100/s meanwhile: the figure is
+  how much later than without receivers their p99 is answered. Then each topic gets a message, which its receiver gets.
 - From due time to answer: 64 receivers wait over HTTP, and messages fall due at 100/s. The messages of the last answer are
   acknowledged by the next call. One primary, then a Redis Cluster of three.
 - Acknowledging over HTTP: 100 messages with each call on 16 connections. The limit is scheduling of 100 messages with each
@@ -16,10 +18,12 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress, wait_for
 from benchmarks.load.backlog import sleep_until
 from benchmarks.load.http_load import Load, post_each
@@ -30,10 +34,10 @@ from benchmarks.measures.footprint import count_requests
 from benchmarks.measures.http import BATCH, write_batches, write_lines
 from benchmarks.measures.peers import PACE, SPARE_MS, whole_second
 from benchmarks.peers import OURS, PEERS, Peer
-from benchmarks.results import LEFT_OUT, Figure, paired, single
+from benchmarks.results import LEFT_OUT, Figure, paired, percentile, single
 from benchmarks.running.groups import cluster
 from benchmarks.running.processes import api, connect, python, server, worker
-from delayq import Client
+from delayq import Client, Message
 from testbed.errors import ServerMissing
 
 __all__ = ["run"]
@@ -41,6 +45,9 @@ __all__ = ["run"]
 WAITING: Final = 1_000
 MOST_OF_A_CORE: Final = 3.0
 MOST_REQUESTS: Final = 20.0
+TOPICS_OF_MANY: Final = 900
+OTHERS_EVERY: Final = 0.01
+MOST_LATER_MS: Final = 10.0
 RECEIVERS: Final = 64
 RATE: Final = 100
 DELAYS: Final = (500, 1_500)
@@ -55,7 +62,12 @@ GROUP: Final = "bench"
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure waiting receivers, the time to an answer, acknowledgements and the Python consumer."""
     details: dict[str, Any] = {}
-    figures = [*_waiting(scale), *_to_the_answer(scale, details), _acknowledging(scale)]
+    figures = [
+        *_waiting(scale),
+        _of_many_topics(scale, details),
+        *_to_the_answer(scale, details),
+        _acknowledging(scale),
+    ]
     try:
         figures.append(_consuming(scale))
     except ServerMissing as error:
@@ -99,6 +111,50 @@ def _waiting(scale: Scale) -> list[Figure]:
         single(name, "% of a core", [sum(parts.values())], goal=MOST_OF_A_CORE, parts=[parts]),
         single(f"{name}, to Redis", "requests/s", [requests - idle_requests], goal=MOST_REQUESTS),
     ]
+
+
+def _of_many_topics(scale: Scale, details: dict[str, Any]) -> Figure:
+    seconds, topics = 5.0 if scale.quick else 15.0, [f"many.{number}" for number in range(TOPICS_OF_MANY)]
+    with (
+        server() as running,
+        _service(running.url) as (_, port),
+        Client(running.url) as client,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        _answered(port, 1.0)  # warm-up
+        progress("consume: others on an API without receivers")
+        alone = _answered(port, seconds)
+        path = Path(folder) / "all wait"
+        words = (f"http://127.0.0.1:{port}", str(len(topics)), ",".join(topics), str(len(topics)), str(path))
+        with python(*RECEIVE, *words) as process:
+            wait_for("receivers", path.exists, seconds=60)
+            time.sleep(2)
+            progress(f"consume: others beside {len(topics)} receivers of as many topics")
+            beside = _answered(port, seconds)
+            for topic in topics:
+                client.schedule(Message(topic=topic, body="x", delay_time=0))
+            process.wait(30)  # it ends when each has got its message
+    details["others beside receivers of many topics, ms"] = {"alone": alone, "beside": beside}
+    later = percentile(beside, 99) - percentile(alone, 99)
+    name = f"others' p99 beside {len(topics)} receivers of as many topics"
+    return single(name, "ms later", [later], goal=MOST_LATER_MS, parts=[{"alone": percentile(alone, 99)}])
+
+
+def _answered(port: int, seconds: float) -> list[float]:
+    """The ms from each call of others to its answer, in order of size."""
+    body, found = b'{"topic": "other", "body": "x", "delayTime": "1h"}', list[float]()
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as others:
+        begin = time.perf_counter()
+        for number in range(int(seconds / OTHERS_EVERY)):
+            at = begin + number * OTHERS_EVERY
+            time.sleep(max(0.0, at - time.perf_counter()))
+            others.request("POST", "/v1/messages", body, {"content-type": "application/json"})
+            answer = others.getresponse()
+            answer.read()
+            if answer.status != 201:
+                raise BenchmarkError(f"the API answered {answer.status}")
+            found.append(1_000 * (time.perf_counter() - at))
+    return sorted(found)
 
 
 def _to_the_answer(scale: Scale, details: dict[str, Any]) -> Iterator[Figure]:
