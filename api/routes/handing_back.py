@@ -17,7 +17,7 @@ from api.wire.problems import Problem
 from api.wire.requests import body_of, decode, decode_each
 from delayq import DelayqError, Message
 from delayq.client.consuming import handing_back
-from delayq.client.consuming.handing_back import HandBack, HandedBack
+from delayq.client.consuming.handing_back import HandBack, HandedBack, is_json
 from delayq.message import State, given_duration
 from delayq.times import format_instant
 
@@ -65,10 +65,13 @@ async def hand_back(service: Service, request: Request) -> Answer:
 
 
 def _hand_back_of(given: DeliveredIn) -> HandBack:
+    body = body_of(given.body, given.body_base64)
+    if isinstance(body, str) and is_json(given.content_type or ""):
+        body = msgspec.Raw(body.encode())
     message = Message(
         id=given.id,
         topic=given.topic,
-        body=body_of(given.body, given.body_base64),
+        body=body,
         tags=given.tags or "",
         keys=given.keys or (),
         properties=given.properties or {},

@@ -31,6 +31,10 @@ class DeliveredIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw
     ]
     body: Annotated[Raw, Meta(description="A string, or any JSON value.", examples=["order 42"])] | UnsetType = UNSET
     body_base64: Annotated[str | None, Meta(description="The body as bytes, instead of body.")] = None
+    content_type: Annotated[
+        str | None,
+        Meta(description="Its content type. With `application/json`, a body that is a string is the text of JSON."),
+    ] = None
     tags: str | None = None
     keys: Annotated[tuple[str, ...] | None, Meta(extra_json_schema={"maxItems": 16})] = None
     properties: Annotated[

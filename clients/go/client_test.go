@@ -310,6 +310,8 @@ func TestABodyComesBackWithItsBytesAndItsContentType(t *testing.T) {
 			}
 			if text := seen()[len(seen())-1].Text; !strings.Contains(text, one.field) {
 				t.Fatalf("%v is sent as %s", one, text)
+			} else if strings.Contains(text, `"contentType":"application/json"`) != (one.body == `"text"`) {
+				t.Fatal("the API takes a string without a content type as text: ", text)
 			}
 		}
 	}

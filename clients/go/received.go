@@ -44,14 +44,16 @@ func (r *Received) handBack(options HandBackOptions) map[string]any {
 		"id": r.ID, "topic": r.Topic, "tags": r.Tags, "keys": r.Keys, "orderingKey": r.OrderingKey, "properties": r.Properties,
 		"handBacks": r.HandBacks(),
 	}
-	// The next delivery has the same bytes and the same content type. A JSON string is sent as text with its quotes, because the
-	// API takes a string as text.
+	// The next delivery has the same bytes and the same content type. A JSON string is sent as text with its content type, because
+	// the API takes a string as text otherwise.
 	kind, _, _ := strings.Cut(r.ContentType, ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
 	switch text := strings.TrimLeft(string(r.Body), " \t\r\n"); {
 	case kind == "application/octet-stream" || !utf8.Valid(r.Body):
 		fields["bodyBase64"] = r.Body
-	case kind == "application/json" && json.Valid(r.Body) && text[0] != '"':
+	case kind == "application/json" && json.Valid(r.Body) && text[0] == '"':
+		fields["body"], fields["contentType"] = string(r.Body), kind
+	case kind == "application/json" && json.Valid(r.Body):
 		fields["body"] = json.RawMessage(r.Body)
 	default:
 		fields["body"] = string(r.Body)

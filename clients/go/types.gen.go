@@ -179,6 +179,9 @@ type DeliveredIn struct {
 	// BodyBase64 The body as bytes, instead of body.
 	BodyBase64 *string `json:"bodyBase64,omitempty"`
 
+	// ContentType Its content type. With `application/json`, a body that is a string is the text of JSON.
+	ContentType *string `json:"contentType,omitempty"`
+
 	// DelayTime When it is delivered again; default: the `backoff` of the policy, else 10 s to 2 h.
 	//
 	// Examples: 30m
@@ -243,7 +246,7 @@ type ExtendIn struct {
 	// Examples: mail
 	Group string `json:"group"`
 
-	// Lease When the leases end from now: ms, or text; default: 30s.
+	// Lease When the leases end from now, 1s to 12h, or 0 to release the messages: ms, or text; default: 30s.
 	//
 	// Examples: 30m
 	Lease    *string   `json:"lease,omitempty"`
@@ -954,7 +957,7 @@ type ReceiveIn struct {
 	// Examples: beginning
 	Start *string `json:"start,omitempty"`
 
-	// Tags The filter of the group: only messages with one of these tags are received; default: all.
+	// Tags The filter of the group: only messages with one of these tags are received; at most 100 of them, of 4 KB together. Default: all.
 	Tags *[]string `json:"tags,omitempty"`
 
 	// Wait How long to wait for a first message: ms, or text; at most 30s.
@@ -1102,7 +1105,9 @@ type ScheduledOut struct {
 	Window *int64 `json:"window,omitempty"`
 }
 
-// StateOut The state of an id. `message` is null once it has ended; `reason` is the cause of its death or of its parking.
+// StateOut The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking; for a
+//
+//	delivered message, it names the consumer groups that gave it up, with the ids of their dead letters.
 type StateOut struct {
 	// Attempts failed ones
 	Attempts int64 `json:"attempts"`
@@ -1113,7 +1118,7 @@ type StateOut struct {
 	// DueTime The time of the next attempt; null while it is parked, held or dead.
 	DueTime *time.Time `json:"dueTime"`
 
-	// EndedBy The actor of its cancel or discard, if the audit has one.
+	// EndedBy The name of the API key, or of the person, that cancelled or discarded it.
 	EndedBy *string `json:"endedBy,omitempty"`
 
 	// EndedTime RFC 3339 in UTC with ms.

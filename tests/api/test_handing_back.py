@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq import Client
 from delayq.config import Settings
 from tests.api.conftest import Serving, Worker, assert_refused
 from tests.support.hand_backs import next_id
@@ -152,3 +153,30 @@ async def test_a_full_redis_hands_back_nothing(api: httpx2.AsyncClient, valkey: 
         assert [one["status"] for one in problem["results"]] == [507]
     finally:
         valkey.admin.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "stored"),
+    [
+        ({"body": '"order 42"', "contentType": "application/json; charset=utf-8"}, "application/json", b'"order 42"'),
+        ({"body": '{"price": 1.0}', "contentType": "Application/JSON"}, "application/json", b'{"price":1.0}'),
+        ({"body": {"order": 42}, "contentType": "application/json"}, "application/json", b'{"order":42}'),
+        ({"body": '"order 42"', "contentType": "text/plain"}, "text/plain; charset=utf-8", b'"order 42"'),
+        ({"body": '"order 42"'}, "text/plain; charset=utf-8", b'"order 42"'),
+        ({"bodyBase64": "aGk=", "contentType": "application/json"}, "application/octet-stream", b"hi"),
+    ],
+    ids=repr,
+)
+async def test_a_string_with_the_content_type_of_json_is_the_text_of_json(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, given: dict[str, Any], kind: str, stored: bytes
+) -> None:
+    (done,) = await hand_back(api, item(**given))
+    with Client(valkey.url, check_routes=False) as client:
+        found = client.get(done["id"])
+    assert found is not None and found.record is not None
+    assert (found.record.content_type, found.record.payload) == (kind, stored)
+
+
+async def test_a_string_that_is_no_json_is_refused_with_that_content_type(api: httpx2.AsyncClient) -> None:
+    (refused,) = await hand_back(api, item(body="{order", contentType="application/json"))
+    assert (refused["status"], refused["problem"]["field"]) == (400, "body")

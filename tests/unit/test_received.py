@@ -14,7 +14,7 @@ from delayq import InvalidMessage
 from delayq.client.consuming.handing_back import hand_back_of
 from delayq.client.consuming.receiving import Leased
 from delayq.codec import json_of
-from delayq.http.calls import message_json
+from delayq.http.calls import hand_back_json, message_json
 from delayq.received import Received, read_kafka, read_rabbitmq, read_rocketmq, read_stream
 from delayq.webhooks import read_webhook
 
@@ -182,3 +182,5 @@ def test_a_body_that_is_handed_back_keeps_its_bytes_and_its_content_type(kind: s
     stored = json_of(message.body) if isinstance(message.body, Raw) else message.body
     assert (stored.encode() if isinstance(stored, str) else stored) == body
     assert sent in bytes(message_json(message).json)
+    is_json_string = b'"contentType":"application/json"' in bytes(hand_back_json(message, {"handBacks": 0}))
+    assert is_json_string == (body == b'"text"'), "the API takes another string as text"

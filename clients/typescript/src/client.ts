@@ -360,7 +360,8 @@ export class DelayqClient {
     const requests = messages.map((message): Request => {
       const { id, topic, tags, keys, orderingKey, properties } = message;
       const handed = { id, topic, tags, keys, orderingKey, properties, handBacks: handBacksOf(message), ...reasonOf(options), ...delay };
-      return { id, json: withField(handed, ...bodyText(message)) };
+      const [name, text, more] = bodyText(message);
+      return { id, json: withField({ ...handed, ...more }, name, text) };
     });
     const call = { method: "POST", path: "/v1/messages:handBack", signal: options.signal } as const;
     const send = (open: readonly Request[]) => ({ ...call, text: messagesText(open), ids: open.map(({ id }) => id) });

@@ -216,23 +216,26 @@ export function readRocketMq(message: RocketMqMessage): Received {
 }
 
 /**
- * The field of a request that has the body, and its JSON text. The next delivery has the same bytes and the same content type:
+ * The field of a request that has the body, its JSON text, and more fields. The next delivery has the same bytes and the same content type:
  * JSON is sent as it is, because JavaScript would change numbers such as `1.0` and `12345678901234567890`. A JSON string is sent
- * as text with its quotes, because the API takes a string as text.
+ * as text with its content type, because the API takes a string as text otherwise.
  */
-export function bodyText(message: ReceivedFields): [name: "body" | "bodyBase64", text: string] {
+export function bodyText(message: ReceivedFields): [name: "body" | "bodyBase64", text: string, more: object] {
   const given = Buffer.from(message.body);
   const plain = given.toString("utf-8");
   const type = (message.contentType.split(";")[0] as string).trim().toLowerCase();
-  if (type === "application/octet-stream" || !Buffer.from(plain).equals(given)) return ["bodyBase64", `"${given.toString("base64")}"`];
-  return ["body", type === "application/json" && isJsonButNoString(plain) ? plain : JSON.stringify(plain)];
+  if (type === "application/octet-stream" || !Buffer.from(plain).equals(given)) return ["bodyBase64", `"${given.toString("base64")}"`, {}];
+  const kind = type === "application/json" ? kindOfJson(plain) : undefined;
+  if (kind === undefined) return ["body", JSON.stringify(plain), {}];
+  return kind === "string" ? ["body", JSON.stringify(plain), { contentType: type }] : ["body", plain, {}];
 }
 
-function isJsonButNoString(text: string): boolean {
+/** The `typeof` of the value of a JSON text; undefined if it is not JSON. */
+function kindOfJson(text: string): string | undefined {
   try {
-    return typeof JSON.parse(text) !== "string";
+    return typeof JSON.parse(text);
   } catch {
-    return false;
+    return undefined;
   }
 }
 

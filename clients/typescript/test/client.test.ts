@@ -190,6 +190,7 @@ test("a body comes back with its bytes and its content type", async () => {
     for (const message of read) {
       await client.handBackDelivered([message]);
       assert.ok(texts.at(-1)?.endsWith(`${field}}]}`), `${type} ${String(body)}: ${texts.at(-1)}`);
+      assert.equal(texts.at(-1)?.includes('"contentType":"application/json"'), body === '"text"', "the API takes another string as text");
     }
   }
 });

@@ -30,7 +30,7 @@ from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import LONGEST_ID, Layout, shortened
 
-__all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "settlement_of"]
+__all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "is_json", "settlement_of"]
 
 #: The most hand-backs that a caller may report.
 MOST_REPORTED: Final = 1_000_000
@@ -70,10 +70,9 @@ class HandedBack(msgspec.Struct, frozen=True, kw_only=True):
 def hand_back_of(received: Received, reason: str, delay: int | None) -> HandBack:
     """The hand-back of a message that a reader of `delayq.received` or `delayq.webhooks` returned."""
     body: Any = text_or_bytes(received.body)
-    kind = received.content_type.partition(";")[0].strip().lower()
-    if kind == "application/json" and _is_json(received.body):
+    if is_json(received.content_type) and _can_be_scheduled(received.body):
         body = msgspec.Raw(received.body)
-    elif kind == "application/octet-stream":
+    elif _media_type(received.content_type) == "application/octet-stream":
         body = received.body
     message = Message(
         id=received.id,
@@ -87,7 +86,16 @@ def hand_back_of(received: Received, reason: str, delay: int | None) -> HandBack
     return HandBack(message=message, hand_backs=received.hand_backs, reason=reason, delay=delay)
 
 
-def _is_json(body: bytes) -> bool:
+def is_json(content_type: str) -> bool:
+    """Whether this is the content type of JSON, with or without a charset."""
+    return _media_type(content_type) == "application/json"
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _can_be_scheduled(body: bytes) -> bool:
     """Whether a body is JSON that can be scheduled. Any other one is handed back as text or bytes."""
     try:
         json_of(msgspec.Raw(body))

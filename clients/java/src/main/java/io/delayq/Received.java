@@ -10,6 +10,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
 import java.util.Set;
 import java.util.function.UnaryOperator;
 
@@ -63,24 +65,27 @@ public record Received(
                 "id", id, "topic", topic, "tags", tags, "keys", keys, "orderingKey", orderingKey, "properties", properties,
                 "handBacks", handBacks()));
         boolean isText = Arrays.equals(text().getBytes(StandardCharsets.UTF_8), body);
-        // The next delivery has the same bytes and the same content type. A JSON string is sent as text with its quotes, because the
-        // API takes a string as text.
+        // The next delivery has the same bytes and the same content type. A JSON string is sent as text with its content type, because
+        // the API takes a string as text otherwise.
         var type = contentType.split(";", 2)[0].strip().toLowerCase(Locale.ROOT);
         if (type.equals("application/octet-stream") || !isText) {
             fields.put("bodyBase64", Base64.getEncoder().encodeToString(body));
         } else {
-            fields.put("body", type.equals("application/json") && isJsonButNoString() ? new Json.Raw(text()) : text());
+            var value = type.equals("application/json") ? jsonOrNothing() : Optional.empty();
+            fields.put("body", value.isEmpty() || value.get() instanceof String ? text() : new Json.Raw(text()));
+            if (value.isPresent() && value.get() instanceof String) fields.put("contentType", type);
         }
         if (reason != null) fields.put("reason", reason);
         if (delay != null) fields.put("delayTime", delay.toMillis() + "ms");
         return fields;
     }
 
-    private boolean isJsonButNoString() {
+    /** The value of the body if it is JSON; an object in place of null. */
+    private Optional<Object> jsonOrNothing() {
         try {
-            return !(json() instanceof String);
+            return Optional.of(Objects.requireNonNullElse(json(), Map.of()));
         } catch (IllegalArgumentException error) {
-            return false;
+            return Optional.empty();
         }
     }
 

@@ -221,6 +221,7 @@ class DelayqClientTest {
                     client.handBackDelivered(List.of(message), null, null);
                     var sent = server.requests.get(server.requests.size() - 1).text();
                     assertTrue(sent.contains(one.get(2)), one + " is sent as " + sent);
+                    assertEquals(one.get(1).equals("\"text\""), sent.contains("\"contentType\":\"application/json\""), sent);
                 }
             }
             var latin = new Received("a", "t", Instant.EPOCH, 1, "", List.of(), "", Map.of(), new byte[] {-23}, "text/plain; charset=latin1");
