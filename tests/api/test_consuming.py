@@ -576,7 +576,10 @@ async def test_a_lease_that_never_was_is_not_found_or_lost_and_an_id_of_another_
     for lease in (".1-1.nobody", f"{place}.{at}.nobody", f"7.{at}.{name}.{mark}"):
         assert await settled(api, TOPIC, "mail", a | {"lease": lease}) == [(409, "lost")] * 3
     later = f"{int(at.split('-')[0]) + 1}-0"
-    for lease in (f"{place}.{later}.{name}.{mark}", f"{place}.{at}.{name}.{mark[:-1]}{'1' if mark[-1] == '0' else '0'}"):
+    for lease in (
+        f"{place}.{later}.{name}.{mark}",
+        f"{place}.{at}.{name}.{mark[:-1]}{'1' if mark[-1] == '0' else '0'}",
+    ):
         assert {one for one, _ in await settled(api, TOPIC, "mail", a | {"lease": lease})} <= {400}
     wrong = await call(api, "ack", group="mail", messages=leased(a | {"lease": b["lease"]}))
     assert (wrong.status_code, wrong.json()["field"]) == (400, "id")

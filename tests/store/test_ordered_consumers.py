@@ -277,7 +277,7 @@ def receive_others(
 
 
 def size(entry: StreamEntry) -> int:
-    return sum(map(len, entry.fields.values()))
+    return sum(len(value) for name, value in entry.fields.items() if name not in ("id", "topic"))
 
 
 def by_body(group: Group, fields: dict[str, bytes]) -> Message:

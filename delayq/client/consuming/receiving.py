@@ -335,7 +335,11 @@ def receive(
     for _ in range(ROUNDS):
         left = [] if messages or spent else streams[turn:] + streams[:turn]
         while left and (room := most - len(messages) - len(spent)) > 0:
-            shares = _shares(left, room, MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages), len(streams))
+            if len(streams) == 1:
+                shares = [_Share(left[0], room)]
+            else:
+                bytes_left = MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages)
+                shares = _shares(left, room, bytes_left, len(streams))
             left = left[len(shares) :]
             yield from take(shares)
         if not foreign:

@@ -21,7 +21,7 @@ local most_bytes, least = tonumber(ARGV[10] or '2000000'), tonumber(ARGV[11] or 
 
 -- @include lanes
 local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
-local FIRST, PORTION = 8, 32 -- so many entries are read first, and at once: their sizes are not known before
+local FIRST, PORTION = 10, 40 -- so many entries are read first, and at once: their sizes are not known before
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
 local known, waits, own, received, making =
@@ -88,6 +88,8 @@ for tag in string.gmatch(filter, '[^%z]+') do
 end
 
 local before, at = nil, {} -- the fields of the entry before, and where each of them has its value
+local SHORT = { id = true, topic = true, due = true, attempt = true }
+local sized = {} -- where the fields have their values that may be long
 local is_alike = most_leases >= 1 -- all messages have the same names of fields, and none was received before
 local own_group = 'p:' .. name .. '-group'
 
@@ -99,9 +101,12 @@ local function matches(fields)
     is_same = is_same and before[i] == fields[i]
   end
   if not is_same then
-    is_alike, before, at = is_alike and not before, fields, {}
+    is_alike, before, at, sized = is_alike and not before, fields, {}, {}
     for i = 1, #fields, 2 do
       at[fields[i]] = i + 1
+      if not SHORT[fields[i]] then
+        sized[#sized + 1] = i + 1
+      end
     end
   end
   local key, lane = fields[at.orderingKey], ''
@@ -118,11 +123,11 @@ local fresh, pending = {}, {} -- the ids in the record of this call, and those t
 local is_more = false -- there may be more entries, and this call has looked at enough of them
 local bytes, is_full = 0, false
 
--- Whether the answer has room for a message. Once one does not fit, no other one is taken.
+-- Whether the answer has room for a message, after `matches` of it. Once one does not fit, no other one is taken.
 local function has_room(fields)
   local size = 0
-  for i = 2, #fields, 2 do
-    size = size + #fields[i]
+  for i = 1, #sized do
+    size = size + #fields[sized[i]]
   end
   is_full = is_full or bytes + size > most_bytes and #taken >= least
   bytes = bytes + size
@@ -141,8 +146,11 @@ end
 -- Lease a free entry, if the answer has room for it, or forget it if the stream was trimmed. Return whether it is leased.
 local function take(id, how, by, count, backs, lane, reasons)
   local entry = how and redis.call('XRANGE', stream, id, id)[1]
-  if entry and not has_room(entry[2]) then
-    return false
+  if entry then
+    matches(entry[2])
+    if not has_room(entry[2]) then
+      return false
+    end
   end
   if how == 'H' then
     handed_back = handed_back - 1
