@@ -311,7 +311,7 @@ class Client:
     ) -> Rescheduled:
         """Give a message another due time: exactly one of a delay (ms), a date (Unix ms) and a level.
 
-        A repeated `call` gets the first answer, here and in the methods below. By default each call has a name of its own.
+        A repeated `call` gets the first answer, here and in the methods below. Without one, each call has a name of its own.
         """
         body = {
             "delayTime": given_duration("delayTime", delay_time),
