@@ -351,7 +351,7 @@ func (l *consumption) renew(ctx context.Context) {
 		}
 		l.mutex.Lock()
 		for at, result := range results {
-			if result.Result != nil && *result.Result == "lost" {
+			if isLost(result) {
 				l.lose(renewed[at], "the lease was lost, and the message may be received again")
 			}
 		}
@@ -395,13 +395,18 @@ func (l *consumption) lose(one *held, why string) {
 	}
 }
 
+// isLost reports whether the lease is lost, or its group was deleted.
+func isLost(result LeaseOut) bool {
+	return result.Result != nil && (*result.Result == "lost" || *result.Result == "notFound")
+}
+
 // logUnsettled logs what is lost: the group receives these messages again.
 func (l *consumption) logUnsettled(messages []*held, results []LeaseOut, err error) {
 	for at, one := range messages {
 		switch {
 		case err != nil:
 			l.options.Logger.Warn("delayq: a message could not be settled, and is received again", "id", one.message.Id, "topic", l.topic, "error", err)
-		case results[at].Result != nil && *results[at].Result == "lost":
+		case isLost(results[at]):
 			l.options.Logger.Warn("delayq: the lease was lost before the message was settled, and it may be received again", "id", one.message.Id, "topic", l.topic)
 		case results[at].Problem != nil:
 			l.options.Logger.Warn("delayq: a message could not be settled, and is received again", "id", one.message.Id, "topic", l.topic, "error", results[at].Problem.Detail)

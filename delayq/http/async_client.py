@@ -663,7 +663,10 @@ class AsyncClient:
         return messages
 
     async def ack(self, *messages: Leased) -> list[Settlement | Any]:
-        """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
+        """Acknowledge messages: the group receives them no more.
+
+        Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
+        """
         return await self._settle(messages, "ack")
 
     async def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement:

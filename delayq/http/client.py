@@ -660,7 +660,10 @@ class Client:
         return messages
 
     def ack(self, *messages: Leased) -> list[Settlement | Any]:
-        """Acknowledge messages: the group receives them no more. Returns 'acknowledged' or 'lost' for each."""
+        """Acknowledge messages: the group receives them no more.
+
+        Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
+        """
         return self._settle(messages, "ack")
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement:

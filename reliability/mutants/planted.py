@@ -881,6 +881,22 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a lease whose mark is not compared",
+        "delayq/client/consuming/receiving.py",
+        "(not run.mark or run.mark[:_MARK] == _mark(run.call, run.making))",
+        "True",
+        _GROUPS,
+        (),
+    ),
+    Planted(
+        "a lease that acknowledges the message of another id",
+        "delayq/client/consuming/receiving.py",
+        "or lease == with_id(bare, id)",
+        "or True",
+        ("tests/api/test_consuming.py",),
+        (),
+    ),
+    Planted(
         "an API key that makes all groups",
         "delayq/store/lua/consumer/record_group.lua",
         "if of_key >= most_of_key then",

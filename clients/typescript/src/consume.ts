@@ -19,6 +19,9 @@ export interface ConsumeOptions extends Pick<ReceiveOptions, "start" | "tags"> {
   log?: (warning: string) => void;
 }
 
+/** Whether the lease is lost, or its group was deleted. */
+const isLost = ({ result }: LeaseResult): boolean => result === "lost" || result === "notFound";
+
 /** Handles a message. Its `signal` is aborted when the lease of the message is lost, or is not renewed any more. */
 export type Handler = (message: Leased, context: { signal: AbortSignal }) => unknown;
 
@@ -228,7 +231,7 @@ export class Consumption {
     try {
       (await call()).forEach((result, at) => {
         const id = (messages[at] as Leased).id;
-        if (result.result === "lost") this.#log(`delayq: the lease of message ${id} was lost before the message was settled, and it may be received again`);
+        if (isLost(result)) this.#log(`delayq: the lease of message ${id} was lost before the message was settled, and it may be received again`);
         else if (result.problem) this.#log(`delayq: message ${id} could not be settled, and is received again: ${result.problem.detail}`);
       });
     } catch (error) {
@@ -254,8 +257,8 @@ export class Consumption {
         const messages = held.map(({ message }) => message);
         const options: CallOptions = { signal: ended };
         const results = await this.#client.extend(this.#topic, this.#group, messages, this.#lease, options);
-        results.forEach(({ result }, at) => {
-          if (result === "lost") this.#lose(held[at] as Held, "was lost, and it may be received again");
+        results.forEach((result, at) => {
+          if (isLost(result)) this.#lose(held[at] as Held, "was lost, and it may be received again");
         });
         await this.#acknowledge(); // what could not be acknowledged while the API was away
         if (!this.#options.signal?.aborted) this.#start(); // messages that are gone may have been in the way of others

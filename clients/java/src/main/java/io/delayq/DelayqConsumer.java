@@ -377,11 +377,16 @@ public final class DelayqConsumer implements AutoCloseable {
         return some.stream().map(one -> one.message).toList();
     }
 
+    /** Whether the lease is lost, or its group was deleted. */
+    private static boolean isLost(Result result) {
+        return result.result().equals("lost") || result.result().equals("notFound");
+    }
+
     /** Acknowledge or hand back messages. What is lost is logged; other messages are handled all the same. */
     private void settle(List<Leased> messages, Supplier<List<Result>> call) {
         try {
             for (var result : call.get()) {
-                if (result.result().equals("lost")) {
+                if (isLost(result)) {
                     warn(result.id(), "was not settled, because its lease was lost before; it may be received again");
                 } else if (result.problem() != null) {
                     warn(result.id(), "could not be settled, and is received again: " + result.problem().detail());
@@ -413,7 +418,7 @@ public final class DelayqConsumer implements AutoCloseable {
             var results = client.extend(topic, group, messagesOf(renewed), lease);
             locked(() -> {
                 for (int at = 0; at < results.size(); at++) {
-                    if (results.get(at).result().equals("lost")) lose(renewed.get(at), "was lost, and it may be received again");
+                    if (isLost(results.get(at))) lose(renewed.get(at), "was lost, and it may be received again");
                 }
                 return null;
             });
