@@ -877,7 +877,7 @@ _SOURCE = (
         "delayq/store/lua/include/advanced_appending.lua",
         "words[at] = milli_digits .. '-*'",
         "words[at] = '*'",
-        ("tests/house/test_moved_time.py",),
+        ("tests/store/test_pull_into_streams.py",),
         (),
     ),
     Planted(

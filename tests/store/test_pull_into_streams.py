@@ -10,9 +10,12 @@ from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
 from delayq.store import commands, scripts
 from delayq.store.commands import Bound, BucketHere, Known
-from delayq.store.keys import rate_key
+from delayq.store.connect.store import Store
+from delayq.store.keys import META, rate_key
 from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue, State, ids, row, taken
+from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 
 ORDERS = Known("orders", "orders")
 NEWS = Known("news", "stream-of-news")
@@ -302,3 +305,21 @@ def test_a_damaged_record_neither_stops_the_queue_nor_repeats_others(q: Queue, e
             assert [ticket[:1] for ticket in pulled.tickets] == [b"b"], damage
         assert [(entry["id"], entry["attempt"]) for entry in q.stream("orders")] == [("a", "1"), ("c", "1")]
         assert q.state().queue == {"b": 20_000}
+
+
+def test_on_a_development_server_entries_have_the_moved_time_and_follow_those_of_a_later_one(
+    valkey: ServerUnderTest,
+) -> None:
+    store = Store(valkey.url, timeout=PATIENCE)
+    store.follow_time(development=True)
+    q = Queue(store, valkey)
+    try:
+        before = store.run(commands.redis_now())
+        for at, (id, hours) in enumerate({"a": 1, "b": 5, "c": 3}.items()):
+            valkey.admin.hset(META, "advanced", hours * 3_600_000)
+            q.given(row(id, at=20_000 + at, tags="t", properties={"n": "v"} if id == "b" else {}))
+            q.pull(now=20_000 + at, known=[ORDERS])
+        places = [int(entry.partition(b"-")[0]) - before for entry, _ in valkey.admin.xrange("orders")]
+        assert [place // 3_600_000 for place in places] == [1, 5, 5], "time never goes back, but a clock may"
+    finally:
+        store.close()
