@@ -46,7 +46,8 @@ async def hand_back(service: Service, request: Request) -> Answer:
 
     For consumers of Kafka, RocketMQ, RabbitMQ and webhooks. Each message is delivered to its topic again: after
     `delayTime`, else the `backoff` of the policy, else from 10 s to 2 h. After 16 hand-backs (`maxHandBacks`) it becomes a dead
-    letter with all reasons. Repeating the call is safe: a message is handed back once for each `id` and `handBacks`.
+    letter with all reasons. Repeating the call is safe: a message is handed back once for each first id, `handBacks`
+    and `topic`. Only a key with the same `ids` may hand back the messages of a key with `ids`.
     """
     request.query()
     caller = request.caller
