@@ -142,7 +142,7 @@ class Caller:
         )
 
     def _owns_id(self, id: str) -> bool:
-        """Return whether an ended message belongs to the caller by its id, whatever is known of its topic."""
+        """Return whether an ended message belongs to the caller by its id, whatever its topic is."""
         return self.key is not None and bool(self.key.ids) and id.startswith(self.key.ids)
 
     def count(self, messages: int) -> None:

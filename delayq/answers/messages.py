@@ -82,8 +82,8 @@ class ExplainOut(msgspec.Struct, rename="camel"):
 
 
 class StateOut(msgspec.Struct, rename="camel"):
-    """The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking; for a
-    delivered message, it names the consumer groups that gave it up, with the ids of their dead letters.
+    """The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking. The
+    reason of a delivered message names consumer groups that gave it up, with the ids of their dead letters.
     """
 
     id: str

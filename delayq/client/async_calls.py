@@ -258,8 +258,8 @@ class AsyncCalls:
     ) -> Rescheduled:
         """Change the due time of a message: exactly one of a delay (ms), a date (Unix ms) and a level.
 
-        Each call has a name of its own, so that the client may repeat it. If you repeat it yourself after a StoreUnavailable,
-        give both the same `call`: the second one then gets the answer of the first, here and in the methods below.
+        Each call has a name of its own, so that the client may repeat it. If you repeat a call yourself after a
+        StoreUnavailable, give both the same `call`. Then the second one gets the first answer, as in the methods below.
         Here and elsewhere, a duration may also be a `timedelta` or text such as '30m'. A time may also be an aware
         `datetime` or RFC 3339.
         """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from delayq.client.consuming.giving_up import dead_id
+from delayq.store.keys import dead_id
 from reliability.consuming.records import Line
 
 __all__ = ["Turn", "Verdict", "check"]

@@ -6,7 +6,7 @@ Two calls give one message another due time by the same delay, and one call redr
 one Redis script, or something that happens to the message. A call runs again at any time, because its caller has missed the
 reply, or because an old copy of it arrives late. Redis may go back to an earlier state, as after a fail-over. The id is one of
 a caller, or one that delayq made: that one is forgotten with its delivery if nothing is left to remember.
-`memory_model.py` has the rules of ended ids, and `deadline_model.py` says until when a copy may arrive.
+`memory_model.py` has the rules of ended ids, and `deadline_model.py` shows until when a copy may arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Step = tuple[str, "State"]
 Place = Literal["waiting", "in flight", "dead"]
 
 MAX_MADE = 2
-#: What each call does to a message, and in which place it finds the message.
+#: The change that each call makes, the place in which it finds the message, and the place after it.
 CALLS: dict[str, tuple[str, Place, Place]] = {
     "first": ("move by 30m", "waiting", "waiting"),
     "second": ("move by 30m", "waiting", "waiting"),
@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[str, Place, Place]] = {
 
 
 class Rules(Struct, frozen=True):
-    by_name: bool = True  # calls are told apart by their names; False: by what they do
+    by_name: bool = True  # calls are distinguished by their names; False: by what they do
     asks_first: bool = True  # a call first looks whether it ran before; False: only if it cannot be done now
     keeps_id: bool = True  # an id is remembered after its delivery if a call of it is
     forgets: bool = True  # the calls of an id are forgotten with it
@@ -43,7 +43,7 @@ class Rules(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True, cache_hash=True, gc=False):
-    """What Redis holds about the id. `made` and `done` are truths beside it: which message this is, and what was done to it."""
+    """The facts in Redis about the id. `made` and `done` are truths beside them: the number of the message, and its changes."""
 
     place: Place | None = "waiting"
     ended: bool = False  # the id is remembered

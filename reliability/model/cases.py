@@ -194,7 +194,7 @@ CALLS = Model(
     _searches(call_model.check, call_model.Rules, {_OWN_ID: {"given": True}, _MADE_ID: {"given": False}}),
     (
         Variant(
-            "calls that are told apart by what they do", {"by_name": False}, "that did nothing is answered as done"
+            "calls that are distinguished by what they do", {"by_name": False}, "that did nothing is answered as done"
         ),
         Variant("a late copy that moves the message again", {"asks_first": False}, "a call changes a message twice"),
         Variant("an id that is forgotten before its calls", {"keeps_id": False}, "that nobody knows", (_MADE_ID,)),

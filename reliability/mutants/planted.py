@@ -385,7 +385,7 @@ _SOURCE = (
         (),
     ),
     Planted(
-        "calls that are told apart by their beginnings",
+        "calls that are distinguished by their beginnings",
         "delayq/store/lua/include/repeated.lua",
         "'\\n' .. call .. ' ', 1, true)",
         "'\\n' .. call, 1, true)",

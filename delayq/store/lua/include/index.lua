@@ -16,9 +16,9 @@ local function split_keys(members, keys, id)
   return own
 end
 
--- What `ended` has of an id (see also `commands.ack`): its business keys, the byte 1, its topic, a NUL byte, and the name of the API key that ended
--- it. The keys come first, so that a process of a former version finds them, and takes the rest for one more key. A value of
--- such a process has only the keys.
+-- Return the value of an id in `ended` (`commands.ack` writes the same). It has the business keys, a space, the byte 1,
+-- the topic, a NUL byte, and the name of the API key that ended it. The keys come first, so that a process of a former
+-- version finds them. It takes the rest for one more key. A value of such a process has only the keys.
 local function end_of(keys, topic, by)
   return keys .. ' \1' .. topic .. '\0' .. by
 end

@@ -1,6 +1,6 @@
 -- `moves` has the named calls that gave a message another due time, or found it due. They are kept as long as the id is
--- known: a caller that lost the reply of such a call would otherwise only learn what has become of the message. A field
--- is an id. Its value has three parts for each call, the newest last: a line feed, the name with a space, and the due time.
+-- known. Without them, a caller that lost the reply of such a call would only learn the present state of the message. A
+-- field is an id. Its value has each call, the newest last. A call is a line feed, its name, a space and the due time.
 local MOST_CALLS = 16 -- of a message
 
 -- Return the due time that the same call of this id got before, in digits. Return nil if there was no such call.
