@@ -5,9 +5,9 @@
 `consumer_model.py` has the rules of leases, with a record for each entry. The scripts keep one record for the new entries of a
 call, until something happens to a part of them. Here each step runs in both forms, and each reply must be the same. A step is
 a receive of one or two messages, or the same call again, or an act. An act names some of the messages that a call has
-received. A call may act after its lease has ended, and after another one has received the message. A repeated call that holds
-nothing any more is a new call. Redis knows only the first entry of a record as pending. A trim keeps the entries from the
-first pending one on, so no entry that is left may lie below it.
+received. A call may act after its lease has ended, and after another one has received the message. A repeated call that
+no longer holds a message is a new call. Redis knows only the first entry of a record as pending. A trim keeps the entries from
+the first pending one on, so no entry that is left may lie below it.
 Not modelled: lanes, filters and entries that were trimmed, because they have a record for each entry in both forms.
 """
 

@@ -553,9 +553,9 @@ _SOURCE = (
         (),
     ),
     Planted(
-        "an entry that delayq did not write and that nobody sets aside",
+        "an entry that delayq did not write and that nobody skips",
         "delayq/client/consuming/receiving.py",
-        "        yield from _set_aside(consumer, streams, foreign)\n",
+        "        yield from _skip(consumer, streams, foreign)\n",
         "",
         ("tests/store/test_receiving.py",),
         (),

@@ -169,7 +169,7 @@ def test_ids_and_due_times_of_entries_after_the_year_9999_are_read_as_its_end(
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_an_entry_that_delayq_did_not_write_is_set_aside_and_the_others_are_delivered(
+def test_an_entry_that_delayq_did_not_write_is_skip_and_the_others_are_delivered(
     client: Client, valkey: ServerUnderTest, what: str
 ) -> None:
     append(valkey, "a")
@@ -181,7 +181,7 @@ def test_an_entry_that_delayq_did_not_write_is_set_aside_and_the_others_are_deli
     (group,) = client.consumers()
     assert (group.leased, group.waiting) == (2, 0), "they count as acknowledged"
     (found,) = [one for one in client.status() if one.code == "foreignEntries"]
-    assert f"group mail of topic {TOPIC} has set aside 2 entries of the stream {TOPIC}" in found.text
+    assert f"group mail of topic {TOPIC} has skipped 2 entries of the stream {TOPIC}" in found.text
     assert f"the last one {entry}: {FOREIGN[what][1]}" in found.text
 
 

@@ -471,7 +471,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "held_calls": {"ok": Case(after(leased, lambda q: commands.held_calls([(GROUP, "a"), (GROUP, "none")])))},
     "settle_received": {
-        kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release", "setAside")
+        kind: Case(after(leased, partial(settle, kind))) for kind in ("ack", "extend", "back", "release", "skip")
     }
     | {
         "ack of a call": Case(after(leased_together, partial(acknowledge, "1-1 1-2 1-3"))),

@@ -344,7 +344,7 @@ def receive(
             yield from take(shares)
         if not foreign:
             break
-        yield from _set_aside(consumer, streams, foreign)
+        yield from _skip(consumer, streams, foreign)
         foreign.clear()
     large = [place for place, then in soonest.items() if then <= now and len(streams) > 1]
     if large and not messages and not spent:  # none of the first messages fits into the share of its stream
@@ -357,13 +357,13 @@ def receive(
     return ReceivedPage(messages, now, next_end, tuple(stream for _, stream in streams), tuple(lost))
 
 
-def _set_aside(
+def _skip(
     consumer: Consumer, streams: Sequence[tuple[str, str]], entries: Sequence[tuple[str, StreamEntry, str]]
 ) -> Plan[None]:
-    """Acknowledge entries that delayq did not write, and count them. After an error they are received, and set aside, again."""
+    """Acknowledge entries that delayq did not write, and count them. After an error they are received, and skipped, again."""
     by_place: dict[str, list[Act]] = {}
     for place, entry, why in entries:
-        by_place.setdefault(place, []).append(Act("setAside", entry.lease, reason=why))
+        by_place.setdefault(place, []).append(Act("skip", entry.lease, reason=why))
     yield [
         commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, by_place[place])
         for place, stream in streams
@@ -382,8 +382,8 @@ class _Share(msgspec.Struct, frozen=True):
 def _shares(places: Sequence[tuple[str, str]], most: int, most_bytes: int, streams: int) -> list[_Share]:
     """The shares of the next streams, together at most so many messages and bytes.
 
-    Of several streams the first one of the call gets half of the bytes, or one message, however large it is. Each stream is the
-    first one equally often, so a large message does not wait for ever behind those of other streams.
+    If there are several streams, the first one of the call gets half of the bytes, or one message, however large it is. Each
+    stream is the first one equally often, so a large message does not wait permanently behind those of other streams.
     """
     each, more = divmod(most, len(places))
     asked = places if each else places[:more]
@@ -397,7 +397,7 @@ def _shares(places: Sequence[tuple[str, str]], most: int, most_bytes: int, strea
 
 
 def _why_foreign(fields: Mapping[str, bytes]) -> str | None:
-    """What shows that delayq did not write an entry, or None if it did."""
+    """Return the reason why an entry is not one of delayq's, or None if it is."""
     if missing := [name for name in _NEEDED if name not in fields]:
         return f"it has no {missing[0]}"
     if any("\ufffd" in name for name in fields):

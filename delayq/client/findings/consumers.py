@@ -16,7 +16,7 @@ __all__ = ["check_consumers"]
 UNATTENDED: Final = 600_000
 #: ms for which a message is not acknowledged before it is a finding.
 OLD: Final = 3_600_000
-#: ms for which an entry that was set aside is a finding.
+#: ms for which an entry that was skipped is a finding.
 SHOWN: Final = 86_400_000
 RUNBOOK: Final = "delayqconsumerlag"
 
@@ -47,7 +47,7 @@ def check_consumers(facts: Facts) -> Iterator[Check]:
         group, found = max(foreign, key=lambda one: one[1].last)
         entries = "an entry" if found.count == 1 else f"{found.count} entries"
         text = (
-            f"group {group.group} of topic {group.topic} has set aside {entries} of the stream {found.stream} that delayq did not"
+            f"group {group.group} of topic {group.topic} has skipped {entries} of the stream {found.stream} that delayq did not"
             f" write, the last one {found.entry}: {found.reason}"
         )
         mend = "let nobody else write to this stream"

@@ -27,7 +27,7 @@ __all__ = ["DeadLetterPage", "Wanted", "dead_letters"]
 
 #: Letters that a page with a filter reads at least, because few of them may match.
 LOOKS: Final = 25
-#: A page ends after so many bytes of bodies. So many letters are read first: nobody knows their sizes before.
+#: A page ends after this number of bytes of bodies. The first answers have a few letters, because their sizes are unknown.
 MOST_BYTES: Final = 4 * 1024 * 1024
 FIRST: Final = 4
 #: Times and ids that a queue is asked for at once, at least.

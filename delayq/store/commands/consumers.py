@@ -124,11 +124,10 @@ def receive(
 
     A group that is new begins at `start`: '0' is the beginning of the stream, '$' its end, else it is an entry id. With ''
     no group is made. `tags` are the filter of the group; none lets everything pass. A repeated call gets the messages that it
-    still holds; only one that holds none leases others. With 0 as `most` no call leases others: it looks for its group, or
+    still holds. Only a call that holds none leases others. With 0 as `most` no call leases others: it looks for its group, or
     makes it.
 
-    A call of several streams gives the `share` of this one: the most bytes, and whether it receives one message at least,
-    however large that is.
+    A call of several streams gives the `share` of this one: the most bytes, and whether one message may have more.
     """
 
     def read(reply: list[Any]) -> ReceivedEntries | FilterOfGroup | UnknownGroup:
@@ -162,14 +161,14 @@ def held_calls(calls: Sequence[tuple[ConsumerKeys, str]]) -> Command[list[bool]]
 class Act(msgspec.Struct, frozen=True):
     """A change of a lease: acknowledge its messages, extend the lease, hand the messages back, or release them unhandled.
 
-    Entries that delayq did not write are set aside: they are acknowledged and counted, with the reason.
+    Entries that delayq did not write are skipped: they are acknowledged and counted, with the reason.
 
     `ms` is the new lease, or the pause after a hand-back; None means the next one of the list of pauses. `reason` explains the
     hand-back. `making` is that of the group when it was leased: an acknowledgement is repeated only in the same making. None
     means any.
     """
 
-    kind: Literal["ack", "extend", "back", "release", "setAside"]
+    kind: Literal["ack", "extend", "back", "release", "skip"]
     lease: Lease
     ms: int | None = None
     reason: str = ""

@@ -172,9 +172,9 @@ class OldestEntry(msgspec.Struct, frozen=True):
 
 
 class ForeignEntries(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries of a stream that delayq did not write. A group has set them aside: it has acknowledged them unread.
+    """Entries of a stream that delayq did not write. A group has skipped them: it has acknowledged them unread.
 
-    `last`, `entry` and `reason` are those of the last one: when it was set aside (Unix ms), its id, and what is wrong with it.
+    `last`, `entry` and `reason` are those of the last one: when it was skipped (Unix ms), its id, and what is wrong with it.
     """
 
     stream: str

@@ -1,7 +1,7 @@
--- Acknowledge, extend, hand back or set aside messages that calls of a consumer group have leased.
+-- Acknowledge, extend, hand back or skip messages that calls of a consumer group have leased.
 -- KEYS: consumers, stream, leases
 -- ARGV: now, group, most hand-backs, pauses after the first hand-back, the second, ... (ms, a space between two), name of the
---   consumer. Then of each: 'ack' | 'extend' | 'back' | 'release' | 'setAside', entry ids (a space between two), call of the lease,
+--   consumer. Then of each: 'ack' | 'extend' | 'back' | 'release' | 'skip', entry ids (a space between two), call of the lease,
 --   ms, reason. The ms are those of the new lease, or of the pause; '' means the next pause of the list. Instead of a reason, 'ack'
 --   has the making of the group that the lease names, or '*' for any. Last the deadline (see include/deadline).
 -- Returns: {now, then of each 'ok' if it acknowledged all of its entries, else a list}. The list has of each entry:
@@ -49,7 +49,7 @@ end
 
 local function settle(act, id, call, ms, reason)
   local how, by, count, backs, lane, reasons = state_of(id)
-  if not how and act == 'setAside' then
+  if not how and act == 'skip' then
     return 'ok', '' -- the same call again
   elseif not how or not is_there() then -- without the group, its leases are lost
     return result_of_none(act, not how and reason), ''
@@ -66,7 +66,7 @@ local function settle(act, id, call, ms, reason)
     return 'lost', '' -- in a lane, another call may hold an earlier entry now
   elseif is_repeat then
     return 'exhausted', own
-  elseif act == 'setAside' then -- delayq did not write it: no consumer can have it
+  elseif act == 'skip' then -- delayq did not write it: no consumer can have it
     local known = redis.call('HMGET', consumers, 'foreign')[1]
     local number = tonumber(string.match(known or '', '^%d+') or '0') + 1
     redis.call('HSET', consumers, 'foreign', table.concat({ digits(number), digits(now), id, reason }, ' '))

@@ -9,12 +9,12 @@
 -- acknowledged at once. Any other change of one of its entries first splits it into a record for each entry.
 -- A call may be repeated. `left:<call>` counts the entries that it has leased and that have a record of their own. As long as
 -- there is one, `received:<call>` has the ids of all entries that the call received, in the order of its answer.
--- `foreign` has how many entries that delayq did not write were set aside, and of the last one when, its id and the reason.
+-- `foreign` has the number of skipped entries, which delayq did not write. The time, id and reason of the last one follow.
 -- Here the counts are what this script adds.
 local lanes, waiting, handed_back, in_calls, left = {}, 0, 0, 0, {}
 
 -- Read the record of an entry: its state, its call, its leases, its hand-backs, its lane or '', and its reasons. The state is
--- 'L' (leased), 'H' (handed back or released) or 'W' (it waits for its lane or for the next call, and was never leased).
+-- 'L' (leased), 'H' (handed back or released) or 'W'. The latter waits for its lane or the next call, and was never leased.
 local function parse(record)
   return string.match(record or '', '^(%u) (%S+) (%d+) (%d+)=?(%x*) (.*)$')
 end

@@ -7,7 +7,7 @@
 --   Last receive: when (ms) a call received, or ''. Ready: since when (ms) a message can be received, or ''.
 --   Oldest: {} or {entry id, message id, due time, 'waiting' | 'leased' | 'handedBack'} of the oldest entry that is not
 --   acknowledged.
---   Foreign: '' or how many entries that delayq did not write were set aside, and of the last one when, its id, and the reason.
+--   Foreign: '' or how many entries that delayq did not write were skipped, and of the last one when, its id, and the reason.
 -- @flags no-writes
 -- @include clock group_positions is_before
 local stream, now = KEYS[1], clock(ARGV[1])
