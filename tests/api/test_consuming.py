@@ -131,7 +131,7 @@ async def test_a_large_answer_stops_and_the_rest_comes_with_the_next_calls(
     api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:
     for n in range(12):
-        append(valkey, f"m{n}", body="x" * 500_000)
+        append(valkey, f"m{n}", body="x" * 600_000)
     got = list[str]()
     for n in range(4):
         answer = await call(api, "receive", max=1_000, wait="30s", call=f"c-{n}")
