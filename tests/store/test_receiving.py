@@ -126,6 +126,13 @@ FOREIGN: dict[str, tuple[dict[str | bytes, str | bytes | None], str]] = {
     "a due time after 9999": ({"due": "253402300800000"}, "its due is no number of delayq"),
     "a due time of thousands of digits": ({"due": "9" * 5_000}, "its due is no number of delayq"),
     "an attempt that is no number": ({"attempt": "1.5"}, "its attempt is no number of delayq"),
+    "a topic that is too long": ({"topic": "\u00e9" * 128}, "its topic is too long"),
+    "tags that are too long": ({"tags": "t" * 256}, "its tags is too long"),
+    "tags that are too long as text": ({"tags": b"\xff" * 86}, "its tags is too long"),
+    "an ordering key that is too long": ({"orderingKey": "k" * 256}, "its orderingKey is too long"),
+    "keys that are too long": ({"keys": "k" * 70_000}, "its keys is too long"),
+    "a property that is too long": ({"p:color": "r" * 70_000}, "its p:color is too long"),
+    "a name of a property that is too long": ({"p:" + "c" * 70_000: "red"}, "the name of a property is too long"),
 }
 
 

@@ -60,6 +60,9 @@ MOST_REASON: Final = 200
 ROUNDS: Final = 8
 #: Without these fields an entry is no message.
 _NEEDED: Final = ("id", "topic")
+#: The most bytes of fields of a message. Longer ones are of no message, and no dead letter can have them.
+_LONGEST: Final[Mapping[str, int]] = {"topic": 255, "tags": 255, "orderingKey": 255, "keys": 40_000}
+_LONGEST_PROPERTY: Final = 40_000
 #: A queue or nothing, an entry, a call. Then the mark of the call, and over HTTP also that of the message. A lease of a former
 #: version has no mark.
 _TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{16}(?:[0-9a-f]{8})?)?")
@@ -412,7 +415,18 @@ def _why_foreign(fields: Mapping[str, bytes]) -> str | None:
         value = fields.get(name, b"1")
         if not value.isdigit() or len(value) > 20 or int(value) > most:
             return f"its {name} is no number of delayq"
+    for name, value in fields.items():
+        if name[:2] == "p:" and len(name.encode()) > _LONGEST_PROPERTY:
+            return "the name of a property is too long"
+        longest = _longest(name)
+        if longest and len(value) > longest // 3 and len(_text(fields, name).encode()) > longest:
+            return f"its {name} is too long"
     return None
+
+
+def _longest(name: str) -> int | None:
+    """The most bytes of a field, as text. None if any length is possible."""
+    return _LONGEST_PROPERTY if name[:2] == "p:" else _LONGEST.get(name)
 
 
 def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> list[Leased] | None:
@@ -436,6 +450,10 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
         return None
     if not all(texts_of_ids) or not all(topics) or max(dues) > LATEST or max(attempts) > 2**31:
         return None
+    for name, values in column.items():  # a byte that is not UTF-8 becomes three
+        longest = _longest(name)
+        if longest and max(len(name), *map(len, values)) > longest // 3:
+            return None
 
     def texts(name: str, default: str = "") -> list[str]:
         values = column.get(name)
