@@ -91,6 +91,26 @@ def test_a_repeated_call_receives_nothing_that_another_call_has_or_that_was_hand
     assert bodies(receive(q, 60_999, 3)) == [], "the others still have their leases"
 
 
+@pytest.mark.parametrize("ordering_key", [{}, {"orderingKey": "k"}])
+def test_a_message_that_a_call_of_the_same_name_receives_again_is_handed_back_again(
+    q: Queue, ordering_key: dict[str, str]
+) -> None:
+    q.server.admin.xadd(STREAM, {"id": "a", "topic": STREAM, "body": "a"} | ordering_key)
+    for backs in range(3):
+        now = 1_000 + backs * 10_000
+        (entry,) = receive(q, now, call="same").entries
+        assert (entry.deliveries, entry.hand_backs) == (backs + 1, backs)
+        back = Act("back", entry.lease, 5_000, f"r{backs}")
+        answers = q.run(commands.settle_received(KEYS, GROUP, [back, back], now=now))
+        assert [(one.result, one.until) for one in answers] == [("ok", now + 5_000)] * 2
+    for now in (40_000, 41_000):
+        (entry,) = receive(q, now, call="same").entries
+        assert entry.reasons == "r0\nr1\nr2"
+        answers = q.run(commands.settle_received(KEYS, GROUP, [Act("release", entry.lease)], now=now))
+        assert [(one.result, one.until) for one in answers] == [("ok", now)]
+    assert bodies(receive(q, 42_000)) == ["a"], "it is free"
+
+
 def test_a_released_message_is_received_at_once_and_its_lease_does_not_count(q: Queue) -> None:
     append(q, "a")
     for _ in range(3):

@@ -160,6 +160,10 @@ local function take(id, how, by, count, backs, lane, reasons)
     if how == 'L' then
       count_left(by, -1)
     end
+    local own, before = last_back(reasons)
+    if before == call then -- the name is used again: what this call did with the entry before is no answer for this lease
+      reasons = own
+    end
     add(id, entry[2], tonumber(count) + 1, tonumber(backs), lane, reasons)
   else
     forget(id, lane, how, by)
