@@ -214,7 +214,7 @@ def test_ids_are_asked_once_each_and_answered_in_order() -> None:
     def reply(command: Command[Any]) -> Any:
         if command.script == "asked":
             return [[] for _ in command.args]
-        return [b"cancelled" if str(id).endswith("0") else b"not_found" for id in command.args[6:]]
+        return [b"cancelled" if str(id).endswith("0") else b"not_found" for id in command.args[7:]]
 
     server = Server(reply)
     wanted = [*ids, *ids[:100]]
@@ -222,8 +222,8 @@ def test_ids_are_asked_once_each_and_answered_in_order() -> None:
     assert [result.id for result in results] == wanted
     assert all((result.result == "cancelled") == result.id.endswith("0") for result in results)
     cancels = [command for command in server.asked if command.script == "cancel"]
-    assert sum(len(command.args[6:]) for command in cancels) == 1_200
-    assert all(len(command.args[6:]) <= CHUNK for command in cancels)
+    assert sum(len(command.args[7:]) for command in cancels) == 1_200
+    assert all(len(command.args[7:]) <= CHUNK for command in cancels)
     looks = [command for command in server.asked if command.script == "asked"]
     assert {id for command in looks for id in command.args} == {id for id in ids if not id.endswith("0")}
     assert all(len(command.args) <= CHUNK for command in looks)
@@ -254,7 +254,7 @@ def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatc
 
     def reply(command: Command[Any]) -> Any:
         if command.script == "cancel":
-            return [b"cancelled"] * len(command.args[6:])
+            return [b"cancelled"] * len(command.args[7:])
         return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else [b"", [], []]
 
     first, second, error = Server(reply).run(by_key(CONTEXT, "k", cancel))
