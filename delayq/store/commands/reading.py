@@ -115,7 +115,7 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     if isinstance(reply, bytes):
         return Found(id=id, queue=queue, state=MOVED)
     if len(reply) == 4:
-        how, when, topic, by = texts(reply)
+        how, when, topic, by = (part.decode(errors="replace") for part in reply)  # a damaged record leaves such a topic
         at, _, first_due = when.partition(" ")
         return Found(
             id=id, queue=queue, state=shown(how), ended=int(at), topic=topic or None, ended_by=by or None,
