@@ -139,8 +139,8 @@ _SOURCE = (
     Planted(
         "a client that never asks the sentinels again",
         "delayq/store/connect/sentinel.py",
-        '"""Ask again before the next connection is made."""\n        self._server = None',
-        '"""Ask again before the next connection is made."""',
+        'reply = ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)',
+        'reply = vars(self).setdefault("_first", ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))',
         ("tests/store/test_sentinel.py::test_a_server_that_became_a_replica_is_left_for_the_new_primary",),
         ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
     ),
