@@ -52,7 +52,7 @@ def test_without_a_live_node_a_worker_has_to_be_started(given: Given, owners: Ow
     assert mend.startswith("start a worker")
     given.scheduled("a")
     ((result, text, _),) = owners()
-    assert (result, text.endswith(", with 1 messages that no node delivers")) == ("fail", True)
+    assert (result, text.endswith(", with 1 message that no node delivers")) == ("fail", True)
 
 
 def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Owners) -> None:
@@ -63,7 +63,7 @@ def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Ow
     ((result, text, mend),) = owners()
     assert (result, text) == (
         "fail",
-        f"queue {queue} without an owner, with 1 messages that no node delivers, though node-1, node-2 are live: "
+        f"queue {queue} without an owner, with 1 message that no node delivers, though node-1, node-2 are live: "
         "no node has ever claimed them",
     )
     assert "logs of the workers" in mend
