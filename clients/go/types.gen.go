@@ -1105,9 +1105,9 @@ type ScheduledOut struct {
 	Window *int64 `json:"window,omitempty"`
 }
 
-// StateOut The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking; for a
+// StateOut The state of an id. `message` is null once it has ended. `reason` is the cause of its death or of its parking. The
 //
-//	delivered message, it names the consumer groups that gave it up, with the ids of their dead letters.
+//	reason of a delivered message names consumer groups that gave it up, with the ids of their dead letters.
 type StateOut struct {
 	// Attempts failed ones
 	Attempts int64 `json:"attempts"`

@@ -19,8 +19,8 @@ from devtools.pages import DOCS, at, read
 __all__ = ["complaints"]
 
 PROTOCOL: Final = DOCS / "protocol.md"
-WORKERS: Final = DOCS / "protocol-workers.md"
-CONSUMERS: Final = DOCS / "protocol-consumers.md"
+#: Pages with the rest of the scripts.
+OTHERS: Final = tuple(DOCS / f"protocol-{part}.md" for part in ("workers", "consumers", "limits"))
 REDIS: Final = DOCS / "redis.md"
 KEYS: Final = DOCS / "redis-keys.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
@@ -52,7 +52,7 @@ def complaints() -> Iterator[str]:
 
 def _protocol() -> Iterator[str]:
     text = read(PROTOCOL)
-    headings = re.findall(r"^##+ (.+)$", (text + read(WORKERS) + read(CONSUMERS)).replace("`", ""), re.MULTILINE)
+    headings = re.findall(r"^##+ (.+)$", "".join((text, *map(read, OTHERS))).replace("`", ""), re.MULTILINE)
     described = {word for heading in headings for word in re.split(r", | and ", heading)}
     for name in sorted(set(scripts.NAMES) - described):
         yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")

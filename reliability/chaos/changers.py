@@ -167,7 +167,7 @@ class Changers:
         to = due.to if due.to is not None else now() + due.change.to
         if due.to is None:
             self._history.say("move", [(due.n, to)])
-        # By its name, a repeated call gets the first answer, also if the message has gone since.
+        # A repeated call has the same name, and so gets the first answer, also if the message has gone since.
         reply = calls("PATCH", f"/v1/messages/{due.id}", {"expectDate": to, "call": f"move-{to}"})
         if reply.unknown:
             self._history.say("doubt", [(due.n, to)])

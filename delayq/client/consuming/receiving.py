@@ -527,7 +527,7 @@ def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = 
 
 
 def _mark(call: str, making: str) -> str:
-    """The mark of a call in its leases: the making of its group, and a check. It tells a lease that never was from others."""
+    """The mark of a call in its leases: the making of its group, and a check that a lease that never was does not have."""
     return f"{making}{crc32(f'{call}.{making}'.encode()):08x}"
 
 

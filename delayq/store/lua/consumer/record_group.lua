@@ -1,7 +1,7 @@
 -- Record that consumers of a group receive a stream, before and after the group is made. So nobody has to search for groups.
 -- KEYS: groups, makings
 -- ARGV: now, field, first and last queue of a stream for each queue ('' for a single stream), most records. Then the name of this
---   writing, '1' after the group was made, '1' if a stream has the group, filter, API key or '', most records of one key.
+--   writing, '1' after the group was made, '1' if a stream has the group. Then filter, API key or '', most records of one key.
 --   The field is topic, group and stream, a space between two. Last the deadline (see include/deadline).
 -- Returns: {'new'} if the group has to be made in all streams at its start. {'made'} if it begins at 0 in streams without it.
 --   {'gone'} if it was deleted while it was made. Else {'full'}, {'full of key'}, or {'filter', the group's own}.

@@ -1,4 +1,4 @@
--- The ids of entries have the time that `advance` has moved, as all other times have: a group begins at such a time, and a
+-- The ids of entries have the time that `advance` has moved, as all other times have. A group begins at such a time, and a
 -- retention counts from it. If the clock of the machine was set back, Redis gives the next id.
 local run = pcall
 pcall = function(command, ...)
