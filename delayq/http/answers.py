@@ -195,14 +195,27 @@ def letters_of(body: bytes) -> DeadLetterPage:
     return DeadLetterPage(letters, page.next_page_token, len(body))
 
 
+class _Moved(msgspec.Struct):
+    queue: int
+    due: int | None = msgspec.field(name="dueMs")  # null: it was delivered
+
+
+class _Scheduled(_Moved, kw_only=True):
+    id: str
+    state: str
+    window: int | None = None
+
+
 def scheduled_of(one: Json, *, created: bool) -> Scheduled:
     """An accepted message."""
-    return Scheduled(one["id"], one["queue"], one["dueMs"], one["state"], created, one.get("window"))
+    given = msgspec.convert(one, _Scheduled)
+    return Scheduled(given.id, given.queue, given.due, given.state, created, given.window)
 
 
 def moved_of(one: Json, id: str) -> Rescheduled:
     """A message with another due time."""
-    return Rescheduled(id, "scheduled", one["dueMs"], one["queue"])
+    given = msgspec.convert(one, _Moved)
+    return Rescheduled(id, "scheduled", given.due, given.queue)
 
 
 def advanced_of(one: Json) -> Advanced:

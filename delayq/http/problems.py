@@ -61,7 +61,7 @@ def problem_in(answer: Answer, url: str) -> Problem:
     """Return the problem in a refusal. Raises ConfigError if no delayq has written it."""
     try:
         problem = _decoder.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = None
     if problem is not None and problem.type.startswith(_PREFIX):
         if problem.kind == "not-found" and problem.detail.startswith(_UNKNOWN_PATH):
@@ -83,7 +83,8 @@ def read_answer(answer: Answer, url: str, make: Callable[[bytes], T]) -> T:
         if is_json:
             return make(answer.body)
     except (
-        msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, DelayqError,
+        msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
+        DelayqError,
     ):  # fmt: skip  # whatever a value of another form raises
         pass
     raise _of_another_service(url, answer.status, "answer")
