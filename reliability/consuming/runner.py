@@ -22,7 +22,7 @@ from reliability.waiting import PATIENCE, GaveUp, join, wait_until
 
 __all__ = ["run"]
 
-BATCH: Final = 5
+BATCH: Final = 10
 #: A third of the messages has an ordering key.
 TOPICS: Final = (ONE, *SHARED, QUEUES, QUEUES)
 KEYED, KEYS = 3, 12
