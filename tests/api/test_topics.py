@@ -279,6 +279,9 @@ async def test_who_may_change_what(tenants: Tenants) -> None:
     assert await status("shop", "PUT", "policies/all", match="orders.*", rate=3) == 403
     assert await status("shop", "DELETE", "policies/all") == 403
     assert await status("shop", "GET", "policies/all") == 404
+    assert await status("boss", "PUT", "policies/other", match="secret.*", rate=3) == 200
+    for method, body in (("PUT", {"match": "orders.*", "rate": 3}), ("DELETE", None)):
+        assert "secret" not in (await tenants.ask("shop", method, "/v1/policies/other", body)).text
     assert await status("shop", "DELETE", "policies/none") == 200
     listed = (await tenants.ask("shop", "GET", "/v1/policies")).json()
     assert [one["name"] for one in listed["policies"]] == ["mine"]
