@@ -617,6 +617,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a hand-back of a call whose name is used again that gets the answer of the one before",
+        "delayq/store/lua/consumer/receive.lua",
+        "if before == call then",
+        "if false then",
+        _CONSUMERS,
+        (),
+    ),
+    Planted(
         "a last hand-back whose reason is lost when its dead letter cannot be stored",
         "delayq/store/lua/consumer/settle_received.lua",
         "lane, own .. '\\n\\n' .. call .. ' ')\n      return",
