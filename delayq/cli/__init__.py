@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -32,4 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_service = name in SERVICES
         say(f"{MissingExtra(f'delayq {name}', 'server') if is_service else MissingExtra('the command line', 'cli')}.")
         return 2
+    except KeyboardInterrupt:  # nothing has begun yet
+        return 128 + (stop_signals.asked or signal.SIGINT)
     return run(argv)

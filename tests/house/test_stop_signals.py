@@ -147,3 +147,25 @@ def test_a_command_ends_by_these_signals_as_by_ctrl_c(silent: socket.socket, num
     _, errors = process.communicate()
     connection.close()
     assert (process.returncode, errors) == (128 + number, f"delayq: stopped by {number.name}\n")
+
+
+_SIGNALLED_IMPORT = """
+import os, signal, sys
+
+class Signals:
+    def find_spec(self, name, path=None, target=None):
+        if name == "delayq.cli.app":
+            os.kill(os.getpid(), int(sys.argv.pop()))
+
+sys.meta_path.insert(0, Signals())
+from delayq.cli import main
+
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_still_being_imported_ends_with_the_status_of_the_signal(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _SIGNALLED_IMPORT, "search", str(int(number))]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (128 + number, "")
