@@ -52,7 +52,8 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
     call: Annotated[
         str | None,
         Meta(
-            description="A name that you make for this call. Repeated after a lost answer, it gets the same messages.",
+            description="A new name for each call. Repeat the call with it only after its answer was lost. While it holds "
+            "messages, it gets the same ones, and their leases do not count again.",
             extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,64}$"},
         ),
     ] = None

@@ -936,7 +936,7 @@ type ReceiveIn struct {
 	// Ack Leases of messages to acknowledge before, in the same step: a consumer needs one call.
 	Ack *[]string `json:"ack,omitempty"`
 
-	// Call A name that you make for this call. Repeated after a lost answer, it gets the same messages.
+	// Call A new name for each call. Repeat the call with it only after its answer was lost. While it holds messages, it gets the same ones, and their leases do not count again.
 	Call *string `json:"call,omitempty"`
 
 	// Group The consumer group. Each group receives every message; its consumers share them.

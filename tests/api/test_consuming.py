@@ -599,6 +599,21 @@ async def test_a_lease_that_never_was_is_not_found_or_lost_and_an_id_of_another_
         ]
 
 
+async def test_a_group_that_consumers_of_redis_used_before_receives_what_they_left(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest
+) -> None:
+    for id in "abc":
+        append(valkey, id)
+    valkey.admin.xgroup_create(TOPIC, "mail", "0")
+    valkey.admin.xreadgroup("mail", "other", {TOPIC: ">"}, count=2)
+    got = await receive(api)
+    assert [(one["id"], one["deliveries"]) for one in got] == [("a", 2), ("b", 2), ("c", 1)]
+    answer = await call(api, "ack", messages=leased(*got))
+    assert [one["status"] for one in answer.json()["results"]] == [200] * 3
+    (group,) = (await api.get("/v1/consumers")).json()["groups"]
+    assert (group["lag"], group["leased"]) == (0, 0)
+
+
 async def test_a_stream_without_its_group_is_received_and_a_key_that_is_no_stream_is_named(
     api: httpx2.AsyncClient, valkey: ServerUnderTest
 ) -> None:

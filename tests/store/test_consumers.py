@@ -411,6 +411,66 @@ def test_messages_that_a_version_without_records_of_calls_has_leased_are_kept(q:
     assert pending(q) == 1
 
 
+def read_before(q: Queue, most: int) -> list[str]:
+    """A consumer of Redis makes the group, and reads entries that it does not acknowledge."""
+    q.server.admin.xgroup_create(STREAM, GROUP, "0", mkstream=True)
+    read = q.server.admin.xreadgroup(GROUP, "other", {STREAM: ">"}, count=most)
+    return [id.decode() for id, _ in read[0][1]]
+
+
+def test_what_consumers_of_redis_left_pending_is_received_with_its_deliveries_before_new_messages(q: Queue) -> None:
+    for body in "abcdef":
+        append(q, body)
+    ids = read_before(q, 5)
+    q.server.admin.xack(STREAM, GROUP, ids[1])
+    q.server.admin.xclaim(STREAM, GROUP, "third", 0, [ids[2]], retrycount=2**62)
+    q.server.admin.xdel(STREAM, ids[3])
+    found = receive(q, 1_000, 3)
+    assert [(one.fields["body"], one.deliveries, one.exhausted) for one in found.entries] == [
+        (b"a", 2, False),
+        (b"c", 1_000_001, True),
+        (b"e", 2, False),
+    ]
+    assert bodies(receive(q, 1_000, 3, call=found.call)) == ["a", "c", "e"]
+    assert bodies(receive(q, 2_000)) == ["f"]
+    assert settle(q, 3_000, *(Act("ack", one.lease) for one in found.entries)) == ["ok"] * 3
+    assert bodies(receive(q, 32_000)) == ["f"]
+    assert pending(q) == 1
+    assert not q.server.admin.hexists(KEYS.consumers, "adopted")
+
+
+def test_thousands_of_entries_that_consumers_of_redis_left_are_received_in_bounded_calls(q: Queue) -> None:
+    with q.server.admin.pipeline() as pipe:
+        for n in range(5_001):
+            pipe.xadd(STREAM, {"id": f"m{n}", "topic": STREAM, "tags": "b" if n % 1_000 == 0 else "a", "body": f"m{n}"})
+        pipe.execute()
+    read_before(q, 5_000)
+    calls = [bodies(receive(q, 1_000, 1_000, tags=("b",))) for _ in range(3)]
+    assert all(len(one) < 4 for one in calls), "a call looks at 2,000 entries"
+    assert [body for one in calls for body in one] == ["m0", "m1000", "m2000", "m3000", "m4000", "m5000"]
+    assert pending(q) == 6
+
+
+def test_large_entries_that_consumers_of_redis_left_are_bounded_in_bytes(q: Queue) -> None:
+    append_many(q, [300_000] * 12)
+    read_before(q, 12)
+    calls = [bodies(receive(q, 1_000, 100)) for _ in range(3)]
+    assert [len(one) for one in calls] == [6, 6, 0]
+    assert [one.deliveries for one in receive(q, 31_000, 3).entries] == [3, 3, 3]
+
+
+def test_messages_of_one_ordering_key_that_consumers_of_redis_left_stay_with_one_call(q: Queue) -> None:
+    for body in "abcd":
+        q.server.admin.xadd(STREAM, {"id": body, "topic": STREAM, "body": body, "orderingKey": "k"})
+    read_before(q, 3)
+    first = receive(q, 1_000, 1)
+    assert [(one.fields["body"], one.deliveries) for one in first.entries] == [(b"a", 2)]
+    assert bodies(receive(q, 1_000)) == []
+    assert settle(q, 2_000, Act("ack", first.entries[0].lease)) == ["ok"]
+    rest = receive(q, 3_000)
+    assert [(one.fields["body"], one.deliveries) for one in rest.entries] == [(b"b", 2), (b"c", 2), (b"d", 1)]
+
+
 @dataclass
 class Message:
     """What the model knows of a message: who holds it until when, or when it comes back."""
@@ -422,6 +482,7 @@ class Message:
     handed_back: bool = False
     done: bool = False
     leases: list[Lease] = field(default_factory=list)
+    before: int = 0  # how often consumers of Redis received it before delayq
 
 
 STEPS = st.lists(
@@ -437,10 +498,21 @@ STEPS = st.lists(
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS)
-def test_a_random_life_of_a_group_is_that_of_the_model(q: Queue, steps: list[tuple[Any, ...]]) -> None:
+@given(steps=STEPS, before=st.lists(st.integers(0, 3), max_size=5))
+def test_a_random_life_of_a_group_is_that_of_the_model(
+    q: Queue, steps: list[tuple[Any, ...]], before: list[int]
+) -> None:
     q.server.flush()
     now, messages, leases, last = 10_000, list[Message](), list[Lease](), None
+    for reads in before:  # consumers of Redis received these, and acknowledged those with 0
+        messages.append(Message(f"m{len(messages)}", done=reads == 0, before=reads))
+        append(q, messages[-1].body)
+    if before:
+        for one, id in zip(messages, read_before(q, len(before)), strict=True):
+            if one.done:
+                q.server.admin.xack(STREAM, GROUP, id)
+            else:
+                q.server.admin.xclaim(STREAM, GROUP, "third", 0, [id], retrycount=one.before)
     for name, *values in [*steps, ("wait", 5_000), ("receive", 100, 100)]:
         if name == "append":
             messages.append(Message(f"m{len(messages)}"))
@@ -451,7 +523,7 @@ def test_a_random_life_of_a_group_is_that_of_the_model(q: Queue, steps: list[tup
             most, life = values
             free = [one for one in messages if one.leases and not one.done and one.free_at <= now]
             waiting = sorted(free, key=lambda one: one.free_at)
-            new = [one for one in messages if not one.leases]
+            new = [one for one in messages if not one.leases and not one.done]
             expected = (waiting + new)[:most]
             found = receive(q, now, most, lease=life)
             assert sorted(bodies(found)) == sorted(one.body for one in expected)
@@ -461,7 +533,7 @@ def test_a_random_life_of_a_group_is_that_of_the_model(q: Queue, steps: list[tup
                 one.lease, one.free_at, one.handed_back = entry.lease, now + life, False
                 one.leases.append(entry.lease)
                 leases.append(entry.lease)
-                assert entry.deliveries == len(one.leases)
+                assert entry.deliveries == one.before + len(one.leases)
             last = (found, most, life) if found.entries else last
         elif name == "repeat" and last is not None:
             found, most, life = last

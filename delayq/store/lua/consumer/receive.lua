@@ -24,13 +24,13 @@ local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
 local FIRST, PORTION = 10, 40 -- so many entries are read first, and at once: their sizes are not known before
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
-local known, waits, own, received, making =
-  unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call, 'making'))
+local known, waits, own, received, making, adopted =
+  unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call, 'making', 'adopted'))
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 local repeated = received or own
-local is_changed = repeated or first_end and tonumber(first_end) <= now -- not only new entries get leases
+local is_changed = repeated or adopted or first_end and tonumber(first_end) <= now -- not only new entries get leases
 if is_changed then
-  -- @guard HDEL HSETNX XACK XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
+  -- @guard HDEL HSETNX XACK XPENDING XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
 end
 
 -- Return the answer about a stream that does not have the group, or the error of a key of another type.
@@ -55,7 +55,7 @@ local is_lost = false -- what the group received before it was gone counts no lo
 if known and (is_changed or start ~= '' or most == 0) then
   local pending = redis.pcall('XPENDING', stream, group)
   if is_gone(pending) then
-    is_lost, known, waits, own, received = true, nil, nil, nil, nil
+    is_lost, known, waits, own, received, adopted = true, nil, nil, nil, nil, nil
     repeated, first_end, is_changed = nil, nil, nil
   elseif pending.err then
     return pending
@@ -64,12 +64,15 @@ end
 if not known and start == '' then
   return unknown()
 elseif not known then
-  -- @guard PEXPIRE XREADGROUP
+  -- @guard HDEL HSETNX PEXPIRE XACK XPENDING XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, start, 'MKSTREAM')
-  if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
-    return made
+  if type(made) == 'table' and made.err then
+    if not string.find(made.err, 'BUSYGROUP', 1, true) then
+      return made
+    end
+    adopted, is_changed = '-', true -- others used the group before, and may have left pending entries
   end
-  if is_lost then
+  if is_lost or adopted then
     redis.call('PEXPIRE', consumers, 0)
     redis.call('PEXPIRE', leases, 0)
   end
@@ -80,6 +83,9 @@ end
 if not making then -- leases name it, so that no other group takes them for its own
   making = string.sub(redis.sha1hex(table.concat({ stream, group, call, digits(now) }, '\0')), 1, 8)
   redis.call('HSET', consumers, 'filter', filter, 'making', making)
+  if adopted then
+    redis.call('HSET', consumers, 'adopted', adopted)
+  end
 end
 
 local wanted = {}
@@ -217,14 +223,15 @@ local function take_lane(id, name)
 end
 
 -- Lease a new entry of a lane, or let it wait behind those of another call. If the answer has no room for it, it is free.
-local function join(id, fields, name, fits)
+-- Here and below, `count` is how often consumers of Redis received it before, 0 for an entry that is really new.
+local function join(id, fields, name, fits, count)
   local lane = lane_of(name)
   waiting = waiting + 1
   if fits and (#lane.ids == 0 or lane.is_own) then
     lane.holder, lane.is_own = call, true
-    add(id, fields, 1, 0, name, '')
+    add(id, fields, count + 1, 0, name, '')
   else
-    set_state(id, 'W', '/', 0, 0, name, '') -- no call has this name
+    set_state(id, 'W', '/', count, 0, name, '') -- no call has this name
     if #lane.ids == 0 then
       lane.holder = '/'
       set_end(id, name, digits(now))
@@ -235,10 +242,38 @@ local function join(id, fields, name, fits)
 end
 
 -- Keep a new entry without an ordering key for the next call, because the answer has no room for it.
-local function keep(id)
-  set_state(id, 'W', '/', 0, 0, '', '')
+local function keep(id, count)
+  set_state(id, 'W', '/', count, 0, '', '')
   set_end(id, '', digits(now))
   pending[#pending + 1] = id
+end
+
+-- Read pending entries that consumers of Redis left, from `adopted` on: their leases have ended. Return them with how often
+-- each was received, and whether there may be more. delayq reads new entries after all of these, so none of them is its own.
+local function adopt(count)
+  local found = redis.pcall('XPENDING', stream, group, adopted, '+', count)
+  if found.err then
+    return found
+  end
+  local entries = {}
+  for place, one in ipairs(found) do
+    local received = math.max(0, math.min(one[4], 1000000)) -- XCLAIM sets it to any number
+    entries[place] = { one[1], (redis.call('XRANGE', stream, one[1], one[1])[1] or {})[2], received }
+  end
+  if #found < count then
+    adopted = nil
+    redis.call('HDEL', consumers, 'adopted')
+  else
+    adopted = '(' .. found[count][1]
+    redis.call('HSET', consumers, 'adopted', adopted)
+  end
+  return entries
+end
+
+-- Read new entries.
+local function read_new(count)
+  local read = redis.pcall('XREADGROUP', 'GROUP', group, name, 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
+  return read and (read.err and read or read[1][2]) or {}
 end
 
 local looked = 0 -- a call looks at a bounded number of entries
@@ -301,27 +336,37 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
   local portion = FIRST
   while #taken < most and looked < 2000 and not is_full and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
     local count = math.min(most - #taken, portion)
-    local read = redis.pcall('XREADGROUP', 'GROUP', group, name, 'COUNT', count, 'NOACK', 'STREAMS', stream, '>')
-    if is_gone(read) then
+    local is_adopting = adopted
+    local entries = is_adopting and adopt(count) or read_new(count)
+    if is_gone(entries) then
       return unknown()
-    elseif read and read.err then
-      return read
+    elseif entries.err then
+      return entries
     end
-    local entries = read and read[1][2] or {}
     for _, entry in ipairs(entries) do
-      local is_wanted, lane = matches(entry[2])
+      local is_wanted, lane
+      if entry[2] then -- it was not deleted from the stream
+        is_wanted, lane = matches(entry[2])
+      end
       local fits = is_wanted and has_room(entry[2])
-      if fits and lane == '' then
+      if fits and lane == '' and not is_adopting then
         local n = #taken + 1
         taken[n], contents[n], fresh[#fresh + 1] = entry[1], entry[2], entry[1]
+      elseif fits and lane == '' then
+        is_alike = false
+        add(entry[1], entry[2], entry[3] + 1, 0, '', '')
+        pending[#pending + 1] = entry[1]
       elseif is_wanted and lane == '' then
-        keep(entry[1])
+        keep(entry[1], entry[3] or 0)
       elseif is_wanted then
-        join(entry[1], entry[2], lane, fits)
+        is_alike = is_alike and not is_adopting
+        join(entry[1], entry[2], lane, fits, entry[3] or 0)
+      elseif is_adopting then
+        redis.call('XACK', stream, group, entry[1])
       end
     end
     looked = looked + #entries
-    if #entries < count then
+    if #entries < count and not is_adopting then
       break
     end
     portion = math.min(2 * portion, PORTION)
