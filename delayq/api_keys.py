@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.message import MOST
 from delayq.patterns import check_pattern
 from delayq.written import NotWritten, Twice, converted, kind_of, parsed
 
@@ -81,7 +82,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError(f"key {self.id}: ids must be a prefix of ids, 1 to 64 of A-Z a-z 0-9 . _ : -")
         for field in ("rate", "burst", "pending"):
             value = getattr(self, field)
-            if value is not None and not 1 <= value <= 10**12:
+            if value is not None and not 1 <= value <= MOST:
                 raise ConfigError(f"key {self.id}: {field} must be an integer from 1")
         if self.burst is not None and self.rate is None:
             raise ConfigError(f"key {self.id}: burst needs a rate")

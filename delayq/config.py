@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from delayq.errors import ConfigError
-from delayq.message import DELAY_LEVELS, Limits
+from delayq.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, Limits
 from delayq.networks import parse_networks
 from delayq.routes import Routes, load_routes
 from delayq.secrets import as_utf8, revealed, with_user
@@ -107,8 +107,6 @@ SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 #: The maximum number of bytes of a worker's name.
 MOST_NAME: Final = 255
-#: The largest integer that the scripts in Redis count exactly.
-MOST_NUMBER: Final = 2**53
 _DIGITS: Final = re.compile(r"[0-9]+")
 _SERVER: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 _ZNODE: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
@@ -294,7 +292,7 @@ class Settings:
     audit_window: int = _duration(90 * 86_400_000, "how long the audit is kept")
     audit_most: int = _number(100_000, "most entries of the audit in a queue, about", least=1)
 
-    max_attempts: int = _number(16, "how often to try before a message is buried", least=1, most=1_000)
+    max_attempts: int = _number(16, "how often to try before a message is buried", least=1, most=MOST_ATTEMPTS)
     retry_base: int = _duration(1_000, "back-off after the first failed attempt")
     retry_cap: int = _duration(600_000, "longest back-off")
     send_timeout: int = _duration(30_000, "how long a send may take")

@@ -36,8 +36,9 @@ from delayq.errors import InvalidMessage
 from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
 __all__ = [
-    "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "ORIGIN_PROPERTY", "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY",
-    "STATES", "TRACEPARENT", "Limits", "Message", "State", "text_of", "value_of",
+    "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "MOST", "MOST_ATTEMPTS", "MOST_NUMBER", "ORIGIN_PROPERTY",
+    "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY", "STATES", "TRACEPARENT", "Limits", "Message", "State", "text_of",
+    "value_of",
 ]  # fmt: skip
 
 #: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
@@ -63,6 +64,13 @@ GROUP_PROPERTY: Final = "delayq-group"
 
 #: The properties that delayq adds to a message. They do not count for its bounds, so every delivered message can be handed back.
 _ADDED: Final = frozenset({RUN_PROPERTY, HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, GROUP_PROPERTY})
+
+#: The most attempts of a message, a policy, a route or the setting.
+MOST_ATTEMPTS: Final = 1_000
+#: The largest count and the largest rate in a policy, a route or a key.
+MOST: Final = 10**12
+#: The largest integer that the scripts in Redis count exactly.
+MOST_NUMBER: Final = 2**53
 
 #: The maximum window over which a due time is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000
@@ -126,7 +134,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     property_name: int = 255
     property_value: int = 8_192
     all_properties: int = 32_768
-    max_attempts: int = 1_000
+    max_attempts: int = MOST_ATTEMPTS
     horizon: int = 10 * 365 * 86_400_000
     delay_levels: tuple[int, ...] = DELAY_LEVELS
 

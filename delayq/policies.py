@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import Limits, bounds_of, given_duration
+from delayq.message import MOST, Limits, bounds_of, given_duration
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.remembered import Remembered
 from delayq.times import Duration, check_unix_ms
@@ -38,7 +38,6 @@ __all__ = [
 REMEMBERED: Final = 10_000
 #: A limit below this rate (messages per second) is as good as a pause.
 LEAST_RATE: Final = 0.01
-MOST: Final = 10**12
 #: Streams are trimmed about once a minute, so a shorter age (ms) would promise too much.
 LEAST_AGE: Final = 1_000
 LONGEST_REASON: Final = 200

@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage, MissingExtra
-from delayq.message import Message, check_topic
+from delayq.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, Message, check_topic
 from delayq.patterns import check_pattern, compiled, covered
 from delayq.remembered import Remembered
 from delayq.urls import split_url
-from delayq.written import converted, kind_of, parsed
+from delayq.written import BYTE_ORDER_MARK, converted, kind_of, parsed
 
-__all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
+__all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check", "stray_braces"]
 
 LOCAL: Final = "redis+stream:"
 #: ms; a worker reads every queue at least once per second.
@@ -36,6 +36,10 @@ _WITHOUT_STREAMS: Final = ("http", "https", "kafka", "log", "rabbitmq", "rabbitm
 _FREE: Final = ("kafka", "log", "rabbitmq", "rabbitmqs", "redis+stream", "rocketmq")
 _HOST: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOSTS: Final = re.compile(f"{_HOST}(?:[,;]{_HOST})*")
+_PLACEHOLDER: Final = "{topic}"
+_VARIABLE: Final = "DELAYQ_ROUTES"
+_BRACES: Final = re.compile(r"\{[^{}]*\}|[{}]")
+_HASH_TAG: Final = re.compile(r"\{[0-9][^{}]*\}")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -54,7 +58,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     name: str
     match: str = "*"
     target: str = LOCAL
-    stream: str = "{topic}"
+    stream: str = _PLACEHOLDER
     max_length: int | None = None
     max_backlog: int | None = None
     path: str = "auto"
@@ -82,16 +86,28 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     def stream_of(self, topic: str) -> str:
         """Return the name of the topic's stream."""
-        return self.stream.replace("{topic}", topic)
+        return self.stream.replace(_PLACEHOLDER, topic)
 
     @property
     def unused(self) -> tuple[str, ...]:
         """The names of its settings that its kind of target ignores."""
         kind = split_url(self.target).scheme
-        found = ["stream"] if kind in _WITHOUT_STREAMS and self.stream != "{topic}" else []
+        found = ["stream"] if kind in _WITHOUT_STREAMS and self.stream != _PLACEHOLDER else []
         found += ["maxLength"] if kind in _WITHOUT_STREAMS and self.max_length is not None else []
+        found += ["path"] if kind != "redis+stream" and self.path != "auto" else []
         found += ["allow"] if kind in _FREE and self.allow else []
         return tuple(found)
+
+    @property
+    def numbers(self) -> tuple[tuple[str, int | None, int, int, str], ...]:
+        """The name, value, least and largest value and unit of each number."""
+        return (
+            ("maxLength", self.max_length, 1, MOST, ""),
+            ("maxBacklog", self.max_backlog, 1, MOST, ""),
+            ("maxAttempts", self.max_attempts, 1, MOST_ATTEMPTS, ""),
+            ("sendTimeout", self.send_timeout, 1, MOST_NUMBER, " ms"),
+            ("slack", self.slack, 0, MOST_SLACK, " ms"),
+        )
 
     @property
     def own_stream(self) -> str | None:
@@ -117,20 +133,27 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: maxBacklog needs streams ({LOCAL}) without perQueue")
         if self.stream.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
-        for field, value in (
-            ("maxLength", self.max_length),
-            ("maxBacklog", self.max_backlog),
-            ("maxAttempts", self.max_attempts),
-            ("sendTimeout", self.send_timeout),
-        ):
-            if value is not None and value < 1:
-                raise ConfigError(f"route {self.name}: {field} must be at least 1")
-        if not 0 <= self.slack <= MOST_SLACK:
-            raise ConfigError(f"route {self.name}: slack must be from 0 to {MOST_SLACK} ms")
+        if not self.stream or self.stream != self.stream.strip():
+            reason = "a stream's name must not be empty, and not begin or end with a space"
+            raise ConfigError(f"route {self.name}: {reason}; omit `stream` for one stream per topic")
+        stray = stray_braces(self.stream)
+        # A stream of one name with a hash tag for Redis Cluster. A hash tag of letters would look like a misspelled name.
+        if stray and _PLACEHOLDER not in self.stream and not _HASH_TAG.fullmatch(stray):
+            reason = f"the stream has {stray[:40]!r}, which is not {_PLACEHOLDER}, so all topics would share it"
+            remedy = f"write {_PLACEHOLDER}, or a hash tag that begins with a digit, such as {{7}}"
+            raise ConfigError(f"route {self.name}: {reason}; {remedy}")
+        for field, value, least, most, unit in self.numbers:
+            if value is not None and not least <= value <= most:
+                raise ConfigError(f"route {self.name}: {field} must be from {least} to {most}{unit}")
         if not split_url(self.target).scheme:
             raise ConfigError(f"route {self.name}: target must be a URL, such as 'redis+stream:' or 'log:'")
         if self.options and split_url(self.target).scheme in NO_OPTIONS:
             raise ConfigError(f"route {self.name}: targets of this kind have no options")
+
+
+def stray_braces(text: str) -> str:
+    """Return the first braces in the text that are not `{topic}`, such as a misspelled placeholder; '' without any."""
+    return next((found for found in _BRACES.findall(text) if found != _PLACEHOLDER), "")
 
 
 class Check(Protocol):
@@ -225,12 +248,12 @@ class Routes:
         return self._checks[route.name]
 
 
-def _check_reached(table: Sequence[Route]) -> None:
+def _check_reached(table: Sequence[Route], where: str) -> None:
     """Raise ConfigError for a route that gets no message, because an earlier one takes all of its topics."""
     for place, before in covered(tuple(route.match for route in table)).items():
         route, earlier = table[place], table[before]
         raise ConfigError(
-            f"DELAYQ_ROUTES: route {route.name}: its pattern {route.match!r} gets no message; the earlier route "
+            f"{where}: route {route.name}: its pattern {route.match!r} gets no message; the earlier route "
             f"{earlier.name} with {earlier.match!r} takes all its topics. Put {route.name} first, or remove it"
         )
 
@@ -243,24 +266,26 @@ def load_routes(value: str) -> Routes:
     """Return the table of DELAYQ_ROUTES: '' for none, JSON, or the path of a JSON, YAML or TOML file with a list
     `routes`.
     """
-    if not value.strip():
+    text = value.strip().removeprefix(BYTE_ORDER_MARK).lstrip()
+    if not text:
         return Routes()
-    text = value
-    kind = "JSON"
-    if not value.lstrip().startswith(("[", "{")):
+    kind, where = "JSON", _VARIABLE
+    if not text.startswith(("[", "{")):
         path = Path(os.path.expanduser(value))
-        kind = kind_of(path)
+        kind, where = kind_of(path), f"{_VARIABLE}: {value}"
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"DELAYQ_ROUTES: cannot read {value}: {reason}") from None
+            raise ConfigError(f"{_VARIABLE}: cannot read {value}: {reason}") from None
     try:
         data = parsed(text, kind)
         routes = Routes(converted(data, _File).routes if isinstance(data, dict) else converted(data, list[Route]))
     except ImportError:
-        raise MissingExtra(f"DELAYQ_ROUTES: {value} is YAML, which", "cli") from None
+        raise MissingExtra(f"{where} is YAML, which", "cli") from None
+    except ConfigError as error:
+        raise (error if where == _VARIABLE else ConfigError(f"{where}: {error}")) from None
     except ValueError as error:
-        raise ConfigError(f"DELAYQ_ROUTES: {error}") from None
-    _check_reached(routes.table)
+        raise ConfigError(f"{where}: {error}") from None
+    _check_reached(routes.table, where)
     return routes

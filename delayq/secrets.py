@@ -34,7 +34,7 @@ def revealed(text: str, what: str) -> str:
     if kind == "file":
         try:
             path = Path(os.fsdecode(name.encode("utf-8", "surrogateescape")))  # the reverse of `as_utf8`
-            return path.read_text(encoding="utf-8").strip()
+            return path.read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise ValueError(f"{what}: cannot read {name}: {reason}") from None

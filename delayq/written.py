@@ -2,7 +2,8 @@
 
 A name that stands twice in one object is refused: one of its values would be lost. YAML has the scalars of version 1.2,
 and of its numbers only those in plain digits. So 0123 is text where text is expected, such as a password, and refused
-where a number is. Names at the top of a file that begin with 'x-' are for the writer, such as anchors.
+where a number is. Names at the top of a file that begin with 'x-' are for the writer, such as anchors. A byte order mark
+is skipped, because some editors write one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import inspect
 
-__all__ = ["KINDS", "NotWritten", "Twice", "converted", "kind_of", "options_as", "parsed"]
+__all__ = ["BYTE_ORDER_MARK", "KINDS", "NotWritten", "Twice", "converted", "kind_of", "options_as", "parsed"]
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 #: The kinds of files by the end of their names; any other file is JSON.
 KINDS: Final = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}
+
+#: Some editors write it at the beginning of a file.
+BYTE_ORDER_MARK: Final = "\ufeff"
 
 _NULL: Final = ("", "~", "null", "Null", "NULL")
 _TRUE: Final = ("true", "True", "TRUE")
@@ -77,7 +81,7 @@ def kind_of(path: Path) -> str:
 def parsed(text: str | bytes, kind: str) -> Any:
     """Return the data of a text, for `converted`. Raises NotWritten, and ImportError without PyYAML."""
     try:
-        text = text if isinstance(text, str) else text.decode()
+        text = (text if isinstance(text, str) else text.decode()).removeprefix(BYTE_ORDER_MARK)
         if kind == "YAML":
             return _yaml(text)
         if kind == "TOML":

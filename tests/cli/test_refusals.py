@@ -59,6 +59,13 @@ def test_settings_that_make_no_sense_are_one_sentence(cli: Cli, given: Given, mo
     for name, value, command, sentence in (
         ("REDIS_TIMEOUT", "soon", "queues", "DELAYQ_REDIS_TIMEOUT: "),
         ("ROUTES", '[{"name": "a",\n"nonsense": 1}]', "schedule t x --delay 1h", "DELAYQ_ROUTES: "),
+        ("ROUTES", '[{"name": "a", "stream": "{topc}"}]', "schedule t x --delay 1h", "the stream has '{topc}'"),
+        (
+            "ROUTES",
+            '[{"name": "a", "maxAttempts": 1001}]',
+            "schedule t x --delay 1h",
+            "maxAttempts must be from 1 to 1000",
+        ),
         (
             "ROUTES",
             '[{"name": "all"}, {"name": "late", "match": "a.*"}]',

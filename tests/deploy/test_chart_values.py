@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from delayq.config import SETTINGS
+from delayq.routes import Route
 from delayq.targets.kafka.settings import OPTIONS
 from tests.deploy.kubernetes import NEWEST, complaints
 from tests.deploy.rendering import CASES, CHART, Objects, empty, of_kind, refused, render, schema, values
@@ -352,6 +353,12 @@ def test_every_setting_of_delayq_can_be_given() -> None:
     passwords = {name for name in SETTINGS if name.endswith("password")}  # by secretSettings
     wanted = {f"DELAYQ_{name.upper()}" for name in SETTINGS.keys() - OWN - passwords}
     assert known == wanted, "mend properties.settings in charts/delayq/values.schema.json"
+
+
+def test_the_numbers_of_a_route_have_the_bounds_that_delayq_has() -> None:
+    given = schema()["properties"]["routes"]["properties"]["table"]["items"]["properties"]
+    for field, _, least, most, _ in Route(name="a").numbers:
+        assert (given[field]["minimum"], given[field]["maximum"]) == (least, most), field
 
 
 def test_every_object_of_the_schema_names_what_it_takes() -> None:

@@ -58,6 +58,8 @@ def test_a_url_names_hosts_user_and_virtual_host(url: str, found: list[tuple[obj
         ("rabbitmq://h", {"exchnge": "x"}, "exchnge"),
         ("rabbitmq://h", {"exchange": "x" * 256}, "exchange is longer than 255 bytes"),
         ("rabbitmq://h", {"routingKey": "ü" * 128}, "routingKey is longer than 255 bytes"),
+        ("rabbitmq://h", {"exchange": "x.{topc}"}, "exchange has '{topc}'; {topic} is all that stands for something"),
+        ("rabbitmq://h", {"routingKey": "{topic"}, "routingKey has '{'; {topic} is all that stands for something"),
         ("rabbitmq://h", {"heartbeat": 5}, "heartbeat at least 1000"),
         ("rabbitmq://h", {"connectTimeout": 0}, "connectTimeout is at least 1"),
         ("rabbitmq://h", {"password": "env:NOT_THERE"}, "password: the variable NOT_THERE is not set"),

@@ -30,6 +30,7 @@ from tests.support.timeouts import SEND_SECONDS
         ("rocketmq://user:canary@here:1", {}, "do not go into the URL"),
         ("rocketmq://here:1,there:2", {}, "IPv4"),
         ("rocketmq://here:1", {"tpoic": "x"}, "tpoic"),
+        ("rocketmq://here:1", {"topic": "x-{topc}"}, "topic has '{topc}'; {topic} is all that stands for something"),
         ("rocketmq://here:1", {"accept": ["NEVER"]}, "FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE"),
         ("rocketmq://here:1", {"accessKey": "x"}, "go together"),
         ("rocketmq://here:1", {"accessKey": "env:NO_SUCH", "secretKey": "x"}, "NO_SUCH"),

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from delayq.errors import ConfigError, MissingExtra
+from delayq.config import Settings
+from delayq.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.message import MOST, Limits
+from delayq.policies import Policy
 from delayq.routes import Route, Routes, load_routes
 from delayq.targets import Target, open_target, register_target
 from delayq.targets.redis_stream.target import is_local
@@ -73,6 +76,19 @@ def test_a_table_is_read_from_json_toml_and_yaml(tmp_path: Path) -> None:
     assert names(load_routes("  "), "anything") == ["streams"]
 
 
+def test_a_byte_order_mark_at_the_beginning_of_a_table_is_skipped(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="no PyYAML: pip install 'delayq[cli]'")
+    mark = "\ufeff"
+    assert [route.name for route in load_routes(f'{mark}[{{"name": "a"}}]').table] == ["a"]
+    for name, text in {
+        "a.json": '[{"name": "a"}]',
+        "a.yaml": "routes: [{name: a}]",
+        "a.toml": '[[routes]]\nname = "a"\n',
+    }.items():
+        (tmp_path / name).write_text(mark + text, encoding="utf-8")
+        assert [route.name for route in load_routes(str(tmp_path / name)).table] == ["a"]
+
+
 def said(value: str) -> str:
     """The one sentence in which a table is refused."""
     with pytest.raises(ConfigError) as caught:
@@ -94,6 +110,15 @@ def test_a_broken_table_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: 
     for name, content in {"a.json": b"\xff\xfe", "b.json": b"{", "c.toml": b"x = ", "d.toml": b"\xff"}.items():
         (tmp_path / name).write_bytes(content)
         assert said(str(tmp_path / name)).startswith("DELAYQ_ROUTES: ")
+    wrong = {
+        "twice.json": '[{"name": "a", "name": "b"}]',
+        "field.toml": "[[routes]]\nname = 5\n",
+        "route.json": '[{"name": ""}]',
+    }
+    wrong["reached.json"] = '[{"name": "a"}, {"name": "b"}]'
+    for name, text in wrong.items():
+        (tmp_path / name).write_text(text)
+        assert said(str(tmp_path / name)).startswith(f"DELAYQ_ROUTES: {tmp_path / name}: "), name
     assert "Is a directory" in said(str(tmp_path))
     monkeypatch.setitem(sys.modules, "yaml", None)
     (tmp_path / "routes.yaml").write_text("routes: []")
@@ -103,8 +128,18 @@ def test_a_broken_table_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name"), ({"name": "a b"}, "name"), ({"name": "delayq:x"}, "name"),
     ({"path": "fast"}, "path must be 'auto' or 'general'"), ({"stream": "delayq:{topic}"}, "must not begin with 'delayq:'"),
-    ({"max_length": 0}, "maxLength must be at least 1"), ({"max_attempts": 0}, "maxAttempts must be at least 1"),
-    ({"send_timeout": -1}, "sendTimeout must be at least 1"), ({"slack": -1}, "slack must be from 0 to 1000 ms"),
+    ({"stream": ""}, "must not be empty"), ({"stream": " "}, "must not be empty"),
+    ({"stream": "events\n"}, "not begin or end with a space"),
+    *(({"stream": stream}, f"the stream has {stray!r}, which is not {{topic}}, so all topics would share it")
+      for stream, stray in {
+          "{topc}": "{topc}", "x-{Topic}": "{Topic}", "{ topic }": "{ topic }", "{topic": "{", "topic}": "}", "{}": "{}",
+          "orders-{7": "{",
+      }.items()),
+    ({"max_length": 0}, "maxLength must be from 1 to"), ({"max_length": MOST + 1}, "maxLength must be from 1 to"),
+    ({"max_backlog": 0}, "maxBacklog must be from 1 to"), ({"max_backlog": MOST + 1}, "maxBacklog must be from 1 to"),
+    ({"max_attempts": 0}, "maxAttempts must be from 1 to 1000"), ({"max_attempts": 1_001}, "maxAttempts must be from 1 to 1000"),
+    ({"send_timeout": -1}, "sendTimeout must be from 1 to"), ({"send_timeout": 2**53 + 1}, "sendTimeout must be from 1 to"),
+    ({"slack": -1}, "slack must be from 0 to 1000 ms"),
     ({"slack": 1_001}, "slack must be from 0 to 1000 ms"), ({"target": "kafka"}, "target must be a URL"),
     ({"target": ""}, "target must be a URL"),
     *(({"per_queue": True} | given, "route r: perQueue needs streams in delayq's own Redis")
@@ -143,15 +178,38 @@ def test_a_route_knows_its_settings_that_its_target_ignores() -> None:
             ("stream", "maxLength"),
         ),
         ({"target": "kafka://h", "max_length": 5}, ("maxLength",)),
+        ({"target": "log:", "path": "general"}, ("path",)),
+        ({"target": "own://h", "path": "general"}, ("path",)),
+        ({"path": "general"}, ()),
         ({"target": "redis+stream://h", "stream": "a", "max_length": 5, "allow": ("h",)}, ("allow",)),
         ({"target": "own://h", "stream": "a", "max_length": 5, "allow": ("h",)}, ()),
         ({}, ()),
     ):
-        assert Route(name="r", **fields).unused == unused  # type: ignore[arg-type] # of several types
+        assert Route(name="r", **fields).unused == unused
     routes = Routes([Route(name="hooks", match="h", target="https://h.example"), Route(name="rest")]).allowing(
         ["10.0.0.0/8"]
     )
     assert [(route.allow, route.unused) for route in routes.table] == [(("10.0.0.0/8",), ()), ((), ())]
+
+
+@pytest.mark.parametrize("stream", ["orders-{7}", "{7}", "{shop}:{topic}", "{{topic}}", "{topic}-{topic}", "events"])
+def test_a_stream_may_have_a_hash_tag_of_redis_cluster(stream: str) -> None:
+    assert Routes([Route(name="r", stream=stream)]).table[0].stream_of("a") == stream.replace("{topic}", "a")
+
+
+def test_the_bounds_of_a_route_are_those_of_the_setting_and_the_policy() -> None:
+    Routes([Route(name="r", max_attempts=1_000, send_timeout=2**53, max_length=MOST, max_backlog=MOST)])
+    Settings(max_attempts=1_000, send_timeout=2**53)
+    Policy(name="p", match="*", max_attempts=1_000, retention_length=MOST).check(Limits())
+    for field, above in (("max_attempts", 1_001), ("send_timeout", 2**53 + 1)):
+        with pytest.raises(ConfigError):
+            Settings(**{field: above})
+    for policy in (
+        Policy(name="p", match="*", max_attempts=1_001),
+        Policy(name="p", match="*", retention_length=MOST + 1),
+    ):
+        with pytest.raises(InvalidMessage):
+            policy.check(Limits())
 
 
 def test_a_wrong_route_is_refused_in_one_sentence() -> None:

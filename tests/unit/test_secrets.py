@@ -48,7 +48,7 @@ def test_a_password_of_its_own_gets_into_any_url(
 def test_the_whole_url_may_stand_in_a_file_and_a_password_alone_is_for_the_redis_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "url").write_text(f"redis://:{QUOTED}@one:6379/2\n")
+    (tmp_path / "url").write_text(f"\ufeffredis://:{QUOTED}@one:6379/2\n")  # some editors begin a file with this mark
     with monkeypatch.context() as patch:
         patch.setenv("DELAYQ_REDIS_URL", f"file:{tmp_path}/url")
         assert load_settings().redis_url == f"redis://:{QUOTED}@one:6379/2"

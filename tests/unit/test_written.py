@@ -45,7 +45,7 @@ def test_a_name_that_stands_twice_is_refused_by_its_name(kind: str, tmp_path: Pa
     text, told = TWICE[kind]
     with pytest.raises(ConfigError, match=told) as caught:
         routes_of(tmp_path / f"routes.{kind.split()[0]}", text)
-    assert str(caught.value).startswith("DELAYQ_ROUTES: ")
+    assert str(caught.value).startswith(f"DELAYQ_ROUTES: {tmp_path}/routes.")
     assert "\n" not in str(caught.value)
 
 
@@ -54,6 +54,12 @@ KEYS_TWICE = {
     "keys.yaml": 'keys:\n- id: aaaa\n  name: n\n  hash: "%s"\n  scopes:\n    "o.*": [read]\n    o.*: [admin]\n',
     "keys.toml": '[[keys]]\nid = "aaaa"\nname = "n"\nhash = "%s"\n[keys.scopes]\n"o.*" = ["read"]\n"o.*" = ["admin"]\n',
 }
+
+
+@pytest.mark.parametrize("name", ["keys.json", "keys.yaml", "keys.toml"])
+def test_a_byte_order_mark_at_the_beginning_of_a_file_of_keys_is_skipped(name: str) -> None:
+    text = {"keys.json": '{"keys": []}', "keys.yaml": "keys: []", "keys.toml": "keys = []"}[name]
+    assert keys_of(name, "\ufeff" + text) == []
 
 
 @pytest.mark.parametrize("name", KEYS_TWICE)
@@ -108,7 +114,7 @@ def test_a_scalar_is_the_text_as_written_where_text_is_expected_and_refused_wher
     )
     assert (route.stream, route.options["sasl.password"]) == (scalar, scalar)
     for field, expected in (("sendTimeout", "a number in plain digits"), ("perQueue", "true or false")):
-        with pytest.raises(ConfigError, match=f"DELAYQ_ROUTES: line 2: {field} must be {expected}"):
+        with pytest.raises(ConfigError, match=f"DELAYQ_ROUTES: {path}: line 2: {field} must be {expected}"):
             routes_of(path, f"routes:\n- {{name: a, {field}: {scalar}}}\n")
     (key,) = keys_of(
         "k.yml", f'keys:\n- {{id: "{"a" * 4}", name: n, hash: "{HASH}", created: {scalar}, scopes: {{a: [read]}}}}'

@@ -11,7 +11,7 @@ import msgspec
 
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, MissingExtra
-from delayq.routes import Route
+from delayq.routes import Route, stray_braces
 from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 
@@ -66,6 +66,8 @@ class RabbitMQTarget:
             for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key)):
                 if "{topic}" not in text and len(text.encode()) > SHORT:
                     raise ValueError(f"{name} is longer than {SHORT} bytes")
+                if stray := stray_braces(text):
+                    raise ValueError(f"{name} has {stray[:40]!r}; {{topic}} is all that stands for something")
             if options.connect_timeout < 1 or options.heartbeat < 1_000:
                 raise ValueError("connectTimeout is at least 1 and heartbeat at least 1000 (ms)")
             parameters = parameters_of(

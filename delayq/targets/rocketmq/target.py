@@ -12,7 +12,7 @@ import msgspec
 
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError
-from delayq.routes import Route
+from delayq.routes import Route, stray_braces
 from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq.client import ClientConfiguration, Credentials, SendMessageRequest, grpc
@@ -73,6 +73,8 @@ class RocketMQTarget:
         try:
             options = options_as(Options, route.options)
             endpoints = _endpoints(url)
+            if stray := stray_braces(options.topic):
+                raise ValueError(f"topic has {stray[:40]!r}; {{topic}} is all that stands for something")
             self._accept = frozenset(_acceptable(one) for one in options.accept)
             if bool(options.access_key) != bool(options.secret_key):
                 raise ValueError("accessKey and secretKey go together")

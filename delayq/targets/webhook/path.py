@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 from urllib.parse import quote, urlsplit
+
+from delayq.routes import stray_braces
 
 __all__ = ["check_topic_in", "filled", "refusal"]
 
 TOPIC: Final = "{topic}"
-_BRACES = re.compile(r"\{[^{}]*\}|[{}]")
 
 
 def check_topic_in(url: str) -> None:
@@ -17,9 +17,8 @@ def check_topic_in(url: str) -> None:
     parts = urlsplit(url)
     if TOPIC in parts.netloc:
         raise ValueError(f"{TOPIC} is for the path and the query of its URL, never for the host")
-    for found in _BRACES.findall(f"{parts.path}?{parts.query}"):
-        if found != TOPIC:
-            raise ValueError(f"it has {found[:40]!r} in its URL: {TOPIC} is all that stands for something")
+    if stray := stray_braces(f"{parts.path}?{parts.query}"):
+        raise ValueError(f"it has {stray[:40]!r} in its URL: {TOPIC} is all that stands for something")
 
 
 def filled(target: str, topic: str) -> str:
