@@ -547,7 +547,7 @@ _SOURCE = (
     Planted(
         "a message that has no room and is left to nobody",
         "delayq/store/lua/consumer/receive.lua",
-        "        keep(entry[1])\n",
+        "        keep(entry[1], entry[3] or 0)\n",
         "        fits = false\n",
         _CONSUMERS,
         (),
