@@ -207,6 +207,31 @@ def test_a_group_is_recorded_once_and_keeps_the_time_of_its_first_record(q: Queu
     assert len(SHARED.streams) == 16
 
 
+FOREIGN = ["notanumber", "1 2", "9" * 400, "9" * 15, "1 0 999999999", "1 9 2", "1 -2 3", "", "\xff", "１"]
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+def test_a_record_that_somebody_else_wrote_names_a_group_and_is_replaced_or_forgotten(q: Queue, value: str) -> None:
+    for field in ("junk", "a b", b"\xff \xff \xff", "a  b", "a b ", "a/b c d"):
+        q.server.admin.hset(GROUPS, field, "1")
+    q.run(commands.record_group(RECORD, now=1_000))
+    q.server.admin.hset(GROUPS, "orders sms orders", value)
+    other = replace(RECORD, group="sms", since=0, foreign=value.encode())
+    assert [(one.field, one.since) for one in q.run(commands.consumer_groups())] == [
+        (RECORD.field, 1_000),
+        (other.field, 0),
+    ]
+    assert q.run(commands.group_queues(other.field)) is None
+    q.server.admin.hset(MAKINGS, other.field, "junk")
+    assert q.run(commands.record_group(other, "name", now=2_000)) == "made"
+    _, found = q.run(commands.consumer_groups())
+    assert found == replace(RECORD, group="sms", since=found.since)
+    assert found.since in (1, 2_000), "the time of the record if it has one, else now"
+    q.server.admin.hset(GROUPS, other.field, value)
+    (found,) = [one for one in q.run(commands.consumer_groups()) if one.group == "sms"]
+    assert q.run(commands.forget_group([found], ["junk"])) == Forgotten(1, 0)
+
+
 def test_queues_of_an_older_layout_stay_in_the_record(q: Queue) -> None:
     for first, last in ((16, 79), (0, 15), (20, 30)):
         record = GroupRecord(topic="orders", group="mail", stream="orders", queues=(first, last))
@@ -291,6 +316,19 @@ def test_groups_are_listed_by_topic_and_name_and_chosen_by_a_pattern(client: Cli
     assert named == [("bills", "mail"), ("orders.a", "mail"), ("orders.a", "sms"), ("orders.b", "mail")]
     assert [one.topic for one in client.consumers(match="orders.b*")] == ["orders.b"]
     assert [one.lag for one in client.consumers()] == [0, 0, 0, 0]
+
+
+def test_groups_are_listed_deleted_and_received_beside_records_that_somebody_else_wrote(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    entry(valkey, "a")
+    client.receive(TOPIC, group="mail")
+    valkey.admin.hset(GROUPS, mapping={"junk": "1", f"{TOPIC} sms {TOPIC}": "junk", f"{TOPIC} fax {TOPIC}": "junk"})
+    assert [one.group for one in client.consumers()] == ["fax", "mail", "sms"]
+    assert [one.id for one in client.receive(TOPIC, group="sms")] == ["a"]
+    assert client.delete_group(TOPIC, "fax").changed
+    assert client.delete_group(TOPIC, "mail").changed
+    assert [(one.group, one.since > 0) for one in client.consumers()] == [("sms", True)]
 
 
 def test_a_group_of_the_streams_of_queues_is_one_group(valkey: ServerUnderTest) -> None:

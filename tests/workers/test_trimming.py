@@ -19,7 +19,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, GroupRecord
 from delayq.store.connect.store import Store
-from delayq.store.keys import TRIMMED, queue_keys
+from delayq.store.keys import GROUPS, TRIMMED, queue_keys
 from delayq.testing.memory_target import MemoryTarget
 from tests.support.nodes import QUEUES as NODE_QUEUES
 from tests.support.nodes import RunningNode, settings_for
@@ -165,6 +165,17 @@ def test_a_topic_with_a_consumer_group_needs_no_delivery(world: World) -> None:
     world.append("old", "older")
     passes(world.worker())
     assert world.lengths("old", "older") == [1, 3]
+
+
+def test_a_record_of_a_group_that_somebody_else_wrote_keeps_no_other_stream_from_its_trims(world: World) -> None:
+    world.put(Policy(name="one", match="*", retention_length=0))
+    for topic in ("a", "b"):
+        world.append(topic)
+        world.server.admin.xgroup_create(topic, "other", "$")
+    world.jobs[16].topics.names = ["a", "b"]
+    world.server.admin.hset(GROUPS, mapping={"junk": "1", "b mail b": "junk"})
+    passes(world.worker())
+    assert world.lengths("a", "b") == [0, 3], "the record names a group that the stream does not have"
 
 
 def test_a_recorded_group_keeps_the_entries_of_a_stream_that_does_not_have_it_yet(valkey: ServerUnderTest) -> None:

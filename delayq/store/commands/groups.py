@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -34,13 +35,17 @@ __all__ = [
 MOST_GROUPS: Final = 1_000
 #: One API key makes at most so many of them, so that others can make groups, too.
 MOST_GROUPS_OF_KEY: Final = 100
+#: No record has more streams: somebody else has written it.
+_MOST_STREAMS: Final = 2**18
+_FIELD: Final = re.compile(r"([A-Za-z0-9._:-]{1,255}) ([A-Za-z0-9._-]{1,64}) ([^\ufffd]+)", re.DOTALL)
+_VALUE: Final = re.compile(r"(\d{1,15})(?: (\d{1,9}) (\d{1,9}))?", re.ASCII)
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A consumer group of a topic, and the stream that it receives.
 
     `queues` are the first and the last queue that has a stream of its own; None for a single stream. `since` is when the
-    group was recorded (Unix ms).
+    group was recorded (Unix ms). `foreign` is the value of a record that delayq did not write, with unknown queues.
     """
 
     topic: str
@@ -48,6 +53,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
     stream: str
     queues: tuple[int, int] | None = None
     since: int = 0
+    foreign: bytes | None = None
 
     @property
     def field(self) -> str:
@@ -63,9 +69,9 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return [queue_keys(number).stream(self.stream) for number in range(first, last + 1)]
 
     @property
-    def text(self) -> str:
+    def text(self) -> str | bytes:
         """The value of the record."""
-        return " ".join(map(str, (self.since, *(self.queues or ()))))
+        return self.foreign if self.foreign is not None else " ".join(map(str, (self.since, *(self.queues or ()))))
 
 
 #: 'new': the group has to be made in all streams at its start. 'made': it begins at 0 in a stream that does not have it. 'gone':
@@ -103,31 +109,53 @@ def record_group(
 
 def group_making(field: str) -> Command[str]:
     """Read how far the group of a record is made, as `forget_group` compares it; '' for one of a former version."""
-    return plain("HGET", MAKINGS, field, read=lambda reply: "" if reply is None else reply.decode())
+    return plain("HGET", MAKINGS, field, read=lambda reply: "" if reply is None else reply.decode(errors="replace"))
 
 
 def group_queues(field: str) -> Command[tuple[int, ...] | None]:
-    """Read the first and the last queue of a record, none for a single stream; None if there is no such record."""
-    return plain(
-        "HGET", GROUPS, field, read=lambda reply: None if reply is None else tuple(map(int, reply.split()[1:]))
-    )
+    """Read the first and the last queue of a record, none for a single stream; None if there is no record of delayq."""
+
+    def read(reply: bytes | None) -> tuple[int, ...] | None:
+        numbers = None if reply is None else _numbers(reply)
+        return None if numbers is None else numbers[1:]
+
+    return plain("HGET", GROUPS, field, read=read)
 
 
 def consumer_groups() -> Command[list[GroupRecord]]:
-    """Read the records of all groups, by topic, group and stream."""
+    """Read the records of all groups, by topic, group and stream. Fields that name no group are left out."""
 
     def read(reply: Any) -> list[GroupRecord]:
         found = []
         for field, value in by_name(reply).items():
-            if field == "barrier":  # written before a WAIT
+            if (named := _FIELD.fullmatch(field)) is None:  # also the field that is written before a WAIT
                 continue
-            topic, group, stream = field.split(" ", 2)
-            since, *queues = map(int, value.split())
-            numbers = (queues[0], queues[1]) if queues else None
-            found.append(GroupRecord(topic=topic, group=group, stream=stream, queues=numbers, since=since))
+            topic, group, stream = named.groups()
+            numbers = _numbers(value)
+            since, *queues = numbers or (0,)
+            found.append(
+                GroupRecord(
+                    topic=topic,
+                    group=group,
+                    stream=stream,
+                    queues=(queues[0], queues[1]) if queues else None,
+                    since=since,
+                    foreign=value if numbers is None else None,
+                )
+            )
         return sorted(found)
 
     return plain("HGETALL", GROUPS, read=read)
+
+
+def _numbers(value: bytes) -> tuple[int, ...] | None:
+    """The time of a record, and its first and last queue if it has queues; None if delayq did not write it."""
+    if (read := _VALUE.fullmatch(value.decode(errors="replace"))) is None:
+        return None
+    since, *queues = (int(one) for one in read.groups() if one is not None)
+    if since > LATEST or (queues and not 0 <= queues[1] - queues[0] < _MOST_STREAMS):
+        return None
+    return (since, *queues)
 
 
 class Forgotten(msgspec.Struct, frozen=True):

@@ -12,9 +12,10 @@ local groups, makings, now, field, first, last = KEYS[1], KEYS[2], clock(ARGV[1]
 local name, is_after, filter, key, most_of_key = ARGV[6], ARGV[7] == '1', ARGV[9], ARGV[10], tonumber(ARGV[11])
 
 -- Read a making: 'new' or 'made', the name of its last writing, and the API key that recorded the group. A group that a
--- former version recorded has none, and is made.
+-- former version recorded has none, and is made, and so is a group with a making that delayq did not write.
 local function parse(making)
-  return string.match(making or 'made  ', '^(%l+) (%S*) (.*)$')
+  local state, name, key = string.match(making or '', '^(%l+) (%S*) (.*)$')
+  return state or 'made', name or '', key or ''
 end
 
 local known = redis.call('HGET', groups, field)
@@ -52,7 +53,9 @@ end
 if is_after then
   state = 'made'
 end
-local since = known and string.match(known, '^%d+') or digits(now)
+-- A record that delayq did not write is replaced: no group was recorded later than now.
+local since = string.match(known or '', '^(%d+)$') or string.match(known or '', '^(%d+) %d+ %d+$')
+since = since and tonumber(since) <= now and since or digits(now)
 if first then -- entries of the queues of an older layout may still be unread
   local old_first, old_last = string.match(known or '', '^%d+ (%d+) (%d+)$')
   first, last = math.min(first, tonumber(old_first) or first), math.max(last, tonumber(old_last) or last)
