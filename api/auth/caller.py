@@ -159,16 +159,15 @@ class Caller:
             check_topic(message.topic)
         if allowed is None or "schedule" not in allowed:
             self.need("schedule", message.topic)
+        self._check_prefixes(message)
         own = self.key.ids
         if message.id is None:
             if own:
                 # For an ordering key, the library appends its hash.
                 made = own + new_id() if message.ordering_key else next(self._made)
                 message = msgspec.structs.replace(message, id=made)
-        elif own and not message.id.startswith(own):
+        elif not message.id.startswith(own):
             raise InvalidMessage("id", f"ids of this key must begin with {own!r}")
-        elif not own and message.id.startswith(self._foreign):
-            raise InvalidMessage("id", "ids with this prefix belong to another key")
         return self._counted(message)
 
     def hands_back(self, message: Message) -> Message:
@@ -179,11 +178,17 @@ class Caller:
         """
         check_topic(message.topic)
         self.need("schedule", message.topic)
+        self._check_prefixes(message)
+        return self._counted(message)
+
+    def _check_prefixes(self, message: Message) -> None:
+        """Raise Problem if the id, or the first id of a message that is handed back, belongs to another key."""
+        if not self._foreign:
+            return
         for field, id in (("id", message.id), ("properties", message.properties.get(ORIGIN_PROPERTY))):
             if id is not None and id.startswith(self._foreign):
-                detail = "Ids with this prefix belong to another key. Hand the message back with a key that has the same `ids`."
+                detail = "Ids with this prefix belong to another key. Use a key that has the same `ids`, or another id."
                 raise Problem("forbidden", detail, field=field, id=message.id or "")
-        return self._counted(message)
 
     @property
     def reserved(self) -> tuple[str, ...]:

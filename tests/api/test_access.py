@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -235,10 +236,23 @@ async def test_ids_of_a_key_begin_as_it_says_also_those_that_are_made_here(apart
     assert all(id.startswith("shop.") for id in ids)
     assert len(set(ids)) == 255
     assert len({one["queue"] for one in results}) <= 4  # a hundred at a time share a queue, so a script
-    for name, wrong in (("shop", "42"), ("press", "shop.43"), ("other", "shop.43")):
-        body = {"topic": "orders.a" if name != "press" else "reviews.a", "delayTime": 1, "id": wrong}
-        answer = await apart.ask(name, "POST", "/v1/messages", body)
-        assert assert_refused(answer)["field"] == "id"
+    answer = await apart.ask("shop", "POST", "/v1/messages", {"topic": "orders.a", "delayTime": 1, "id": "42"})
+    assert assert_refused(answer)["field"] == "id"
+
+
+@pytest.mark.parametrize(
+    "given", [{"id": "shop.43"}, {"properties": {"delayq-origin": "shop.43"}}], ids=["id", "origin"]
+)
+@pytest.mark.parametrize("name", ["press", "other"])
+async def test_an_id_or_origin_with_the_prefix_of_another_key_is_forbidden_in_every_schedule_call(
+    apart: Tenants, name: str, given: dict[str, Any]
+) -> None:
+    mine = {"topic": "reviews.a" if name == "press" else "orders.a", "delayTime": 1}
+    alone = await apart.ask(name, "POST", "/v1/messages", mine | given)
+    found = assert_refused(alone, 403)
+    assert (found["type"], found["field"]) == ("urn:delayq:problem:forbidden", next(iter(given)))
+    batch = await apart.ask(name, "POST", "/v1/messages:batch", {"messages": [mine | given, mine]})
+    assert [one["status"] for one in batch.json()["results"]] == [403, 201]
 
 
 async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart: Tenants, worker: Worker) -> None:
