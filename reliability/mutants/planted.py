@@ -523,7 +523,7 @@ _SOURCE = (
     Planted(
         "a repeated receive of several streams that leases others",
         "delayq/client/consuming/receiving.py",
-        "may_repeat = call is not None and not is_new and len(streams) > 1",
+        "may_repeat = call is not None and not is_new and several",
         "may_repeat = False",
         ("tests/store/test_receiving.py",),
         (),
@@ -579,7 +579,7 @@ _SOURCE = (
     Planted(
         "an entry that delayq did not write and that nobody skips",
         "delayq/client/consuming/receiving.py",
-        "        yield from _skip(consumer, streams, foreign)\n",
+        "        yield from _skip(consumer, streams, this.foreign)\n",
         "",
         ("tests/store/test_receiving.py",),
         (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "NewGroup",
     "check_group",
     "delete_group",
+    "field_of",
     "known_queues",
     "make_group",
     "no_stream",
@@ -76,10 +77,19 @@ def check_group(group: str) -> None:
 def record_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> GroupRecord:
     """The record of a group of the streams of a topic, each with its place."""
     numbers = [int(place) for place, _ in streams if place]
-    place, stream = streams[0]
-    own = stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
     queues = (min(numbers), max(numbers)) if numbers else None
-    return GroupRecord(topic=topic, group=group, stream=own, queues=queues)
+    return GroupRecord(topic=topic, group=group, stream=_own(streams), queues=queues)
+
+
+def field_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> str:
+    """The field of this record."""
+    return f"{topic} {group} {_own(streams)}"
+
+
+def _own(streams: Sequence[tuple[str, str]]) -> str:
+    """The name of the streams, without the part that names a queue."""
+    place, stream = streams[0]
+    return stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
 
 
 def no_stream(topic: str, stream: str, error: StoreError) -> InvalidMessage | None:
@@ -90,16 +100,27 @@ def no_stream(topic: str, stream: str, error: StoreError) -> InvalidMessage | No
     return InvalidMessage("topic", f"{topic!r} cannot be received: {what}")
 
 
-def known_queues(context: Context, new: NewGroup, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
+class Grouped(Protocol):
+    """A consumer of a group, which may have to make it."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def new_group(self) -> NewGroup: ...
+
+
+def known_queues(context: Context, consumer: Grouped, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
     """The first and the last queue of a group, none for a single stream. Makes the group if it has no record.
 
     A group that is in all streams may have no record, or a record that is not complete. So a client looks once a minute.
     """
-    field = record_of(new.topic, new.group, streams).field
+    field = field_of(consumer.topic, consumer.group, streams)
     if (queues := context.groups.queues(field)) is None:
         queues, making = all_good((yield [commands.group_queues(field), commands.group_making(field)]))
         if queues is None or making.startswith("new"):
-            queues = yield from make_group(context, new, streams)
+            queues = yield from make_group(context, consumer.new_group, streams)
         context.groups.keep(field, queues)
     return queues
 

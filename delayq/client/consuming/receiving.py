@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 from zlib import crc32
@@ -11,7 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from delayq.client.consuming.giving_up import give_up, letter_of
-from delayq.client.consuming.groups import NewGroup, check_group, known_queues, make_group, no_stream, record_of
+from delayq.client.consuming.groups import (
+    NewGroup,
+    check_group,
+    field_of,
+    known_queues,
+    make_group,
+    no_stream,
+    record_of,
+)
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
 from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
@@ -208,8 +217,6 @@ def _streams(context: Context, topic: str) -> Plan[list[tuple[str, str]]]:
 
 def _older(consumer: Consumer, streams: Sequence[tuple[str, str]], queues: tuple[int, ...]) -> list[tuple[str, str]]:
     """The places and streams of a group in queues of former layouts: they may have entries that it has not received."""
-    if not queues:
-        return []
     record, known = record_of(consumer.topic, consumer.group, streams), dict(streams)
     numbers = (number for number in range(queues[0], queues[1] + 1) if str(number) not in known)
     return [(str(number), queue_keys(number).stream(record.stream)) for number in numbers]
@@ -257,107 +264,162 @@ def receive(
     """
     check_receive(most, lease, call)
     streams = yield from _streams(context, consumer.topic)
-    streams += _older(consumer, streams, (yield from known_queues(context, consumer.new_group, streams)))
+    if queues := (yield from known_queues(context, consumer, streams)):
+        streams += _older(consumer, streams, queues)
     yield from learn_policies(context.policies)
     given = context.policies.policy(consumer.topic).max_deliveries
     most_leases = MOST_ENDED_LEASES if given is None else given
-    may_repeat = call is not None and not is_new and len(streams) > 1
-    name = call or new_id()
-    turn = crc32(name.encode()) % len(streams)  # each stream is first equally often, whatever the calls' names are
-    messages, spent, foreign = list[Leased](), list[tuple[str, StreamEntry]](), list[tuple[str, StreamEntry, str]]()
-    now, soonest, failed = 0, dict[tuple[str, str], int](), list[DelayqError]()
-    by_stream, lost_at = _by_stream(streams, ack, [("ack", None, "")] * len(ack))
-    lost = [ack[at] for at in lost_at]
+    several = len(streams) > 1
+    may_repeat = call is not None and not is_new and several
+    this = _Call(consumer, streams, call or new_id(), lease, most_leases)
+    if ack:
+        this.ack(ack)
+    if may_repeat:
+        yield from _take_held(context, this)
+    for _ in range(ROUNDS):
+        left = [] if this.is_answered else this.streams_in_turn() if several else streams
+        while left and (room := most - len(this.messages) - len(this.spent)) > 0:
+            shares = _shares(left, room, this.bytes_left, len(streams)) if several else [_Share(left[0], room)]
+            left = left[len(shares) :]
+            yield from _take(context, this, shares)
+        if not this.foreign:
+            break
+        yield from _skip(consumer, streams, this.foreign)
+        this.foreign.clear()
+    large = [place for place, then in this.soonest.items() if then <= this.now and several]
+    if large and not this.is_answered:  # none of the first messages fits into the share of its stream
+        yield from _take(context, this, [_Share(large[0], most)])
+    if this.failed and not this.is_answered:
+        raise this.failed[0]
+    if this.spent:
+        yield from _bury(context, consumer, streams, this.spent, most_leases)
+    next_end = min(this.soonest.values(), default=None)
+    return ReceivedPage(this.messages, this.now, next_end, tuple([stream for _, stream in streams]), tuple(this.lost))
+
+
+class _Call(msgspec.Struct):
+    """A call that receives from streams, each with its place: what it asks, and what it has got so far.
+
+    `acks` has the leases by stream that go before its first command, and their tokens are `acked`. The entries of `spent` have
+    had too many leases, and those of `foreign` are not delayq's.
+    """
+
+    consumer: Consumer
+    streams: list[tuple[str, str]]
+    name: str
+    lease: int
+    most_leases: int
+    acked: Sequence[str] = ()
+    acks: dict[str, list[_Run]] = {}
+    lost: list[str] = []
+    messages: list[Leased] = []
+    spent: list[tuple[str, StreamEntry]] = []
+    foreign: list[tuple[str, StreamEntry, str]] = []
+    soonest: dict[tuple[str, str], int] = {}
+    failed: list[DelayqError] = []
+    now: int = 0
+
+    def ack(self, tokens: Sequence[str]) -> None:
+        """Acknowledge these leases before anything is received."""
+        self.acked = tokens
+        self.acks, lost_at = _by_stream(self.streams, tokens, [("ack", None, "")] * len(tokens))
+        self.lost += [tokens[at] for at in lost_at]
+
+    def streams_in_turn(self) -> list[tuple[str, str]]:
+        """The streams. Each is first equally often, whatever the calls' names are."""
+        turn = crc32(self.name.encode()) % len(self.streams)
+        return self.streams[turn:] + self.streams[:turn]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the call has got messages."""
+        return bool(self.messages or self.spent)
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes of messages it may get."""
+        return MOST_RECEIVED_BYTES - sum(len(one.body) for one in self.messages)
+
+    def ask(self, share: _Share) -> Command[Any]:
+        """The command that receives a share of a stream."""
+        return commands.receive(
+            ConsumerKeys(share.place[1], self.consumer.group),
+            self.consumer.group,
+            self.name,
+            share.most,
+            self.lease,
+            start="",
+            tags=self.consumer.tags,
+            most_deliveries=self.most_leases,
+            share=share.of_bytes if len(self.streams) > 1 else None,
+        )
+
+
+def _answers(this: _Call, asked: Sequence[Command[Any]]) -> Plan[list[Any]]:
+    """The answers to these commands. The acknowledgements go before the first of them."""
+    if not this.acks:
+        return (yield asked)
+    by_stream, this.acks = this.acks, {}
+    group = this.consumer.group
     acks = [
-        commands.settle_received(ConsumerKeys(stream, consumer.group), consumer.group, [_act(one) for one in runs])
+        commands.settle_received(ConsumerKeys(stream, group), group, [_act(one) for one in runs])
         for stream, runs in by_stream.items()
     ]
+    answers = yield [*acks, *asked]
+    for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=True):
+        this.lost += [this.acked[at] for at, result in _results(runs, answer) if result.result != "ok"]
+    return answers[len(acks) :]
 
-    def run(asked: Sequence[Command[Any]]) -> Plan[list[Any]]:
-        """The answers to these commands. The acknowledgements go before the first of them."""
-        answers: list[Any] = yield [*acks, *asked]
-        for runs, answer in zip(by_stream.values(), answers[: len(acks)], strict=False):
-            lost.extend(ack[at] for at, result in _results(runs, answer) if result.result != "ok")
-        answers = answers[len(acks) :]
-        acks.clear()
-        return answers
 
-    def take(wanted: Sequence[_Share]) -> Plan[None]:
-        """Receive the shares of the streams."""
-        nonlocal now
+def _take_held(context: Context, this: _Call) -> Plan[None]:
+    """Receive again what calls of the same name hold. Raises the first error: the caller repeats, and gets all messages."""
+    group = this.consumer.group
+    asked = [commands.held_calls([(ConsumerKeys(stream, group), this.name)]) for _, stream in this.streams]
+    answers = yield from _answers(this, asked)
+    holding = [place for place, found in zip(this.streams, answers, strict=True) if found == [True]]
+    if holding:
+        yield from _take(context, this, [_Share(place, 0) for place in holding])
+    if this.failed:
+        raise this.failed[0]
 
-        def ask(share: _Share) -> Command[Any]:
-            return commands.receive(
-                ConsumerKeys(share.place[1], consumer.group),
-                consumer.group,
-                name,
-                share.most,
-                lease,
-                start="",
-                tags=consumer.tags,
-                most_deliveries=most_leases,
-                share=share.of_bytes if len(streams) > 1 else None,
-            )
 
-        answers = yield from run([ask(share) for share in wanted])
-        if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
-            yield from make_group(context, consumer.new_group, streams)
-            again = yield [ask(wanted[at]) for at in new]
-            for at, answer in zip(new, again, strict=True):
-                answers[at] = answer
-        for share, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, FilterOfGroup):
-                raise OtherFilter(consumer.group, answer.tags)
-            if isinstance(answer, UnknownGroup):
-                answer = StoreUnavailable(f"the group {consumer.group} is deleted meanwhile; receive again")
-            if isinstance(answer, StoreError):
-                failed.append(no_stream(consumer.topic, share.place[1], answer) or answer)
-                continue
-            now = answer.now
-            context.groups.saw(now)
-            if answer.next is not None:
-                soonest[share.place] = answer.next
-            if answer.names and (new_ones := _new_messages(consumer, share.place[0], answer)) is not None:
-                messages.extend(new_ones)
-                continue
-            for entry in answer.entries:
-                if why := _why_foreign(entry.fields):
-                    foreign.append((share.place[0], entry, why))
-                elif entry.exhausted:
-                    spent.append((share.place[0], entry))
-                else:
-                    messages.append(_received(consumer, share.place[0], entry, answer.making))
+def _take(context: Context, this: _Call, wanted: Sequence[_Share]) -> Plan[None]:
+    """Receive shares of streams."""
+    consumer = this.consumer
+    answers = yield from _answers(this, [this.ask(share) for share in wanted])
+    if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
+        yield from make_group(context, consumer.new_group, this.streams)
+        again = yield [this.ask(wanted[at]) for at in new]
+        for at, answer in zip(new, again, strict=True):
+            answers[at] = answer
+    for share, answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, ReceivedEntries):
+            _add(context, this, share.place, answer)
+        elif isinstance(answer, FilterOfGroup):
+            raise OtherFilter(consumer.group, answer.tags)
+        elif isinstance(answer, UnknownGroup):
+            this.failed.append(StoreUnavailable(f"the group {consumer.group} is deleted meanwhile; receive again"))
+        else:
+            this.failed.append(no_stream(consumer.topic, share.place[1], answer) or answer)
 
-    if may_repeat:
-        asked = [commands.held_calls([(ConsumerKeys(stream, consumer.group), name)]) for _, stream in streams]
-        holding = [place for place, found in zip(streams, (yield from run(asked)), strict=True) if found == [True]]
-        if holding:
-            yield from take([_Share(place, 0) for place in holding])
-        if failed:
-            raise failed[0]  # the caller repeats the call, and gets all of its messages
-    for _ in range(ROUNDS):
-        left = [] if messages or spent else streams[turn:] + streams[:turn]
-        while left and (room := most - len(messages) - len(spent)) > 0:
-            if len(streams) == 1:
-                shares = [_Share(left[0], room)]
-            else:
-                bytes_left = MOST_RECEIVED_BYTES - sum(len(one.body) for one in messages)
-                shares = _shares(left, room, bytes_left, len(streams))
-            left = left[len(shares) :]
-            yield from take(shares)
-        if not foreign:
-            break
-        yield from _skip(consumer, streams, foreign)
-        foreign.clear()
-    large = [place for place, then in soonest.items() if then <= now and len(streams) > 1]
-    if large and not messages and not spent:  # none of the first messages fits into the share of its stream
-        yield from take([_Share(large[0], most)])
-    if failed and not messages and not spent:
-        raise failed[0]
-    if spent:
-        yield from _bury(context, consumer, streams, spent, most_leases)
-    next_end = min(soonest.values(), default=None)
-    return ReceivedPage(messages, now, next_end, tuple(stream for _, stream in streams), tuple(lost))
+
+def _add(context: Context, this: _Call, at: tuple[str, str], answer: ReceivedEntries) -> None:
+    """Add what was received from a stream."""
+    this.now = answer.now
+    context.groups.saw(answer.now)
+    if answer.next is not None:
+        this.soonest[at] = answer.next
+    new = _new_messages(this.consumer, at[0], answer) if answer.names else None
+    if new is not None:
+        this.messages += new
+        return
+    for entry in answer.entries:
+        if why := _why_foreign(entry.fields):
+            this.foreign.append((at[0], entry, why))
+        elif entry.exhausted:
+            this.spent.append((at[0], entry))
+        else:
+            this.messages.append(_received(this.consumer, at[0], entry, answer.making))
 
 
 def _skip(
@@ -437,49 +499,43 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
     rows, width = answer.rows, len(answer.names) + 1
     count = len(rows) // width
     column = {name: rows[at::width] for at, name in enumerate(answer.names, 1)}
-    if any(name not in column for name in _NEEDED) or any("\ufffd" in name for name in column):
+    own = [name for name in answer.names if name.startswith("p:")]
+    if any(name not in column for name in _NEEDED) or "\ufffd" in "".join(answer.names):
         return None
+    if b"" in column["id"] or b"" in column["topic"] or (own and max(map(len, own)) > _LONGEST_PROPERTY // 3):
+        return None
+
+    def texts(name: str, errors: str = "replace") -> list[str]:
+        values = column.get(name)
+        return [""] * count if values is None else _decoded(values, errors, _longest(name))
+
     try:
-        texts_of_ids, topics = _decoded(column["id"], "strict"), _decoded(column["topic"], "strict")
-        times = [entry.partition(b"-")[0] for entry in rows[::width]] if "due" not in column else column["due"]
-        numbers = times, column.get("attempt") or [b"1"] * count
-        if not all(b"".join(values).isdigit() for values in numbers):
-            return None
-        dues, attempts = (list(map(int, values)) for values in numbers)
+        ids, topics, tags, keys = texts("id", "strict"), texts("topic", "strict"), texts("tags"), texts("keys")
+        ordering_keys, properties = texts("orderingKey"), [texts(name) for name in own]
+        times = column.get("due") or [entry.partition(b"-")[0] for entry in rows[::width]]
+        dues, attempts = _numbers(times, LATEST), _numbers(column.get("attempt") or [b"1"] * count, 2**31)
     except ValueError:
         return None
-    if not all(texts_of_ids) or not all(topics) or max(dues) > LATEST or max(attempts) > 2**31:
-        return None
-    for name, values in column.items():  # a byte that is not UTF-8 becomes three
-        longest = _longest(name)
-        if longest and max(len(name), *map(len, values)) > longest // 3:
-            return None
-
-    def texts(name: str, default: str = "") -> list[str]:
-        values = column.get(name)
-        return [default] * count if values is None else _decoded(values)
-
-    own = [name for name in answer.names if name.startswith("p:")]
-    keys, group, tail = texts("keys"), consumer.group, f"{answer.call}.{_mark(answer.call, answer.making)}"
+    group, tail = consumer.group, f"{answer.call}.{_mark(answer.call, answer.making)}"
     messages = [
         Leased(
             id=id,
             topic=topic,
             group=group,
             lease=f"{place}.{entry}.{tail}",
-            tags=tags,
+            tags=tag,
             keys=(),
             ordering_key=ordering_key,
             body=body,
             due=due,
             attempt=attempt,
         )
-        for entry, id, topic, tags, ordering_key, body, due, attempt in zip(
+        for entry, id, topic, tag, ordering_key, body, due, attempt in zip(
             _decoded(rows[::width]),
-            texts_of_ids,
+            ids,
             topics,
-            texts("tags"),
-            texts("orderingKey"),
+            tags,
+            ordering_keys,
             column.get("body") or [b""] * count,
             dues,
             attempts,
@@ -487,7 +543,7 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
         )
     ]
     if any(keys) or own:
-        each = zip(*map(texts, own), strict=True) if own else [()] * count
+        each = zip(*properties, strict=True) if own else [()] * count
         messages = [
             replace(
                 one,
@@ -499,12 +555,32 @@ def _new_messages(consumer: Consumer, place: str, answer: ReceivedEntries) -> li
     return messages
 
 
-def _decoded(values: list[bytes], errors: str = "replace") -> list[str]:
-    """The texts of values, which are decoded together: that is faster than one by one."""
-    if values.count(values[0]) == len(values):
-        return [values[0].decode(errors=errors)] * len(values)
-    texts = b"\n".join(values).decode(errors=errors).split("\n")
+def _decoded(values: list[bytes], errors: str = "replace", longest: int | None = None) -> list[str]:
+    """The texts of values, which are decoded together: that is faster than one by one.
+
+    Raises ValueError if one may have more than the longest bytes as text. A byte that is not UTF-8 becomes three.
+    """
+    first, most = values[0], sys.maxsize if longest is None else longest // 3
+    if values.count(first) == len(values):
+        if len(first) > most:
+            raise ValueError
+        return [first.decode(errors=errors)] * len(values)
+    joined = b"\n".join(values)
+    if len(joined) > most and max(map(len, values)) > most:
+        raise ValueError
+    texts = joined.decode(errors=errors).split("\n")
     return texts if len(texts) == len(values) else [one.decode(errors=errors) for one in values]
+
+
+def _numbers(values: list[bytes], most: int) -> list[int]:
+    """The numbers of values. Raises ValueError for one that is none, or above `most`."""
+    if values.count(values[0]) == len(values):
+        digits, numbers = values[0], [int(values[0])] * len(values)
+    else:
+        digits, numbers = b"".join(values), list(map(int, values))
+    if not digits.isdigit() or max(numbers) > most:
+        raise ValueError
+    return numbers
 
 
 def _received(consumer: Consumer, place: str, entry: StreamEntry, making: str = "") -> Leased:
@@ -604,9 +680,10 @@ def settle(
     results = list[Any]([Settlement("lost")] * len(changes))
     rules = [(change.kind, change.ms, change.reason) for change in changes]
     by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
-    if any(change.kind == "back" and (change.ms or 0) > context.limits.horizon for change in changes):
+    backs = [change for change in changes if change.kind == "back"]
+    if any((change.ms or 0) > context.limits.horizon for change in backs):
         raise InvalidMessage("delayTime", f"is at most {context.limits.horizon} ms, as of any message")
-    if any(change.kind == "back" for change in changes):
+    if backs:
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
     answers = yield [
@@ -637,7 +714,7 @@ def settle(
     if exhausted:
         yield from _bury_handed_back(context, consumer, exhausted, results)
     if unknown:
-        field = record_of(consumer.topic, consumer.group, streams).field
+        field = field_of(consumer.topic, consumer.group, streams)
         (queues,) = yield [commands.group_queues(field)]
         here = queues if isinstance(queues, StoreError) else Settlement("notFound" if queues is None else "lost")
         for at in unknown:
@@ -667,23 +744,15 @@ _Rule = tuple[Literal["ack", "extend", "back", "release"], int | None, str]
 class _Run(msgspec.Struct):
     """The same change of entries of one call that follow each other, and the numbers of their tokens.
 
-    `tail` is the rest of the tokens behind the entry: the name of the call and its mark.
+    `tail` is the rest of the tokens behind the entry: the name of the call and its mark, '' in a lease of a former version.
     """
 
     tail: str
     rule: _Rule
+    call: str
+    mark: str
     entries: list[str]
     numbers: list[int]
-
-    @property
-    def call(self) -> str:
-        """The name of the call."""
-        return self.tail.partition(".")[0]
-
-    @property
-    def mark(self) -> str:
-        """The mark of the call; '' for a lease of a former version."""
-        return self.tail.partition(".")[2]
 
     @property
     def making(self) -> str:
@@ -707,7 +776,8 @@ def _by_stream(
             raise _no_lease(token) from None
         run = last.get(place)
         if run is None or run.tail != tail or run.rule != rule:
-            last[place] = run = _Run(tail, rule, [], [])
+            call, _, mark = tail.partition(".")
+            last[place] = run = _Run(tail, rule, call, mark, [], [])
             by_place.setdefault(place, []).append(run)
         run.entries.append(entry)
         run.numbers.append(at)
@@ -735,6 +805,8 @@ def _no_lease(token: str) -> InvalidMessage:
 def _places(streams: Sequence[tuple[str, str]], wanted: Iterable[str]) -> dict[str, str]:
     """The streams by place, also those of wanted queues of former layouts: their numbers are lower."""
     places = dict(streams)
+    if all(one in places for one in wanted):
+        return places
     (place, stream), most = streams[0], max(map(int, filter(None, places)), default=-1)
     own = stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
     older = [one for one in wanted if one not in places and one and int(one) <= most]
@@ -744,7 +816,8 @@ def _places(streams: Sequence[tuple[str, str]], wanted: Iterable[str]) -> dict[s
 def _act(run: _Run) -> Act:
     kind, ms, reason = run.rule
     lease = Lease(" ".join(run.entries), run.call)
-    return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason_line(reason), run.making)
+    reason = reason_line(reason) if kind == "back" else ""
+    return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason, run.making)
 
 
 def _results(runs: Sequence[_Run], answer: list[Settled] | StoreError) -> Iterable[tuple[int, Settled]]:
@@ -759,7 +832,8 @@ def reason_line(reason: str) -> str:
     The text of an exception may have any, and colors of a terminal besides.
     """
     text = reason[:MOST_REASON].encode(errors="replace").decode()
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split()) or "no reason given"
+    printable = text if text.isprintable() else "".join([one if one.isprintable() else " " for one in text])
+    return " ".join(printable.split()) or "no reason given"
 
 
 def _bury_handed_back(
