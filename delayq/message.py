@@ -419,6 +419,14 @@ def given_duration(field: str, value: Duration | None) -> int | None:
     return _given(field, value, duration_ms)
 
 
+def given_wait(value: Duration | None) -> int:
+    """Return ms that a caller waits, 0 for None. Raises InvalidMessage."""
+    wait = given_duration("wait", value) or 0
+    if wait < 0:
+        raise InvalidMessage("wait", "must not be negative; 0s does not wait")
+    return wait
+
+
 def given_instant(field: str, value: Instant | None) -> int | None:
     """Return Unix ms of a caller's time. Raises InvalidMessage."""
     return _given(field, value, instant_ms)

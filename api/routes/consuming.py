@@ -34,7 +34,7 @@ from delayq.client.consuming.receiving import (
     given_consumer,
     settle,
 )
-from delayq.message import given_duration
+from delayq.message import given_duration, given_wait
 from delayq.times import format_instant
 
 __all__ = ["OPERATIONS"]
@@ -72,12 +72,12 @@ async def receive(service: Service, request: Request) -> Answer:
     request.query()
     given = decode(_receive, await request.json_text(service.settings.request_limit))
     topic = request.path_params["topic"]
-    start = given.start or "beginning"
+    start = "beginning" if given.start is None else given.start
     consumer = given_consumer(topic, given.group, start, given.tags or ())
     key = "" if request.caller.key is None else request.caller.key.name
     consumer = msgspec.structs.replace(consumer, reserved=request.caller.reserved, key=key)
     await _need(service, request.caller, topic)
-    wait = given_duration("wait", given.wait) or 0
+    wait = given_wait(given.wait)
     if wait > LONGEST_WAIT:
         raise InvalidMessage("wait", "is at most 30s; receive again")
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0

@@ -61,7 +61,7 @@ from delayq.http.calls import (
     split,
 )
 from delayq.http.problems import Problem, error_of, problem_in, read_answer
-from delayq.message import Message, check_id, check_topic, given_duration, given_instant, named
+from delayq.message import Message, check_id, check_topic, given_duration, given_instant, given_wait, named
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.secrets import revealed
@@ -607,7 +607,7 @@ class Client:
         A call for several topics receives the first one with messages. They are asked one after another, again and again.
         """
         topics = [topic] if isinstance(topic, str) else topic
-        end = self._clock.monotonic() + (given_duration("wait", wait) or 0)
+        end = self._clock.monotonic() + given_wait(wait)
         if len(topics) != 1:
             self.ack(*ack)
             ack = ()

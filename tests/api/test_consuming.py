@@ -426,8 +426,10 @@ async def test_a_wait_ends_without_a_message(api: httpx2.AsyncClient) -> None:
         ({"group": "two words"}, "group"),
         ({"max": 0}, "max"),
         ({"wait": "31s"}, "wait"),
+        ({"wait": -1}, "wait"),
         ({"lease": "13h"}, "lease"),
         ({"start": "soon"}, "start"),
+        ({"start": ""}, "start"),
         ({"tags": [""]}, "tags"),
         ({"tags": ["x" * 4_097]}, "tags"),
         ({"tags": [f"t{n}" for n in range(101)]}, "tags"),
@@ -450,13 +452,19 @@ async def test_a_lease_is_extended_by_as_much_as_a_receive_leases_for(
         assert [one["result"] for one in answer.json()["results"]] == ["extended"]
 
 
-async def test_a_message_is_handed_back_for_no_longer_than_one_is_scheduled(
-    api: httpx2.AsyncClient, valkey: ServerUnderTest
+@pytest.mark.parametrize("delay", ["4000d", -1])
+async def test_a_message_is_handed_back_for_a_time_that_one_is_scheduled_for(
+    api: httpx2.AsyncClient, valkey: ServerUnderTest, delay: str | int
 ) -> None:
     append(valkey, "a")
     (got,) = await receive(api)
-    late = [one | {"delayTime": "4000d"} for one in leased(got)]
+    late = [one | {"delayTime": delay} for one in leased(got)]
     assert assert_refused(await call(api, "handBack", messages=late))["field"] == "delayTime"
+    assert assert_refused(await call(api, "extend", messages=leased(got), lease=-1))["field"] == "lease"
+    delivered = {"id": "a", "topic": TOPIC, "body": "a", "handBacks": 0, "delayTime": delay}
+    answer = await api.post("/v1/messages:handBack", json={"messages": [delivered]})
+    (result,) = answer.json()["results"]
+    assert (result["status"], result["problem"]["field"]) == (400, "delayTime")
 
 
 @pytest.mark.parametrize("topic", ["orders.*", "orders.pai%3F"])

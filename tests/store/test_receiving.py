@@ -635,7 +635,8 @@ def test_consumers_share_the_streams_of_queues_evenly_also_if_each_message_has_a
 
 def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: ServerUnderTest) -> None:
     wrong: list[dict[str, Any]] = [
-        {"group": "two words"}, {"max": 0}, {"max": 1_001}, {"lease": 1}, {"start": "soon"}, {"tags": ["x" * 4_097]},
+        {"group": "two words"}, {"max": 0}, {"max": 1_001}, {"lease": 1}, {"start": "soon"}, {"start": ""}, {"wait": -1},
+        {"tags": ["x" * 4_097]},
         {"tags": [f"t{n}" for n in range(101)]},
     ]  # fmt: skip
     for options in wrong:
@@ -648,6 +649,8 @@ def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: Se
     for longer in (1, "999ms", "12h1ms"):
         with pytest.raises(InvalidMessage, match="from 1 s to 12 h"):
             client.extend(got, longer)
+    with pytest.raises(InvalidMessage, match="from 0 to"):
+        client.hand_back(got, delay_time=-1)
     for lease in ("", "x", got.lease + "!", got.lease.replace(".", ".1-0 ", 1)):
         with pytest.raises(InvalidMessage, match="is no lease"):
             client.ack(got, Leased(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))

@@ -681,8 +681,8 @@ def settle(
     rules = [(change.kind, change.ms, change.reason) for change in changes]
     by_stream, unknown = _by_stream(streams, [change.lease for change in changes], rules)
     backs = [change for change in changes if change.kind == "back"]
-    if any((change.ms or 0) > context.limits.horizon for change in backs):
-        raise InvalidMessage("delayTime", f"is at most {context.limits.horizon} ms, as of any message")
+    if not all(0 <= (change.ms or 0) <= context.limits.horizon for change in backs):
+        raise InvalidMessage("delayTime", f"must be ms from 0 to {context.limits.horizon}, as of any message")
     if backs:
         yield from learn_policies(context.policies)
     most_backs, pauses = hand_back_rules(context.policies.policy(consumer.topic))
