@@ -547,7 +547,7 @@ _SOURCE = (
     Planted(
         "a message that has no room and is left to nobody",
         "delayq/store/lua/consumer/receive.lua",
-        "        keep(entry[1], entry[3] or 0)\n",
+        "        keep(id, count or 0)\n",
         "        fits = false\n",
         _CONSUMERS,
         (),
@@ -571,8 +571,8 @@ _SOURCE = (
     Planted(
         "an entry that consumers of Redis received and whose deliveries begin anew",
         "delayq/store/lua/consumer/receive.lua",
-        "entry[3] + 1, 0, '', ''",
-        "1, 0, '', ''",
+        "add(id, fields, count + 1, 0, '', ''",
+        "add(id, fields, 1, 0, '', ''",
         _CONSUMERS,
         (),
     ),

@@ -93,35 +93,48 @@ for tag in string.gmatch(filter, '[^%z]+') do
   wanted[tag] = true
 end
 
-local before, at = nil, {} -- the fields of the entry before, and where each of them has its value
-local SHORT = { id = true, topic = true, due = true, attempt = true }
+local before -- the fields of the entry before
+local key_at, topic_at, tags_at, own_at -- where these have their values
 local sized = {} -- where the fields have their values that may be long
 local is_alike = most_leases >= 1 -- all messages have the same names of fields, and none was received before
 local own_group = 'p:' .. name .. '-group'
 
+-- Note where an entry has its fields, unless they are those of the entry before.
+local function look(fields)
+  local last = before
+  local is_same = last and #last == #fields
+  for i = 1, is_same and #fields or 0, 2 do
+    if last[i] ~= fields[i] then
+      is_same = false
+      break
+    end
+  end
+  if is_same then
+    return
+  end
+  is_alike, before, sized = is_alike and not last, fields, {}
+  local at = {}
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    at[field] = i + 1
+    if field ~= 'id' and field ~= 'topic' and field ~= 'due' and field ~= 'attempt' then
+      sized[#sized + 1] = i + 1
+    end
+  end
+  key_at, topic_at, tags_at, own_at = at.orderingKey, at.topic, at.tags, at[own_group]
+end
+
 -- Whether an entry is for the group: it matches the filter, and no other group had given it up before it was redriven.
 -- Also return the name of its lane, or ''.
 local function matches(fields)
-  local is_same = before and #before == #fields
-  for i = 1, is_same and #fields or 0, 2 do
-    is_same = is_same and before[i] == fields[i]
-  end
-  if not is_same then
-    is_alike, before, at, sized = is_alike and not before, fields, {}, {}
-    for i = 1, #fields, 2 do
-      at[fields[i]] = i + 1
-      if not SHORT[fields[i]] then
-        sized[#sized + 1] = i + 1
-      end
-    end
-  end
-  local key, lane = fields[at.orderingKey], ''
-  if at[own_group] and fields[at[own_group]] ~= group then
+  look(fields)
+  local lane = ''
+  if own_at and fields[own_at] ~= group then
     return false
-  elseif key then
-    lane = string.sub(redis.sha1hex((fields[at.topic] or '') .. '\0' .. key), 1, 16)
+  elseif key_at then
+    lane = string.sub(redis.sha1hex((fields[topic_at] or '') .. '\0' .. fields[key_at]), 1, 16)
   end
-  return filter == '' or wanted[fields[at.tags] or ''] or false, lane
+  return filter == '' or wanted[fields[tags_at] or ''] or false, lane
 end
 
 local taken, contents, details = {}, {}, {} -- the ids and the fields of the messages, and what makes them differ from new ones
@@ -129,11 +142,11 @@ local fresh, pending = {}, {} -- the ids in the record of this call, and those t
 local is_more = false -- there may be more entries, and this call has looked at enough of them
 local bytes, is_full = 0, false
 
--- Whether the answer has room for a message, after `matches` of it. Once one does not fit, no other one is taken.
+-- Whether the answer has room for a message, after `look` at it. Once one does not fit, no other one is taken.
 local function has_room(fields)
-  local size = 0
-  for i = 1, #sized do
-    size = size + #fields[sized[i]]
+  local size, places = 0, sized
+  for i = 1, #places do
+    size = size + #fields[places[i]]
   end
   is_full = is_full or bytes + size > most_bytes and #taken >= least
   bytes = bytes + size
@@ -153,7 +166,7 @@ end
 local function take(id, how, by, count, backs, lane, reasons)
   local entry = how and redis.call('XRANGE', stream, id, id)[1]
   if entry then
-    matches(entry[2])
+    look(entry[2])
     if not has_room(entry[2]) then
       return false
     end
@@ -294,7 +307,7 @@ if repeated then -- the reply was lost: the same messages, as far as this call s
       count_left(call, -1)
       add(id, entry[2], tonumber(count), tonumber(backs), lane, reasons)
     elseif entry then
-      matches(entry[2])
+      look(entry[2])
       taken[#taken + 1], contents[#contents + 1] = id, entry[2]
     end
   end
@@ -343,26 +356,28 @@ if #taken == 0 then -- it is a new call, or it holds nothing any more
     elseif entries.err then
       return entries
     end
-    for _, entry in ipairs(entries) do
+    for i = 1, #entries do
+      local entry = entries[i]
+      local id, fields, count = entry[1], entry[2], entry[3]
       local is_wanted, lane
-      if entry[2] then -- it was not deleted from the stream
-        is_wanted, lane = matches(entry[2])
+      if fields then -- it was not deleted from the stream
+        is_wanted, lane = matches(fields)
       end
-      local fits = is_wanted and has_room(entry[2])
+      local fits = is_wanted and has_room(fields)
       if fits and lane == '' and not is_adopting then
         local n = #taken + 1
-        taken[n], contents[n], fresh[#fresh + 1] = entry[1], entry[2], entry[1]
+        taken[n], contents[n], fresh[#fresh + 1] = id, fields, id
       elseif fits and lane == '' then
         is_alike = false
-        add(entry[1], entry[2], entry[3] + 1, 0, '', '')
-        pending[#pending + 1] = entry[1]
+        add(id, fields, count + 1, 0, '', '')
+        pending[#pending + 1] = id
       elseif is_wanted and lane == '' then
-        keep(entry[1], entry[3] or 0)
+        keep(id, count or 0)
       elseif is_wanted then
         is_alike = is_alike and not is_adopting
-        join(entry[1], entry[2], lane, fits, entry[3] or 0)
+        join(id, fields, lane, fits, count or 0)
       elseif is_adopting then
-        redis.call('XACK', stream, group, entry[1])
+        redis.call('XACK', stream, group, id)
       end
     end
     looked = looked + #entries
