@@ -577,6 +577,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a message that nobody receives because another has the id of its dead letter",
+        "delayq/client/consuming/receiving.py",
+        'strict=True) if result == "taken"]',
+        "strict=True) if not result]",
+        ("tests/store/test_receiving.py",),
+        (),
+    ),
+    Planted(
         "an entry that delayq did not write and that nobody skips",
         "delayq/client/consuming/receiving.py",
         "        yield from _skip(consumer, streams, this.foreign)\n",

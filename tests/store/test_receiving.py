@@ -328,8 +328,36 @@ def test_what_cannot_be_stored_as_a_dead_letter_stays_with_its_group(
         client.cancel("a:mail")
         assert client.hand_back(got).result == "dead"
     else:
+        (got,) = receive(client)
+        assert (got.id, got.deliveries) == ("a", 1), "no other way leads to it"
+        client.cancel("a:mail")
+        assert client.extend(got, 0).result == "released"
         assert receive(client) == []
-        assert valkey.admin.xpending(TOPIC, "mail")["pending"] == 1
+        assert [one.id for one in client.dead_letters().letters] == ["a:mail"]
+
+
+def test_a_message_whose_dead_letter_has_the_id_of_another_is_received_in_its_place(
+    client: Client, valkey: ServerUnderTest
+) -> None:
+    client.schedule(Message(topic=TOPIC, id="b:mail", body="the id of the dead letter is taken", delay_time="1h"))
+    for id in "abcd":
+        append(valkey, id, orderingKey="k")
+    valkey.admin.xgroup_create(TOPIC, "mail", "0")
+    entries = [entry for entry, _ in valkey.admin.xreadgroup("mail", "other", {TOPIC: ">"})[0][1]]
+    valkey.admin.xclaim(TOPIC, "mail", "other", 0, entries[1:3], retrycount=16)
+    assert [(one.id, one.deliveries) for one in receive(client)] == [("a", 2), ("b", 17), ("d", 2)]
+    assert [one.id for one in client.dead_letters().letters] == ["c:mail"]
+
+
+@pytest.mark.parametrize("body", ["é" * 600_000, b"\xff" * 1_200_000], ids=["text", "bytes"])
+def test_a_message_that_is_longer_than_the_limit_becomes_a_dead_letter(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, body: str | bytes
+) -> None:
+    monkeypatch.setattr(receiving, "MOST_ENDED_LEASES", 0)
+    append(valkey, "a", body=body)
+    assert receive(client) == []
+    (letter,) = client.dead_letters().letters
+    assert (letter.id, valkey.admin.xpending(TOPIC, "mail")["pending"]) == ("a:mail", 0)
 
 
 def test_a_dead_letter_of_another_message_with_this_id_is_not_taken_for_this_one(

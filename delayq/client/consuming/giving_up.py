@@ -66,8 +66,11 @@ def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
         message = msgspec.structs.replace(message, reserved=reserved)
         assert message.id is not None
         assert message.expect_date is not None
+        body = message.body  # it was delivered, so a limit that is lower now, or somebody else's, does not keep it here
+        size = len(body.encode() if isinstance(body, str) else body) if isinstance(body, (str, bytes)) else 0
+        limits = msgspec.structs.replace(context.limits, body=max(size, context.limits.body))
         try:
-            content = encode(message, context.limits, due_head(message.expect_date))[DUE_HEAD_LENGTH:]
+            content = encode(message, limits, due_head(message.expect_date))[DUE_HEAD_LENGTH:]
         except InvalidMessage as error:
             results[message.id] = error
         else:

@@ -292,9 +292,19 @@ def receive(
     if this.failed and not this.is_answered:
         raise this.failed[0]
     if this.spent:
-        yield from _bury(context, consumer, streams, this.spent, most_leases)
+        for one in reversed((yield from _bury(context, consumer, streams, this.spent, most_leases))):
+            this.messages.insert(one.at, _received(consumer, one.place, one.entry, one.making))
     next_end = min(this.soonest.values(), default=None)
     return ReceivedPage(this.messages, this.now, next_end, tuple([stream for _, stream in streams]), tuple(this.lost))
+
+
+class _Spent(msgspec.Struct, frozen=True):
+    """An entry whose leases ended too often, and its place in the answer if it is received all the same."""
+
+    place: str
+    entry: StreamEntry
+    making: str
+    at: int
 
 
 class _Call(msgspec.Struct):
@@ -313,7 +323,7 @@ class _Call(msgspec.Struct):
     acks: dict[str, list[_Run]] = {}
     lost: list[str] = []
     messages: list[Leased] = []
-    spent: list[tuple[str, StreamEntry]] = []
+    spent: list[_Spent] = []
     foreign: list[tuple[str, StreamEntry, str]] = []
     soonest: dict[tuple[str, str], int] = {}
     failed: list[DelayqError] = []
@@ -417,7 +427,7 @@ def _add(context: Context, this: _Call, at: tuple[str, str], answer: ReceivedEnt
         if why := _why_foreign(entry.fields):
             this.foreign.append((at[0], entry, why))
         elif entry.exhausted:
-            this.spent.append((at[0], entry))
+            this.spent.append(_Spent(at[0], entry, answer.making, len(this.messages)))
         else:
             this.messages.append(_received(this.consumer, at[0], entry, answer.making))
 
@@ -628,21 +638,26 @@ def _bury(
     context: Context,
     consumer: Consumer,
     streams: Sequence[tuple[str, str]],
-    entries: Sequence[tuple[str, StreamEntry]],
+    entries: Sequence[_Spent],
     most_leases: int,
-) -> Plan[None]:
-    """Make messages whose leases ended too often dead letters, then acknowledge them."""
+) -> Plan[list[_Spent]]:
+    """Make messages whose leases ended too often dead letters, then acknowledge them.
+
+    Return those for which another message has the id of the dead letter. Nobody else would tell of them, so they are received
+    again.
+    """
     by_place = dict(streams)
-    messages = [_received(consumer, place, entry) for place, entry in entries]
+    messages = [_received(consumer, one.place, one.entry) for one in entries]
     reason = f"the lease of a consumer of group {consumer.group} ended {most_leases} times"
     dead = yield from give_up(context, [letter_of(one, reason, consumer.reserved) for one in messages])
-    done = [entry for entry, result in zip(entries, dead, strict=True) if result in ("dead", "waiting")]
+    done = [one for one, result in zip(entries, dead, strict=True) if result in ("dead", "waiting")]
     yield [
         commands.settle_received(
-            ConsumerKeys(by_place[place], consumer.group), consumer.group, [Act("ack", entry.lease)]
+            ConsumerKeys(by_place[one.place], consumer.group), consumer.group, [Act("ack", one.entry.lease)]
         )
-        for place, entry in done
+        for one in done
     ]
+    return [one for one, result in zip(entries, dead, strict=True) if result == "taken"]
 
 
 class LeaseChange(msgspec.Struct, frozen=True):
