@@ -23,7 +23,7 @@ from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
-from delayq.message import Message, given_duration, given_instant, named
+from delayq.message import Message, given_duration, given_instant, given_wait, named
 from delayq.nodes import NodeLine
 from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
@@ -551,7 +551,7 @@ class Client:
         """
         topics, clock = [topic] if isinstance(topic, str) else topic, self._setup.clock
         consumers = [plans.given_consumer(one, group, start, tags) for one in topics]
-        life, end = given_duration("lease", lease) or 0, clock.monotonic() + (given_duration("wait", wait) or 0)
+        life, end = given_duration("lease", lease) or 0, clock.monotonic() + given_wait(wait)
         leases: list[str] = []
         if len(consumers) == 1:
             leases = plans.leases_to_ack(consumers[0], ack)
