@@ -28,6 +28,8 @@ const (
 	batchBytes    = 4 << 20
 	mostIDs       = 1000
 	mostKeys      = 100
+	// longestReceive is how long the server waits for a message at most.
+	longestReceive = 30 * time.Second
 )
 
 type callName struct{}
@@ -220,6 +222,9 @@ func (c *Client) scheduleBatch(ctx context.Context, batch []batchItem) []Schedul
 // Get returns how a message stands. found is false if delayq does not know the id.
 func (c *Client) Get(ctx context.Context, id string) (state StateOut, found bool, err error) {
 	err = c.send(ctx, call{method: "GET", path: "/v1/messages/" + url.PathEscape(id)}, &state)
+	if err == nil && !strings.HasPrefix(state.Id, id) { // an ordering key appends to the id
+		return StateOut{}, false, errorOf(c.unknown(http.StatusOK, " answered 200 without an answer of delayq"), nil)
+	}
 	var refused *RefusedError
 	if errors.As(err, &refused) && refused.Kind() == "not-found" {
 		return StateOut{}, false, nil
@@ -310,7 +315,7 @@ func (c *Client) Receive(ctx context.Context, topic string, request ReceiveIn) (
 		request.Call = &call
 	}
 	var answer ReceivedOut
-	err := c.send(ctx, call{method: "POST", path: verb(topic, "receive"), body: request, extra: 30 * time.Second}, &answer)
+	err := c.send(ctx, call{method: "POST", path: verb(topic, "receive"), body: request, extra: waitOf(request.Wait)}, &answer)
 	messages := make([]Leased, len(answer.Messages))
 	for at, one := range answer.Messages {
 		if one.Lease == "" {
@@ -528,6 +533,18 @@ func (d Due) fields() (map[string]any, error) {
 		return nil, errors.New("set exactly one of DelayTime, ExpectDate, DelayLevel and Now")
 	}
 	return fields, nil
+}
+
+// waitOf is how long the server may wait. Texts that only the server reads, such as PT20S, may be its longest wait.
+func waitOf(text *string) time.Duration {
+	if text == nil {
+		return 0
+	}
+	wait, err := time.ParseDuration(*text)
+	if err != nil || wait > longestReceive {
+		return longestReceive
+	}
+	return max(wait, 0)
 }
 
 func duration(value time.Duration) string { return fmt.Sprintf("%dms", value.Milliseconds()) }

@@ -430,6 +430,47 @@ var calls = map[string]func(*Client, context.Context) error{
 	"Read":         func(c *Client, ctx context.Context) error { return c.Read(ctx, "/v1/overview", nil, &OverviewOut{}) },
 }
 
+func TestAReceiveHasTheTimeOfAnAttemptAndTheWaitThatItAsksFor(t *testing.T) {
+	for wait, extra := range map[string]time.Duration{
+		"": 0, "0s": 0, "20s": 20 * time.Second, "1500ms": 1500 * time.Millisecond, "PT20S": longestReceive, "1h": longestReceive,
+	} {
+		var left time.Duration
+		transport := transportFunc(func(request *http.Request) (*http.Response, error) {
+			until, _ := request.Context().Deadline()
+			left = time.Until(until)
+			return nil, errors.New("no answer")
+		})
+		began := time.Now()
+		caller, err := New("http://127.0.0.1:1", WithHTTPClient(&http.Client{Transport: transport}), WithTimeout(time.Hour), WithGiveUpAfter(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := ReceiveIn{Group: "g"}
+		if wait != "" {
+			request.Wait = &wait
+		}
+		_, _ = caller.Receive(context.Background(), "t", request)
+		if most := time.Hour + extra; left > most || left < most-time.Since(began) {
+			t.Fatalf("%q: %v", wait, left)
+		}
+	}
+}
+
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func TestAnAnswerAboutAnotherMessageIsNotTheOneThatWasAskedFor(t *testing.T) {
+	address, _ := serverThat(t, says(200, `{"id":"other","state":"due"}`), says(200, `{"id":"x.0a1b","state":"a new one"}`))
+	caller := client(t, address)
+	if _, found, err := caller.Get(context.Background(), "x"); found || err == nil || !strings.HasSuffix(err.Error(), ": is this the URL of its API?") {
+		t.Fatal(found, err)
+	}
+	if state, found, err := caller.Get(context.Background(), "x"); !found || err != nil || state.Id != "x.0a1b" {
+		t.Fatal(state, found, err)
+	}
+}
+
 func TestAnAnswerThatIsNotFromDelayqIsAnErrorWithTheURLAtOnceAndFromEveryCall(t *testing.T) {
 	kind := reflect.TypeFor[*Client]()
 	for at := range kind.NumMethod() {

@@ -158,9 +158,17 @@ def _found(one: _State) -> Found:
     )
 
 
-def found_of(body: bytes) -> Found:
-    """The state of a message."""
-    return _found(_state.decode(body))
+def check_id_of(found: str, id: str) -> None:
+    """Raise ValueError if an answer is about another message. An ordering key appends to the id."""
+    if not found.startswith(id):
+        raise ValueError("the answer is about another message")
+
+
+def found_of(body: bytes, id: str) -> Found:
+    """The state of the message of an id."""
+    found = _found(_state.decode(body))
+    check_id_of(found.id, id)
+    return found
 
 
 def explanation_of(body: bytes) -> Explanation:
@@ -206,9 +214,10 @@ class _Scheduled(_Moved, kw_only=True):
     window: int | None = None
 
 
-def scheduled_of(one: Json, *, created: bool) -> Scheduled:
-    """An accepted message."""
+def scheduled_of(one: Json, *, created: bool, id: str = "") -> Scheduled:
+    """An accepted message, whose id was given."""
     given = msgspec.convert(one, _Scheduled)
+    check_id_of(given.id, id)
     return Scheduled(given.id, given.queue, given.due, given.state, created, given.window)
 
 

@@ -155,8 +155,8 @@ class AsyncClient:
         answer = await self._api.send(call)
         if not answer.is_good:
             raise error_of(self._problem(answer), topic=message.topic, id=sized.id)
-        is_new = answer.status == 201
-        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new))
+        is_new, id = answer.status == 201, message.id or ""
+        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new, id=id))
 
     async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
         """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
@@ -356,7 +356,7 @@ class AsyncClient:
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
-        return await self._look(id, answers.found_of)
+        return await self._look(id, lambda body: answers.found_of(body, id))
 
     async def _look(self, id: str, make: Callable[[bytes], T], **query: Any) -> T | None:
         return await self._find(f"/v1/messages/{_part(check_id(id))}", make, id, **query)

@@ -156,8 +156,8 @@ class Client:
         answer = self._api.send(call)
         if not answer.is_good:
             raise error_of(self._problem(answer), topic=message.topic, id=sized.id)
-        is_new = answer.status == 201
-        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new))
+        is_new, id = answer.status == 201, message.id or ""
+        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new, id=id))
 
     def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
         """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
@@ -355,7 +355,7 @@ class Client:
 
     def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
-        return self._look(id, answers.found_of)
+        return self._look(id, lambda body: answers.found_of(body, id))
 
     def _look(self, id: str, make: Callable[[bytes], T], **query: Any) -> T | None:
         return self._find(f"/v1/messages/{_part(check_id(id))}", make, id, **query)

@@ -129,6 +129,18 @@ def test_every_call_names_the_url_of_what_is_not_delayq_and_sends_nothing_more(
         assert len(told.requests) == 1, name
 
 
+def test_an_answer_about_another_message_is_refused_and_one_with_a_new_state_is_not(told: Told, caller: Any) -> None:
+    state = {"topic": "t", "queue": 1, "dueTime": None, "state": "of a later version"}
+    for call in (CALLS["get"], CALLS["schedule"]):
+        told.answers = [said(200, json.dumps({"id": "other", "dueMs": 1, **state}).encode(), JSON)]
+        with pytest.raises(ConfigError, match="is this the URL of its API"):
+            call(caller)
+    told.answers = [said(200, json.dumps({"id": "a.0a1b", "dueMs": 1, **state}).encode(), JSON)] * 2
+    assert caller.schedule(MESSAGE).id == "a.0a1b"
+    assert (found := caller.get("a")).id == "a.0a1b"
+    assert found.state == state["state"]
+
+
 def test_the_sentences_name_the_status_and_the_target_of_a_redirect(told: Told) -> None:
     sentences = []
     for given in ("HTML", "a refusal of another service", "a redirect"):

@@ -185,7 +185,8 @@ export class DelayqClient {
   async get(id: string, options: CallOptions & { explain?: boolean } = {}): Promise<Found | undefined> {
     try {
       const query = { explain: options.explain };
-      return await this.#call<Found>({ method: "GET", path: `/v1/messages/${encodeURIComponent(id)}`, query, check: MESSAGE, ...options });
+      const check: Check = (answer) => MESSAGE(answer) && String(answer["id"]).startsWith(id); // an ordering key appends to the id
+      return await this.#call<Found>({ method: "GET", path: `/v1/messages/${encodeURIComponent(id)}`, query, check, ...options });
     } catch (error) {
       if (error instanceof RefusedError && error.kind === "not-found") return undefined;
       throw error;
@@ -268,7 +269,7 @@ export class DelayqClient {
   /** Pause the topics that match. It waits up to `wait` until nothing of them can arrive any more. */
   pauseTopics(match: string, options: ChangeOptions & { until?: Time | null; wait?: Duration } = {}): Promise<Schemas["PausedOut"]> {
     const body = { match, ...reasonOf(options), ...(options.until === undefined ? {} : { until: timeOf(options.until) }) };
-    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, check: CHANGED, ...options, extra: LONGEST_PAUSE });
+    return this.#call({ method: "POST", path: "/v1/topics:pause", query: { wait: options.wait }, body, check: CHANGED, ...options, extra: waitOf(options.wait, 1_000, LONGEST_PAUSE) });
   }
 
   /** End the pause with this pattern; with `rate`, held messages come back at most so fast (messages a second). */
@@ -311,7 +312,7 @@ export class DelayqClient {
     if (start !== undefined) body["start"] = timeOf(start);
     const check: Check = ({ messages }) => Array.isArray(messages) && messages.every(Leased.isOne);
     const path = verb(topic, "receive");
-    const answer = await this.#call<Schemas["ReceivedOut"]>({ method: "POST", path, body, check, signal, extra: LONGEST_RECEIVE });
+    const answer = await this.#call<Schemas["ReceivedOut"]>({ method: "POST", path, body, check, signal, extra: waitOf(wait, 0, LONGEST_RECEIVE) });
     return answer.messages.map((message) => new Leased(message));
   }
 
@@ -527,6 +528,14 @@ function dueOf(due: Due): Record<string, unknown> {
   if (due.expectDate !== undefined) fields["expectDate"] = timeOf(due.expectDate);
   if (due.delayLevel !== undefined) fields["delayLevel"] = due.delayLevel;
   return fields;
+}
+
+/** How long the server may wait, ms: the usual time if no other was asked for, and the longest for texts that only it reads. */
+function waitOf(wait: Duration | undefined, usual: number, longest: number): number {
+  if (wait === undefined) return usual;
+  const [, digits, unit] = /^(\d+)(ms|s|m)?$/.exec(String(wait)) ?? [];
+  if (digits === undefined) return longest;
+  return Math.min(Number(digits) * (unit === "s" ? 1_000 : unit === "m" ? 60_000 : 1), longest);
 }
 
 function durationOf(duration: Duration): string {

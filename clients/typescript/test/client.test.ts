@@ -285,6 +285,23 @@ const OTHERS: [name: string, answer: Answer][] = [
   ["another path of an API", says(404, problem(404, "not-found", "Unknown path. /docs lists all paths."))],
 ];
 
+test("a receive and a pause have the time of an attempt and the wait that they ask for", async () => {
+  const hangs: typeof fetch = (_, init) => new Promise((_, reject) => init?.signal?.addEventListener("abort", () => reject(init.signal?.reason)));
+  const client = new DelayqClient({ url: "http://127.0.0.1:1", fetch: hangs, timeout: 1, giveUpAfter: 0 });
+  for (const [wait, limit] of [[undefined, 1], [0, 1], [2, 3], ["2ms", 3], ["0s", 1]] as const) {
+    const ends = (error: unknown) => error instanceof UnavailableError && error.message.endsWith(`it took longer than ${limit} ms`);
+    await assert.rejects(client.receive("t", "g", wait === undefined ? {} : { wait }), ends);
+    if (wait !== undefined) await assert.rejects(client.pauseTopics("t", { wait }), ends);
+  }
+});
+
+test("an answer about another message is not the one that was asked for", async () => {
+  const { url } = await serverThat(says(200, { id: "other", state: "due" }), says(200, { id: "x.0a1b", state: "a new one" }));
+  const client = new DelayqClient(url);
+  await assert.rejects(client.get("x"), (error) => error instanceof RefusedError && error.message.endsWith(": is this the URL of its API?"));
+  assert.equal((await client.get("x"))?.id, "x.0a1b");
+});
+
 test("an answer that is not from delayq is an error with the URL, at once and from every call", async () => {
   const methods = Object.getOwnPropertyNames(DelayqClient.prototype).filter((name) => !["constructor", "scheduleMany"].includes(name));
   assert.deepEqual(Object.keys(CALLS).sort(), methods.sort(), "a call is missing in this test");

@@ -20,6 +20,11 @@ final class Answers {
     static final Predicate<Map<String, Object>> MESSAGE =
             answer -> answer.get("id") instanceof String && answer.get("state") instanceof String;
 
+    /** The answers about the message of an id, to which an ordering key may have appended. */
+    static Predicate<Map<String, Object>> messageOf(String id) {
+        return MESSAGE.and(answer -> ((String) answer.get("id")).startsWith(id));
+    }
+
     /** The answers to a change of pauses and policies. */
     static final Predicate<Map<String, Object>> CHANGED = answer -> answer.get("changed") instanceof Boolean;
 

@@ -151,7 +151,8 @@ public final class DelayqClient {
     /** How a message stands; empty if delayq does not know the id. */
     public Optional<Found> get(String id) {
         try {
-            return Optional.of(Found.of(transport.send(new Call("GET", "/v1/messages/" + quote(id), null, List.of(id), Answers.MESSAGE))));
+            var call = new Call("GET", "/v1/messages/" + quote(id), null, List.of(id), Answers.messageOf(id));
+            return Optional.of(Found.of(transport.send(call)));
         } catch (DelayqException.Refused error) {
             if (error.problem().kind().equals("not-found")) return Optional.empty();
             throw error;

@@ -306,6 +306,14 @@ class DelayqClientTest {
         isNamed("results of nothing", new Answer(200, "{\"results\":[{}],\"messages\":[{}]}"), checked);
     }
 
+    @Test
+    void anAnswerAboutAnotherMessageIsNotTheOneThatWasAskedFor() throws Exception {
+        isNamed("another message", new Answer(200, "{\"id\":\"other\",\"state\":\"due\"}"), Map.of("get", client -> client.get("x")));
+        try (var server = new TestServer(request -> new Answer(200, "{\"id\":\"x.0a1b\",\"state\":\"a new one\"}"))) {
+            assertEquals("x.0a1b", DelayqClient.of(server.url).get("x").orElseThrow().id());
+        }
+    }
+
     private static void isNamed(String what, Answer answer, Map<String, Do> calls) throws Exception {
         for (var call : calls.entrySet()) {
             try (var server = new TestServer(request -> answer)) {
