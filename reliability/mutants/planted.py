@@ -585,6 +585,14 @@ _SOURCE = (
         (),
     ),
     Planted(
+        "a record of a group that somebody else wrote and that nobody replaces",
+        "delayq/store/lua/consumer/record_group.lua",
+        "since and tonumber(since) <= now and since or digits(now)",
+        "since or digits(now)",
+        ("tests/store/test_groups.py",),
+        (),
+    ),
+    Planted(
         "an entry that delayq did not write and that nobody skips",
         "delayq/client/consuming/receiving.py",
         "        yield from _skip(consumer, streams, this.foreign)\n",

@@ -232,6 +232,17 @@ def test_a_record_that_somebody_else_wrote_names_a_group_and_is_replaced_or_forg
     assert q.run(commands.forget_group([found], ["junk"])) == Forgotten(1, 0)
 
 
+@pytest.mark.parametrize("value", [b"x", b"1 2 3", b"\xff", b"1 2 3-0 \xff"])
+def test_fields_of_a_group_that_somebody_else_wrote_keep_no_lag_from_being_read(q: Queue, value: bytes) -> None:
+    append(q, "a", 1_000)
+    receive(q, 2_000)
+    for name in ("foreign", "filter", "handedBack", "inCalls"):
+        q.server.admin.hset(KEYS.consumers, name, value)
+    found = lag(q, 3_000)
+    assert found is not None
+    assert (found.waiting, found.pending) == (0, 1)
+
+
 def test_queues_of_an_older_layout_stay_in_the_record(q: Queue) -> None:
     for first, last in ((16, 79), (0, 15), (20, 30)):
         record = GroupRecord(topic="orders", group="mail", stream="orders", queues=(first, last))

@@ -38,6 +38,7 @@ MOST_GROUPS_OF_KEY: Final = 100
 #: No record has more streams: somebody else has written it.
 _MOST_STREAMS: Final = 2**18
 _FIELD: Final = re.compile(r"([A-Za-z0-9._:-]{1,255}) ([A-Za-z0-9._-]{1,64}) ([^\ufffd]+)", re.DOTALL)
+_FOREIGN: Final = re.compile(r"(\d{1,15}) (\d{1,15}) (\d+-\d+) (.*)", re.ASCII | re.DOTALL)
 _VALUE: Final = re.compile(r"(\d{1,15})(?: (\d{1,9}) (\d{1,9}))?", re.ASCII)
 
 
@@ -248,7 +249,7 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
             last_receive=number(last),
             ready=number(ready),
             oldest=_oldest(*oldest) if oldest else None,
-            foreign=_foreign(stream, foreign.decode()) if foreign else None,
+            foreign=_foreign(stream, foreign.decode(errors="replace")),
         )
 
     of_each = [ConsumerKeys(stream, group) for group in groups]
@@ -257,11 +258,13 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
 
 
 def _tags(text: bytes) -> tuple[str, ...]:
-    return tuple(tag.decode() for tag in text.split(b"\0") if tag)
+    return tuple(tag.decode(errors="replace") for tag in text.split(b"\0") if tag)
 
 
-def _foreign(stream: str, text: str) -> ForeignEntries:
-    count, last, entry, reason = text.split(" ", 3)
+def _foreign(stream: str, text: str) -> ForeignEntries | None:
+    if (read := _FOREIGN.fullmatch(text)) is None:
+        return None
+    count, last, entry, reason = read.groups()
     return ForeignEntries(stream=stream, count=int(count), last=int(last), entry=entry, reason=reason)
 
 
