@@ -679,7 +679,7 @@ def test_wrong_arguments_and_other_routes_are_refused(client: Client, valkey: Se
             client.extend(got, longer)
     with pytest.raises(InvalidMessage, match="from 0 to"):
         client.hand_back(got, delay_time=-1)
-    for lease in ("", "x", got.lease + "!", got.lease.replace(".", ".1-0 ", 1)):
+    for lease in ("", "x", got.lease + "!", got.lease.replace(".", ".1-0 ", 1), "9" * 5_000 + got.lease):
         with pytest.raises(InvalidMessage, match="is no lease"):
             client.ack(got, Leased(id="a", topic=TOPIC, group="mail", lease=lease, body=b"", due=0))
     with (

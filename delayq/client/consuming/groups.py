@@ -35,6 +35,7 @@ __all__ = [
     "known_queues",
     "make_group",
     "no_stream",
+    "own_name",
     "record_of",
 ]
 
@@ -78,15 +79,15 @@ def record_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> Gro
     """The record of a group of the streams of a topic, each with its place."""
     numbers = [int(place) for place, _ in streams if place]
     queues = (min(numbers), max(numbers)) if numbers else None
-    return GroupRecord(topic=topic, group=group, stream=_own(streams), queues=queues)
+    return GroupRecord(topic=topic, group=group, stream=own_name(streams), queues=queues)
 
 
 def field_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> str:
     """The field of this record."""
-    return f"{topic} {group} {_own(streams)}"
+    return f"{topic} {group} {own_name(streams)}"
 
 
-def _own(streams: Sequence[tuple[str, str]]) -> str:
+def own_name(streams: Sequence[tuple[str, str]]) -> str:
     """The name of the streams, without the part that names a queue."""
     place, stream = streams[0]
     return stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream

@@ -19,6 +19,7 @@ from delayq.client.consuming.groups import (
     known_queues,
     make_group,
     no_stream,
+    own_name,
     record_of,
 )
 from delayq.client.handshake import learn_policies, learn_routes
@@ -74,7 +75,7 @@ _LONGEST: Final[Mapping[str, int]] = {"topic": 255, "tags": 255, "orderingKey": 
 _LONGEST_PROPERTY: Final = 40_000
 #: A queue or nothing, an entry, a call. Then the mark of the call, and over HTTP also that of the message. A lease of a former
 #: version has no mark.
-_TOKEN: Final = re.compile(r"\d*\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{16}(?:[0-9a-f]{8})?)?")
+_TOKEN: Final = re.compile(r"\d{0,9}\.\d{1,20}-\d{1,20}\.[A-Za-z0-9_:-]{1,64}(?:\.[0-9a-f]{16}(?:[0-9a-f]{8})?)?")
 #: The lengths of the making of the group, of the mark of a call, and of both marks.
 _MAKING, _MARK, _MARKS = 8, 16, 24
 _ENTRIES: Final = re.compile(r"\d{1,20}-\d{1,20}(?: \d{1,20}-\d{1,20})*")
@@ -367,8 +368,6 @@ class _Call(msgspec.Struct):
 
 def _answers(this: _Call, asked: Sequence[Command[Any]]) -> Plan[list[Any]]:
     """The answers to these commands. The acknowledgements go before the first of them."""
-    if not this.acks:
-        return (yield asked)
     by_stream, this.acks = this.acks, {}
     group = this.consumer.group
     acks = [
@@ -385,7 +384,7 @@ def _take_held(context: Context, this: _Call) -> Plan[None]:
     """Receive again what calls of the same name hold. Raises the first error: the caller repeats, and gets all messages."""
     group = this.consumer.group
     asked = [commands.held_calls([(ConsumerKeys(stream, group), this.name)]) for _, stream in this.streams]
-    answers = yield from _answers(this, asked)
+    answers = (yield from _answers(this, asked)) if this.acks else (yield asked)
     holding = [place for place, found in zip(this.streams, answers, strict=True) if found == [True]]
     if holding:
         yield from _take(context, this, [_Share(place, 0) for place in holding])
@@ -396,7 +395,8 @@ def _take_held(context: Context, this: _Call) -> Plan[None]:
 def _take(context: Context, this: _Call, wanted: Sequence[_Share]) -> Plan[None]:
     """Receive shares of streams."""
     consumer = this.consumer
-    answers = yield from _answers(this, [this.ask(share) for share in wanted])
+    asked = [this.ask(share) for share in wanted]
+    answers = (yield from _answers(this, asked)) if this.acks else (yield asked)
     if new := [at for at, answer in enumerate(answers) if isinstance(answer, UnknownGroup)]:
         yield from make_group(context, consumer.new_group, this.streams)
         again = yield [this.ask(wanted[at]) for at in new]
@@ -770,6 +770,11 @@ class _Run(msgspec.Struct):
     numbers: list[int]
 
     @property
+    def text(self) -> str:
+        """The entries, a space between two."""
+        return " ".join(self.entries)
+
+    @property
     def making(self) -> str:
         """The making of the group; '' for a lease of a former version."""
         return self.mark[:_MAKING]
@@ -796,18 +801,17 @@ def _by_stream(
             by_place.setdefault(place, []).append(run)
         run.entries.append(entry)
         run.numbers.append(at)
+    places, others, found = dict(streams), list[int](), dict[str, list[_Run]]()
     for place, runs in by_place.items():
         for run in runs:
-            text, first = " ".join(run.entries), f"{place}.{run.entries[0]}.{run.tail}"
-            is_clean = _ENTRIES.fullmatch(text) and text.count(" ") == len(run.entries) - 1
-            if not is_clean or not _TOKEN.fullmatch(first):
+            text = run.text
+            is_clean = len(run.entries) == 1 or (_ENTRIES.fullmatch(text) and text.count(" ") == len(run.entries) - 1)
+            if not is_clean or not _TOKEN.fullmatch(tokens[run.numbers[0]]):
                 raise _no_lease(next(tokens[at] for at in run.numbers if not _TOKEN.fullmatch(tokens[at])))
-    places = _places(streams, by_place)
-    others, found = list[int](), dict[str, list[_Run]]()
-    for place, runs in by_place.items():
+        stream = places.get(place) or _older_stream(streams, place)
         for run in runs:
-            if place in places and (not run.mark or run.mark[:_MARK] == _mark(run.call, run.making)):
-                found.setdefault(places[place], []).append(run)
+            if stream and (not run.mark or run.mark[:_MARK] == _mark(run.call, run.making)):
+                found.setdefault(stream, []).append(run)
             else:
                 others += run.numbers
     return found, others
@@ -817,20 +821,15 @@ def _no_lease(token: str) -> InvalidMessage:
     return InvalidMessage("lease", f"{token!r} is no lease: give the one that was received with the message")
 
 
-def _places(streams: Sequence[tuple[str, str]], wanted: Iterable[str]) -> dict[str, str]:
-    """The streams by place, also those of wanted queues of former layouts: their numbers are lower."""
-    places = dict(streams)
-    if all(one in places for one in wanted):
-        return places
-    (place, stream), most = streams[0], max(map(int, filter(None, places)), default=-1)
-    own = stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
-    older = [one for one in wanted if one not in places and one and int(one) <= most]
-    return places | {one: queue_keys(int(one)).stream(own) for one in older}
+def _older_stream(streams: Sequence[tuple[str, str]], number: str) -> str | None:
+    """The stream of a queue of a former layout, whose number is lower; None if there is no such queue."""
+    most = max((int(place) for place, _ in streams if place), default=-1)
+    return queue_keys(int(number)).stream(own_name(streams)) if number and int(number) <= most else None
 
 
 def _act(run: _Run) -> Act:
     kind, ms, reason = run.rule
-    lease = Lease(" ".join(run.entries), run.call)
+    lease = Lease(run.text, run.call)
     reason = reason_line(reason) if kind == "back" else ""
     return Act(kind, lease, LEASE if ms is None and kind == "extend" else ms, reason, run.making)
 
