@@ -6,6 +6,7 @@ scheduled.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,6 @@ _HOSTS: Final = re.compile(f"{_HOST}(?:[,;]{_HOST})*")
 _PLACEHOLDER: Final = "{topic}"
 _VARIABLE: Final = "DELAYQ_ROUTES"
 _BRACES: Final = re.compile(r"\{[^{}]*\}|[{}]")
-_HASH_TAG: Final = re.compile(r"\{[0-9][^{}]*\}")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -137,10 +137,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             reason = "a stream's name must not be empty, and not begin or end with a space"
             raise ConfigError(f"route {self.name}: {reason}; omit `stream` for one stream per topic")
         stray = stray_braces(self.stream)
-        # A stream of one name with a hash tag for Redis Cluster. A hash tag of letters would look like a misspelled name.
-        if stray and _PLACEHOLDER not in self.stream and not _HASH_TAG.fullmatch(stray):
+        if stray and _PLACEHOLDER not in self.stream and not _is_hash_tag(stray):
             reason = f"the stream has {stray[:40]!r}, which is not {_PLACEHOLDER}, so all topics would share it"
-            remedy = f"write {_PLACEHOLDER}, or a hash tag that begins with a digit, such as {{7}}"
+            remedy = f"write {_PLACEHOLDER}, or a hash tag that does not look like it, such as {{shop}}"
             raise ConfigError(f"route {self.name}: {reason}; {remedy}")
         for field, value, least, most, unit in self.numbers:
             if value is not None and not least <= value <= most:
@@ -149,6 +148,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: target must be a URL, such as 'redis+stream:' or 'log:'")
         if self.options and split_url(self.target).scheme in NO_OPTIONS:
             raise ConfigError(f"route {self.name}: targets of this kind have no options")
+
+
+def _is_hash_tag(braces: str) -> bool:
+    """Whether braces without `{topic}` may be a hash tag of Redis Cluster, and not a misspelled `{topic}`."""
+    tag = braces[1:-1].strip().lower()
+    return bool(tag) and not difflib.get_close_matches(tag, ["topic"], n=1, cutoff=0.6)
 
 
 def stray_braces(text: str) -> str:

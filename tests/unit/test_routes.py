@@ -192,7 +192,9 @@ def test_a_route_knows_its_settings_that_its_target_ignores() -> None:
     assert [(route.allow, route.unused) for route in routes.table] == [(("10.0.0.0/8",), ()), ((), ())]
 
 
-@pytest.mark.parametrize("stream", ["orders-{7}", "{7}", "{shop}:{topic}", "{{topic}}", "{topic}-{topic}", "events"])
+@pytest.mark.parametrize(
+    "stream", ["orders-{7}", "{7}", "{shop}:orders", "{shop}:{topic}", "{{topic}}", "{topic}-{topic}", "events"]
+)
 def test_a_stream_may_have_a_hash_tag_of_redis_cluster(stream: str) -> None:
     assert Routes([Route(name="r", stream=stream)]).table[0].stream_of("a") == stream.replace("{topic}", "a")
 
