@@ -188,7 +188,7 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
     found = [receiving.wrong_id(change.lease, id) for id, change in changes]
     given = [
-        msgspec.structs.replace(change, lease=receiving.without_id(change.lease))
+        LeaseChange(change.kind, receiving.without_id(change.lease), change.ms, change.reason)
         for (_, change), wrong in zip(changes, found, strict=True)
         if wrong is None
     ]

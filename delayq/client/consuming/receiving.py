@@ -618,10 +618,9 @@ def _mark(call: str, making: str) -> str:
 
 
 def with_id(lease: str, id: str) -> str:
-    """The lease with the mark of its message, so that the lease cannot be taken for that of another message."""
-    bare = without_id(lease)
-    _, entry, _ = bare.split(".", 2)
-    return f"{bare}{crc32(f'{entry} {id}'.encode()):08x}"
+    """The lease, which has no such mark, with the mark of its message: it cannot be taken for that of another message."""
+    entry = lease.split(".", 2)[1]
+    return f"{lease}{crc32(f'{entry} {id}'.encode()):08x}"
 
 
 def hand_back_rules(policy: Policy) -> tuple[int, Sequence[int]]:
@@ -739,14 +738,14 @@ def settle(
 
 def without_id(lease: str) -> str:
     """The lease without the mark of its message, if it has one."""
-    mark = lease.split(".", 3)[3:]
-    return lease[: _MARK - _MARKS] if mark and len(mark[0]) == _MARKS else lease
+    is_marked = lease.count(".") == 3 and len(lease) - lease.rfind(".") - 1 == _MARKS
+    return lease[: _MARK - _MARKS] if is_marked else lease
 
 
 def wrong_id(lease: str, id: str) -> InvalidMessage | None:
     """The refusal of a lease that is not that of this message; None if it is, or if it has no mark of a message."""
     bare = without_id(lease)
-    if bare == lease or not _TOKEN.fullmatch(lease) or lease == with_id(bare, id):
+    if bare == lease or lease == with_id(bare, id) or not _TOKEN.fullmatch(lease):
         return None
     text = f"{id!r} is not the message of this lease: give the id and the lease that were received together"
     return InvalidMessage("id", text)
